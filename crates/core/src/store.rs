@@ -204,8 +204,7 @@ pub trait Store: Send + Sync {
     }
 
     /// The number of times that a server of this store was replaced by another one, which may not know of all leases. It rises
-    /// before the first call to the new server. A node that finds another number than before claims its leases with the next
-    /// renewals.
+    /// before the new server gets any call. Nodes then [claim](crate::lease::Holding::server_replaced) the tokens that they hold.
     fn server_generation(&self) -> u64 {
         0
     }

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use smallvec::SmallVec;
+use tidegate_core::lease::{LeaseRequest, Renewal, Terms};
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Receipt, RuleId};
@@ -37,6 +38,7 @@ enum Operation {
     Credit = 6,
     Reset = 7,
     DecideGroups = 8,
+    Lease = 9,
 }
 
 /// Decides `charges` together. Held charges are held under `id`.
@@ -183,6 +185,22 @@ pub(crate) fn reset(names: &Names, rule: &RuleId, key: &Key<'_>) -> Result<Frame
     draft.finish(Operation::Reset, None)
 }
 
+/// Answers the renewals of leases, each by itself.
+pub(crate) fn lease<'r, 'a: 'r>(
+    names: &Names,
+    requests: impl Iterator<Item = &'r LeaseRequest<'a>>,
+) -> Result<Frame, TooManyCharges> {
+    let mut draft = Draft::default();
+    for request in requests {
+        let LeaseRequest { rule, key, limit, renewal } = request;
+        let charge = Charge::new(rule, key, limit).cost(renewal.least);
+        let mut entry = Entry::of(&mut draft.keys, names, &charge);
+        entry.detail = Detail::Renewal(Box::new((*renewal, Terms::of(limit))));
+        draft.entries.push(entry);
+    }
+    draft.finish(Operation::Lease, None)
+}
+
 /// A frame under construction.
 #[derive(Default)]
 struct Draft {
@@ -203,15 +221,23 @@ enum KeyIndex {
     Other(usize),
 }
 
-/// A charge, or a held charge.
+/// A charge, a held charge, or a renewal of a lease.
 struct Entry {
     numbers: Numbers,
     state: KeyIndex,
     cost: u64,
     hold: Option<KeyIndex>,
     ttl: u64,
+    detail: Detail,
+}
+
+/// The part of an entry that depends on the operation.
+enum Detail {
+    None,
     /// The mark and the actual cost of a held charge.
-    held: Option<(u64, Option<u64>)>,
+    Held(u64, Option<u64>),
+    /// A renewal of a lease, and the terms of its limit.
+    Renewal(Box<(Renewal, Option<Terms>)>),
 }
 
 impl Entry {
@@ -219,7 +245,14 @@ impl Entry {
         let numbers = Numbers::of(charge.limit);
         let name = names.state(charge.rule, charge.key);
         let state = if numbers.kind.is_read_whole() { keys.add_whole(name) } else { keys.add_other(name) };
-        Entry { numbers, state, cost: countable(charge.cost), hold: None, ttl: numbers.lease.get(), held: None }
+        Entry {
+            numbers,
+            state,
+            cost: countable(charge.cost),
+            hold: None,
+            ttl: numbers.lease.get(),
+            detail: Detail::None,
+        }
     }
 }
 
@@ -263,7 +296,7 @@ impl Draft {
         if !charge.limit.holds_slots() {
             entry.hold = Some(self.keys.add_other(names.hold(charge.key, id, number)));
         }
-        entry.held = Some(held);
+        entry.detail = Detail::Held(held.0, held.1);
         self.entries.push(entry);
     }
 
@@ -301,16 +334,50 @@ impl Entry {
         put(body, a, 6);
         put(body, b, 4);
         put(body, capacity, 7);
-        if let Some((mark, actual)) = self.held {
-            let actual = actual.unwrap_or(self.cost);
-            put(body, mark, 7);
-            body.push(match actual.cmp(&self.cost) {
-                Ordering::Equal => 0,
-                Ordering::Less => 1,
-                Ordering::Greater => 2,
-            });
-            put(body, countable(actual.abs_diff(self.cost)), 7);
+        match &self.detail {
+            Detail::None => {}
+            Detail::Held(mark, actual) => {
+                let actual = actual.unwrap_or(self.cost);
+                put(body, *mark, 7);
+                body.push(match actual.cmp(&self.cost) {
+                    Ordering::Equal => 0,
+                    Ordering::Less => 1,
+                    Ordering::Greater => 2,
+                });
+                put(body, countable(actual.abs_diff(self.cost)), 7);
+            }
+            Detail::Renewal(detail) => write_renewal(&detail.0, detail.1.as_ref(), body),
         }
+    }
+}
+
+/// Writes a renewal: flags that tell which of its numbers count, and then the numbers.
+fn write_renewal(renewal: &Renewal, terms: Option<&Terms>, body: &mut Vec<u8>) {
+    let part = renewal.generation.and_then(|generation| generation.part);
+    let flags = [
+        renewal.generation.is_some(),
+        part.is_some(),
+        renewal.claims,
+        terms.is_some(),
+        renewal.demand_counted.is_some(),
+    ];
+    body.push(flags.into_iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(flag)));
+    let numbers = [
+        renewal.generation.map_or(0, |generation| generation.epoch),
+        // A part that does not exist stays one: it is more than any instant.
+        part.unwrap_or(0),
+        renewal.used,
+        renewal.kept,
+        renewal.returned,
+        renewal.wanted,
+        renewal.demand,
+        renewal.demand_counted.unwrap_or(0),
+        terms.map_or(0, Terms::most_outstanding),
+        terms.map_or(0, Terms::per_interval),
+        terms.map_or(0, Terms::recovers),
+    ];
+    for number in numbers {
+        put(body, countable(number), 7);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Replies of the script.
 
 use smallvec::SmallVec;
+use tidegate_core::lease::{Generation, Grant, Grants, LeaseRequest};
 use tidegate_core::limit::Mark;
 use tidegate_core::store::Decisions;
 use tidegate_core::{Charge, Decision, Limit, Micros, Outcome, Receipt, Settlement};
@@ -110,6 +111,17 @@ pub(crate) fn all(reply: &[u8], count: usize) -> Result<bool, ReplyError> {
     Ok(all)
 }
 
+/// The grants to renewals of leases.
+pub(crate) fn grants<'r, 'a: 'r>(
+    reply: &[u8],
+    requests: impl Iterator<Item = &'r LeaseRequest<'a>>,
+) -> Result<Grants, ReplyError> {
+    let mut reader = Reader::of(reply)?;
+    let grants = requests.map(|request| reader.grant(request.limit)).collect::<Result<_, _>>()?;
+    reader.end()?;
+    Ok(grants)
+}
+
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -157,6 +169,24 @@ impl<'a> Reader<'a> {
             _ => return Err(ReplyError::Unreadable),
         };
         Ok(Decision { outcome, limit: limit.capacity(), remaining, reset_after })
+    }
+
+    fn grant(&mut self, limit: &Limit) -> Result<Grant, ReplyError> {
+        if self.number(1)? == 0 {
+            return Ok(Grant::not_leased(self.decision(limit)?));
+        }
+        let (tokens, epoch) = (self.number(7)?, self.number(7)?);
+        let (has_part, part) = (self.number(1)? == 1, self.number(7)?);
+        let (ends_after, is_short) = (Micros::new(self.number(7)?), self.number(1)? == 1);
+        let outstanding = self.number(7)?;
+        Ok(Grant {
+            tokens,
+            generation: Generation { epoch, part: has_part.then_some(part) },
+            ends_after,
+            is_short,
+            outstanding,
+            decision: self.decision(limit)?,
+        })
     }
 
     fn end(&self) -> Result<(), ReplyError> {

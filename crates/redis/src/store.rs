@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate_core::lease::{Grants, LeaseRequest};
 use tidegate_core::limit::Mark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::{Adjustment, Answer, Decisions};
@@ -183,6 +184,20 @@ impl Store for RedisStore {
     async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
         let reply = self.ask(frame::reset(&self.names, rule, key)?, self.deadline).await?;
         reply::all(&reply, 1).map_err(unusable)
+    }
+
+    async fn lease(&self, requests: &[LeaseRequest<'_>]) -> Result<Grants, StoreError> {
+        if requests.is_empty() {
+            return Ok(Grants::new());
+        }
+        if let Some(parts) = self.apart(requests.iter().map(|request| request.key)) {
+            return Box::pin(self.lease_apart(requests, &parts)).await;
+        }
+        self.lease_together(requests.iter().copied().collect()).await
+    }
+
+    fn server_generation(&self) -> u64 {
+        self.link.server_generation()
     }
 }
 

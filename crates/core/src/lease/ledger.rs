@@ -6,7 +6,7 @@ use super::terms::Terms;
 use crate::decision::{Decision, Outcome};
 use crate::limit::{Bucket, Limit, Mark, State};
 use crate::receipt_id::ReceiptId;
-use crate::time::{Micros, Timestamp};
+use crate::time::{MAX_EXACT, Micros, Timestamp};
 
 /// The most tokens of an epoch that a store's record holds.
 const MOST_OUTSTANDING: u64 = (1 << 40) - 1;
@@ -169,17 +169,19 @@ impl Ledger {
 
     /// Charges `cost` even if there is no room for it, up to the bound on debt.
     pub(crate) fn charge(&mut self, limit: &Limit, cost: u64, now: Timestamp) -> Mark {
-        self.advance(limit, now);
+        self.end_past_leases(limit, now);
         limit.charge(&mut self.state, cost, now, ReceiptId::ANONYMOUS)
     }
 
     pub(crate) fn chargeable(&self, limit: &Limit, now: Timestamp) -> u64 {
-        limit.chargeable(&self.at(limit, now).state, now)
+        let mut present = self.clone();
+        present.end_past_leases(limit, now);
+        limit.chargeable(&present.state, now)
     }
 
     /// Refunds `cost` of the charge at `mark`, as far as more is charged than is outstanding.
     pub(crate) fn refund(&mut self, limit: &Limit, cost: u64, mark: Mark, now: Timestamp) -> u64 {
-        self.advance(limit, now);
+        self.end_past_leases(limit, now);
         let given = limit.refund(&mut self.state, cost, mark, now, ReceiptId::ANONYMOUS);
         self.keep_floor(limit, now);
         given
@@ -187,7 +189,7 @@ impl Ledger {
 
     /// Refunds up to `cost` of anything that was spent and is not outstanding.
     pub(crate) fn credit(&mut self, limit: &Limit, cost: u64, now: Timestamp) -> u64 {
-        self.advance(limit, now);
+        self.end_past_leases(limit, now);
         let given = limit.credit(&mut self.state, cost, now);
         self.keep_floor(limit, now);
         given
@@ -211,7 +213,8 @@ impl Ledger {
 
     /// Converts the record under the limit `old` to the state of a key under the limit `new`, of another shape.
     pub(crate) fn carry(&self, old: &Limit, new: &Limit, now: Timestamp) -> State {
-        let mut ledger = self.at(old, now);
+        let mut ledger = self.clone();
+        ledger.end_past_leases(old, now);
         ledger.state = new.carry(old, &ledger.state, now);
         if !new.is_leasable() || ledger.is_over() {
             return ledger.state;
@@ -230,6 +233,14 @@ impl Ledger {
 
     /// Brings the record to the present: debt drains as far as the floor, and leases of past epochs and parts end.
     pub(super) fn advance(&mut self, limit: &Limit, now: Timestamp) {
+        self.end_past_leases(limit, now);
+        limit.resync(&mut self.state, now);
+        self.keep_floor(limit, now);
+    }
+
+    /// As [`Ledger::advance`], but does not hold the debt of a bucket to the bound of the limit, whose capacity need not be that
+    /// of the key: a receipt is settled under the limit of its time.
+    fn end_past_leases(&mut self, limit: &Limit, now: Timestamp) {
         let present = epoch_at(now);
         if self.epoch > present + 1 {
             // The clock has stepped back. Leases do not end early because of that, and last for three epochs at most.
@@ -250,7 +261,9 @@ impl Ledger {
             self.demand = if self.epoch + 1 == present { [0, self.demand[0]] } else { [0; 2] };
             self.epoch = present;
         }
-        limit.resync(&mut self.state, now);
+        if limit.bucket().is_none() {
+            limit.resync(&mut self.state, now);
+        }
         self.keep_floor(limit, now);
     }
 
@@ -308,6 +321,7 @@ impl Ledger {
             then.end_epoch(limit);
         }
         let above = limit.drops_owed(&then.state, at).saturating_sub(target);
-        Micros::new(at.since(now).get() + bucket.time_to_drain(above).get())
+        // Tokens of a large limit may be outstanding under a small one, which takes longer than can be counted exactly.
+        Micros::new((at.since(now).get() + bucket.time_to_drain(above).get()).min(MAX_EXACT))
     }
 }

@@ -77,7 +77,12 @@ impl Grant {
     /// The answer for a key that is not leased.
     pub(crate) fn nothing(limit: &Limit, state: &State, least: u64, now: Timestamp) -> Grant {
         let decision = limit.evaluate(state, least, now);
-        let decision = if decision.is_allowed() { limit.evaluate(state, 0, now) } else { decision };
+        Grant::not_leased(if decision.is_allowed() { limit.evaluate(state, 0, now) } else { decision })
+    }
+
+    /// The answer for a key that is not leased and whose standing is `decision`. The node drops the tokens that it kept.
+    #[must_use]
+    pub const fn not_leased(decision: Decision) -> Grant {
         // Of no part that there is, so that the node drops the tokens that it kept.
         let generation = Generation { epoch: 0, part: Some(u64::MAX) };
         Grant { tokens: 0, generation, ends_after: Micros::ZERO, is_short: false, outstanding: 0, decision }

@@ -107,7 +107,8 @@ impl Terms {
     }
 
     /// The tokens that recover in an interval: none within a fixed window.
-    pub(super) const fn recovers(&self) -> u64 {
+    #[must_use]
+    pub const fn recovers(&self) -> u64 {
         self.recovers
     }
 

@@ -256,10 +256,11 @@ impl SlidingWindow {
         Part { number, end: Timestamp::from_micros((number + 1) * self.part) }
     }
 
-    /// Raises the spending in the present part to at least `least`.
+    /// Raises the spending in the present part to at least `least`, or to twice the largest limit that there can be with parts of
+    /// this length if that is less: more cannot be weighted exactly, and denies no more.
     pub(super) fn raise(&self, sliding: &mut Sliding, least: u64, now: Timestamp) {
         self.slide(sliding, now);
-        sliding.spent[0] = sliding.spent[0].max(least);
+        sliding.spent[0] = sliding.spent[0].max(least.min(2 * most_with(self.part)));
     }
 
     /// The length of one part.

@@ -25,7 +25,8 @@ impl<C: Clock> MemoryStore<C> {
         };
         let grant = shard.edit(fingerprint, limit, claim, now, |state| {
             let grant = limit.lease(state, renewal, now);
-            (grant, StateEdit::keep_if(!limit.is_recovered(state, now)))
+            // A limit that cannot be leased was only looked at.
+            (grant, StateEdit::keep_if(limit.is_leasable() && !limit.is_recovered(state, now)))
         });
         shard.finish(now);
         grant

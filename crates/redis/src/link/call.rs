@@ -54,6 +54,8 @@ pub(super) struct Call {
     pub(super) frame: Frame,
     pub(super) route: SlotRoute,
     pub(super) deadline: Deadline,
+    /// The generation of servers in which alone it may be sent.
+    pub(super) generation: Option<u64>,
     /// Whether it was sent before, and certainly did not run then.
     pub(super) resent: bool,
     /// Its approximate size in bytes.
@@ -92,7 +94,8 @@ impl Call {
         // The length prefix of a word takes about 12 bytes.
         let size = frame.body.len() + frame.keys.iter().map(|key| key.len() + 12).sum::<usize>() + 12;
         let cell = Arc::new(CallCell { state: Mutex::new(CallState::Queued(None)) });
-        (Call { frame, route, deadline, resent: false, size, cell: cell.clone() }, PendingCall { cell })
+        let call = Call { frame, route, deadline, generation: None, resent: false, size, cell: cell.clone() };
+        (call, PendingCall { cell })
     }
 
     /// Whether its caller still waits, and its deadline lies after `now`.

@@ -94,13 +94,18 @@ impl Cluster {
         Cluster { map, connections, _task: AbortOnDrop(task.abort_handle()) }
     }
 
-    pub(super) async fn call(&self, mut frame: Frame, deadline: Deadline) -> Result<Vec<u8>, LinkError> {
+    pub(super) async fn call(
+        &self,
+        mut frame: Frame,
+        deadline: Deadline,
+        generation: Option<u64>,
+    ) -> Result<Vec<u8>, LinkError> {
         let slot = slot_of_all(&frame.keys).ok_or(LinkError::NotRun(Cause::CrossSlot))?;
         let mut route = SlotRoute { slot, ..SlotRoute::default() };
         let mut connection = self.connection(slot, deadline.at).await?;
         let mut hops = 1;
         loop {
-            let fault = match connection.call(frame, route, deadline).await {
+            let fault = match connection.call(frame, route, deadline, generation).await {
                 Outcome::Answered(answer) => return Ok(answer),
                 Outcome::Failed(error) => return Err(error),
                 Outcome::Redirected(fault, unsent) => {
@@ -114,6 +119,10 @@ impl Cluster {
                 None => return Err(LinkError::NotRun(Cause::Refused(fault))),
                 Some(Redirection::Moved(to)) => {
                     self.connections.trouble.notify_one();
+                    if generation.is_some() {
+                        self.connections.config.generation.raise();
+                        return Err(LinkError::NotRun(Cause::ServerReplaced));
+                    }
                     route.asking = false;
                     connection = self.connections.to(&to);
                 }
@@ -161,6 +170,7 @@ async fn keep_map(connections: Arc<NodeConnections>, seeds: Vec<Address>, tell: 
     let query = Arc::new(slots_query());
     let mut asked: Vec<TopologySource> = Vec::new();
     let mut known = seeds.clone();
+    let mut last: Vec<SlotRange> = Vec::new();
     loop {
         known.extend(seeds.iter().cloned());
         asked.retain(|server| known.contains(&server.address));
@@ -173,8 +183,12 @@ async fn keep_map(connections: Arc<NodeConnections>, seeds: Vec<Address>, tell: 
             query_all(&mut asked, &query, &connections.config.connector, &connections.config.settings.login).await;
         if let Some(view) = views.into_iter().max_by_key(|view| view.epoch) {
             connections.keep(&view);
+            if view.replaces_any(&last) {
+                connections.config.generation.raise();
+            }
             tell.send_replace(Arc::new(view.map(&connections)));
-            known.extend(view.ranges.into_iter().map(|range| range.node));
+            known.extend(view.ranges.iter().map(|range| range.node.clone()));
+            last = view.ranges;
             let _ = timeout(ASK_EVERY, connections.trouble.notified()).await;
         } else {
             // Calls that wait for the first map fail now. An old map is better than none.
@@ -204,6 +218,13 @@ struct SlotRange {
 }
 
 impl ClusterView {
+    /// Whether another node serves any of the slots of an earlier view.
+    fn replaces_any(&self, earlier: &[SlotRange]) -> bool {
+        let is_replaced =
+            |old: &SlotRange, new: &SlotRange| old.first <= new.last && new.first <= old.last && old.node != new.node;
+        earlier.iter().any(|old| self.ranges.iter().any(|new| is_replaced(old, new)))
+    }
+
     fn map(&self, connections: &NodeConnections) -> SlotMap {
         let mut map = SlotMap { slots: vec![0; SLOTS], ..SlotMap::none() };
         let mut places: HashMap<&Address, u16> = HashMap::new();
@@ -273,6 +294,21 @@ mod tests {
     fn a_range_names_its_primary_first() {
         let range = read(b"*4\r\n:5\r\n:9\r\n*3\r\n$1\r\na\r\n:7\r\n$2\r\nid\r\n*2\r\n$1\r\nb\r\n:8\r\n").unwrap();
         assert_eq!((range.first, range.last, range.node), (5, 9, Address::tcp("a", 7)));
+    }
+
+    #[test]
+    fn a_slot_with_another_node_has_another_server() {
+        let range = |first, last, port| SlotRange { first, last, node: Address::tcp("a", port) };
+        let view = |ranges| ClusterView { epoch: 1, ranges };
+        let earlier = [range(0, 99, 1), range(100, 199, 2)];
+        assert!(!view(vec![range(0, 99, 1), range(100, 199, 2)]).replaces_any(&earlier));
+        assert!(
+            !view(vec![range(0, 49, 1), range(50, 99, 1), range(100, 150, 2), range(200, 300, 3)])
+                .replaces_any(&earlier)
+        );
+        assert!(view(vec![range(0, 98, 1), range(99, 199, 2)]).replaces_any(&earlier));
+        assert!(view(vec![range(0, 99, 3), range(100, 199, 2)]).replaces_any(&earlier));
+        assert!(!view(vec![range(0, 99, 3)]).replaces_any(&[]), "the first view replaces nothing");
     }
 
     #[test]

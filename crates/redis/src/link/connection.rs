@@ -15,6 +15,7 @@ use super::call::{Abandoned, Call, Deadline, Outcome, SlotRoute};
 use super::connection_io::ConnectionIo;
 use super::error::{Cause, LinkError, Unreachable};
 use super::sentinel::Sentinels;
+use super::server_generation::{LastServer, RunId, ServerGeneration};
 use super::session::{Connector, Session};
 use super::settings::Settings;
 use super::shared::{EndReason, Shared, draw};
@@ -41,6 +42,7 @@ pub(super) struct ConnectionConfig {
     pub(super) connector: Connector,
     pub(super) composer: Composer,
     pub(super) runtime: Handle,
+    pub(super) generation: ServerGeneration,
 }
 
 impl Connection {
@@ -50,14 +52,23 @@ impl Connection {
             ServerSource::Sentinel(_) => None,
         };
         let shared = Arc::new(Shared::new(&config.settings, address, trouble));
-        let driver = Driver { shared: shared.clone(), config: config.clone(), source };
+        let driver =
+            Driver { shared: shared.clone(), config: config.clone(), source, last_server: LastServer::default() };
         let task = config.runtime.spawn(driver.run());
         Connection { shared, _task: Arc::new(AbortOnDrop(task.abort_handle())) }
     }
 
-    /// Queues a call and waits for its outcome, until its deadline.
-    pub(super) async fn call(&self, frame: Frame, route: SlotRoute, deadline: Deadline) -> Outcome {
-        let (call, waiting) = Call::new(frame, route, deadline);
+    /// Queues a call and waits for its outcome, until its deadline. It is not sent in another generation of servers than the one
+    /// given.
+    pub(super) async fn call(
+        &self,
+        frame: Frame,
+        route: SlotRoute,
+        deadline: Deadline,
+        generation: Option<u64>,
+    ) -> Outcome {
+        let (mut call, waiting) = Call::new(frame, route, deadline);
+        call.generation = generation;
         if let Err(cause) = self.shared.queue.push(call, Instant::now()) {
             self.shared.counts.not_run();
             return Outcome::Failed(LinkError::NotRun(cause));
@@ -99,6 +110,7 @@ struct Driver {
     shared: Arc<Shared>,
     config: ConnectionConfig,
     source: ServerSource,
+    last_server: LastServer,
 }
 
 impl Driver {
@@ -107,13 +119,16 @@ impl Driver {
         let mut useless_connections = 0;
         loop {
             self.wait_for_probe().await;
-            let (session, address) = match self.connect().await {
+            let (session, address, run_id) = match self.connect().await {
                 Ok(connected) => connected,
                 Err(why) => {
                     self.shared.unreachable(why, Instant::now());
                     continue;
                 }
             };
+            if self.last_server.is_another(run_id) {
+                self.config.generation.raise();
+            }
             self.shared.connected(address.clone(), Instant::now());
             let (end, was_of_use) = self.serve(session, &address).await;
             self.shared.disconnected(end, Instant::now());
@@ -136,7 +151,7 @@ impl Driver {
         self.shared.probing(Instant::now());
     }
 
-    async fn connect(&mut self) -> Result<(Session, Address), Unreachable> {
+    async fn connect(&mut self) -> Result<(Session, Address, RunId), Unreachable> {
         let (address, must_be_primary) = match &mut self.source {
             ServerSource::Fixed(address) => (address.clone(), false),
             ServerSource::Sentinel(sentinels) => (sentinels.find().await?, true),
@@ -144,16 +159,16 @@ impl Driver {
         let ConnectionConfig { settings, connector, composer, .. } = &self.config;
         let connect = async {
             let mut session = connector.connect(&address).await?;
-            session.greet_for_calls(&settings.login, &composer.script, must_be_primary).await?;
-            Ok(session)
+            let run_id = session.greet_for_calls(&settings.login, &composer.script, must_be_primary).await?;
+            Ok((session, run_id))
         };
-        let session = connector.in_time(connect).await?;
-        Ok((session, address))
+        let (session, run_id) = connector.in_time(connect).await?;
+        Ok((session, address, run_id))
     }
 
     /// Serves calls until the connection ends. Returns why it ended, and whether a reply ever came.
     async fn serve(&mut self, session: Session, address: &Address) -> (EndReason, bool) {
-        let mut io = ConnectionIo::new(session, &self.shared, &self.config.composer, &self.config.settings);
+        let mut io = ConnectionIo::new(session, &self.shared, &self.config);
         let end = match &mut self.source {
             ServerSource::Fixed(_) => io.serve().await,
             ServerSource::Sentinel(sentinels) => {

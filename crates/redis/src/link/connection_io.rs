@@ -11,10 +11,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::batch::{Composer, Part};
 use super::breaker::BreakerState;
 use super::call::Call;
+use super::connection::ConnectionConfig;
 use super::error::Cause;
 use super::in_flight::InFlight;
 use super::queue::BatchLimits;
 use super::resp::{self, Malformed, Reply};
+use super::server_generation::ServerGeneration;
 use super::session::Session;
 use super::settings::Settings;
 use super::shared::{EndReason, Shared};
@@ -33,6 +35,7 @@ pub(super) struct ConnectionIo<'l> {
     shared: &'l Shared,
     composer: &'l Composer,
     settings: &'l Settings,
+    generation: &'l ServerGeneration,
     stream: Stream,
     inbox: Inbox,
     outbox: Vec<u8>,
@@ -49,17 +52,14 @@ pub(super) struct ConnectionIo<'l> {
 }
 
 impl<'l> ConnectionIo<'l> {
-    pub(super) fn new(
-        session: Session,
-        shared: &'l Shared,
-        composer: &'l Composer,
-        settings: &'l Settings,
-    ) -> ConnectionIo<'l> {
+    pub(super) fn new(session: Session, shared: &'l Shared, config: &'l ConnectionConfig) -> ConnectionIo<'l> {
         let now = Instant::now();
+        let ConnectionConfig { settings, composer, generation, .. } = config;
         ConnectionIo {
             shared,
             composer,
             settings,
+            generation,
             stream: session.stream,
             inbox: session.inbox,
             outbox: Vec::with_capacity(16 * 1024),
@@ -188,6 +188,8 @@ impl<'l> ConnectionIo<'l> {
                 // A call with more than half of its time left is sent, however slow the server was before.
                 if call.deadline.at <= now + usual.min(call.deadline.allowed / 2) {
                     call.not_run(Cause::Deadline);
+                } else if call.generation.is_some_and(|generation| generation != self.generation.get()) {
+                    call.not_run(Cause::ServerReplaced);
                 } else if call.send() {
                     sent.push(call);
                 }

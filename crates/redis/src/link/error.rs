@@ -67,6 +67,9 @@ pub enum Cause {
     /// No node of the cluster serves the slot, or none is known yet.
     #[error("no known node of the cluster serves its slot")]
     Unserved,
+    /// The call was for a server that was replaced by another one.
+    #[error("another server has taken the place of the one it was for")]
+    ServerReplaced,
     /// The runtime on which the link was opened has ended.
     #[error("the link has ended")]
     Closed,
@@ -74,7 +77,7 @@ pub enum Cause {
 
 impl Cause {
     /// The names of causes beside the [codes](ErrorCode::name) of servers.
-    pub(super) const NAMES: [&'static str; 11] = [
+    pub(super) const NAMES: [&'static str; 12] = [
         ErrorCode::Other.name(),
         "deadline",
         "queue_full",
@@ -85,6 +88,7 @@ impl Cause {
         "too_large",
         "cross_slot",
         "unserved",
+        "server_replaced",
         "closed",
     ];
 
@@ -101,6 +105,7 @@ impl Cause {
             Cause::TooLarge => "too_large",
             Cause::CrossSlot => "cross_slot",
             Cause::Unserved => "unserved",
+            Cause::ServerReplaced => "server_replaced",
             Cause::Closed => "closed",
         }
     }

@@ -4,6 +4,7 @@ use super::error::Unreachable;
 use super::resp::{Bound, Reply};
 use super::script::Script;
 use super::server_error::{ErrorCode, ServerError};
+use super::server_generation::{RunId, run_id};
 use super::session::{Commands, Session};
 use super::settings::Login;
 
@@ -18,6 +19,8 @@ struct Greeting {
 enum Topic {
     Login,
     Name,
+    /// The server's identity.
+    Server,
     Role,
     Load,
     Probe,
@@ -58,6 +61,12 @@ impl Greeting {
         }
     }
 
+    /// The server's run id, if it told.
+    fn run_id(&self, replies: &[Reply<'_>]) -> RunId {
+        let mut told = self.topics.iter().zip(replies).filter(|(topic, _)| matches!(topic, Topic::Server));
+        told.find_map(|(_, reply)| run_id(reply.text()?))
+    }
+
     /// Whether the replies allow the connection to be used.
     fn judge(&self, replies: &[Reply<'_>]) -> Result<(), Unreachable> {
         let mut not_loaded = None;
@@ -69,6 +78,8 @@ impl Greeting {
             match (topic, fault) {
                 // The name is for operators, and not every user may set one.
                 (Topic::Name, _) => {}
+                // Without it, every connection may be one to another server.
+                (Topic::Server, _) => {}
                 // A replica whose role may not be asked for answers READONLY to the first write.
                 (Topic::Role, Some(ServerError { code: ErrorCode::NoPerm, .. })) => {}
                 (Topic::Role, None) => {
@@ -95,16 +106,17 @@ impl Greeting {
 }
 
 impl Session {
-    /// Logs in, loads the script, and makes sure that it runs.
+    /// Logs in, loads the script, and makes sure that it runs. Returns the server's run id.
     pub(super) async fn greet_for_calls(
         &mut self,
         login: &Login,
         script: &Script,
         must_be_primary: bool,
-    ) -> Result<(), Unreachable> {
+    ) -> Result<RunId, Unreachable> {
         let mut greeting = Greeting::default();
         greeting.login(login);
         greeting.say(Topic::Name, &[b"CLIENT", b"SETNAME", b"tidegate"]);
+        greeting.say(Topic::Server, &[b"INFO", b"server"]);
         if must_be_primary {
             greeting.say(Topic::Role, &[b"ROLE"]);
         }
@@ -113,7 +125,8 @@ impl Session {
         greeting.topics.push(Topic::Load);
         greeting.commands.add_with(Bound::SMALL, |out| script.probe(out));
         greeting.topics.push(Topic::Probe);
-        self.greet(&greeting).await
+        let judged = |replies: &[Reply<'_>]| greeting.judge(replies).map(|()| greeting.run_id(replies));
+        self.exchange(&greeting.commands, judged).await?
     }
 
     /// Logs in, to send other commands than calls of the script.

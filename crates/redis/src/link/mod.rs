@@ -25,6 +25,7 @@ mod resp;
 mod script;
 mod sentinel;
 mod server_error;
+mod server_generation;
 mod session;
 mod settings;
 mod shared;
@@ -63,6 +64,7 @@ use self::cluster::Cluster;
 use self::connection::{Connection, ConnectionConfig, ServerSource};
 use self::script::Script;
 use self::sentinel::Sentinels;
+use self::server_generation::ServerGeneration;
 use self::session::Connector;
 use self::settings::Servers;
 use self::times::Times;
@@ -76,6 +78,7 @@ const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Link {
     route: Route,
     times: Times,
+    generation: ServerGeneration,
 }
 
 enum Route {
@@ -111,7 +114,9 @@ impl Link {
         let by_slot = matches!(settings.servers, Servers::Cluster(_));
         let composer = Composer { script, by_slot };
         let servers = settings.servers.clone();
-        let config = ConnectionConfig { settings: Arc::new(settings), connector, composer, runtime };
+        let generation = ServerGeneration::default();
+        let settings = Arc::new(settings);
+        let config = ConnectionConfig { settings, connector, composer, runtime, generation: generation.clone() };
         let route = match servers {
             Servers::Standalone(address) => Route::One(Connection::open(&config, ServerSource::Fixed(address), None)),
             Servers::Sentinel { primary, sentinels, login } => {
@@ -120,7 +125,7 @@ impl Link {
             }
             Servers::Cluster(nodes) => Route::Cluster(Cluster::open(&config, nodes)),
         };
-        Ok(Link { route, times: Times::default() })
+        Ok(Link { route, times: Times::default(), generation })
     }
 
     /// Runs a request, and waits for its answer until `deadline`. If the future is dropped while the request is queued, the
@@ -129,21 +134,48 @@ impl Link {
     /// # Errors
     /// If it was not answered. The error says whether the request may have run.
     pub async fn call(&self, frame: Frame, deadline: Duration) -> Result<Vec<u8>, LinkError> {
+        self.run(frame, deadline, None).await
+    }
+
+    /// As [`Link::call`], but the request does not run if a server was replaced by another one since the link had this
+    /// [generation](Link::server_generation).
+    ///
+    /// # Errors
+    /// As [`Link::call`].
+    pub async fn call_in_generation(
+        &self,
+        frame: Frame,
+        deadline: Duration,
+        generation: u64,
+    ) -> Result<Vec<u8>, LinkError> {
+        self.run(frame, deadline, Some(generation)).await
+    }
+
+    async fn run(&self, frame: Frame, deadline: Duration, generation: Option<u64>) -> Result<Vec<u8>, LinkError> {
         let begun = Instant::now();
-        let result = self.run(frame, Deadline::after(deadline.min(FOREVER), begun)).await;
+        let result = self.route(frame, Deadline::after(deadline.min(FOREVER), begun), generation).await;
         self.times.note(begun.elapsed(), &result);
         result
     }
 
-    async fn run(&self, frame: Frame, deadline: Deadline) -> Result<Vec<u8>, LinkError> {
+    async fn route(&self, frame: Frame, deadline: Deadline, generation: Option<u64>) -> Result<Vec<u8>, LinkError> {
         match &self.route {
-            Route::Cluster(cluster) => cluster.call(frame, deadline).await,
-            Route::One(connection) => match connection.call(frame, SlotRoute::default(), deadline).await {
+            Route::Cluster(cluster) => cluster.call(frame, deadline, generation).await,
+            Route::One(connection) => match connection.call(frame, SlotRoute::default(), deadline, generation).await {
                 Outcome::Answered(answer) => Ok(answer),
                 Outcome::Failed(error) => Err(error),
                 Outcome::Redirected(fault, _) => Err(LinkError::NotRun(Cause::Refused(fault))),
             },
         }
+    }
+
+    /// The number of times that a server was replaced by another one, which may lack the last changes of the one before: it has
+    /// another run id, or does not tell its run id after a reconnect, or serves a slot of the cluster that another node served.
+    ///
+    /// It rises before anything is sent to the new server.
+    #[must_use]
+    pub fn server_generation(&self) -> u64 {
+        self.generation.get()
     }
 
     /// Whether all keys of a call must be in one slot.

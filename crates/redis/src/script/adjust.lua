@@ -12,7 +12,8 @@ local function changing()
     else
       state = moved or trial(state)
     end
-    local is_kept = change(charge, state) or (before_it and state.is_large and has_shape(before_it, charge))
+    local is_large = state.is_large
+    local is_kept = change(charge, state) or (before_it and is_large and has_shape(before_it, charge))
     if is_kept and not charge.of.is_direct then keep(charge.name, state) end
     if charge.of.is_direct then state = view(charge) end
     return '\0' .. pack('>BI7I7I7', charge.of.look(charge, state, 0))
@@ -31,13 +32,17 @@ local function changing()
     end)
   end
 
-  -- Forgets a key.
+  -- Forgets a key, except for what nodes may still spend of it.
   local function reset(_, before)
     local name = KEYS[before + 1]
     if not places[name] then places[name] = before + 1 end
     local state = known(name)
     if state == FOREIGN then return '\1\0\0' end
     if not state then return '\0\0' end
+    if state.leased and state.leased.reset(state) then
+      keep(name, state)
+      return '\0\1'
+    end
     call('DEL', name)
     states[name], stored[name] = false, nil
     return '\0\1'

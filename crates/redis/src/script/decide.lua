@@ -7,8 +7,9 @@ local DECIDE_GROUPS = 8
 local function read_charge(body, at)
   local kind, key, cost, hold, ttl, a, b, capacity
   kind, key, cost, hold, ttl, a, b, capacity, at = unpack_from(CHARGE, body, at)
+  local of = kind_of(kind)
   local charge = {
-    kind = kind, shape = kind == SHAPER and TAT or kind, of = kind_of(kind), a = a, b = b, capacity = capacity,
+    kind = kind, shape = kind == SHAPER and TAT or kind, own = of, of = of, a = a, b = b, capacity = capacity,
     key = key, cost = cost, hold_key = hold, ttl = ttl, is_held = cost > 0 and (hold > 0 or kind == SLOTS),
   }
   return charge, at
@@ -78,13 +79,23 @@ local function present(charge)
   return resync(charge, charge.state, charge.moved)
 end
 
+-- Holds a leased state to the bound of its limit, and stores it if that or another limit has changed it.
+local function keep_leased(charge, state)
+  if not state.leased then return end
+  if state.leased.settle(charge, state) or states[charge.name] ~= state then keep(charge.name, state) end
+end
+
 -- Makes an allowed charge. Returns its mark if it is held.
 local function make(charge, id)
-  local of, state = charge.of, present(charge)
+  local state = present(charge)
+  local of = charge.of
   -- A charge of cost 0 still moves a state from the future to the present.
   if charge.cost == 0 then return '' end
   -- An earlier charge to the same key may have been made under another limit.
-  if charge.is_repeated and not charge.is_held and of.look(charge, state, charge.cost) ~= ALLOW then return '' end
+  if charge.is_repeated and not charge.is_held and of.look(charge, state, charge.cost) ~= ALLOW then
+    keep_leased(charge, state)
+    return ''
+  end
   of.charge(charge, state, charge.cost, id)
   if not of.is_direct then keep(charge.name, state) end
   if not charge.is_held then return '' end
@@ -103,6 +114,8 @@ local function decide_alone(charge)
   if outcome == ALLOW and charge.cost > 0 then
     charge.of.charge(charge, state, charge.cost, ANONYMOUS)
     if not charge.of.is_direct then keep(charge.name, state) end
+  else
+    keep_leased(charge, state)
   end
   return pack('>BBI7I7I7', 0, outcome, remaining, reset, wait)
 end

@@ -21,16 +21,16 @@ local function holding()
     if state and not has_shape(state, charge) then
       -- The key is under another limit by now, to which all was carried over as spent just then.
       same = false
-      charge.kind, charge.shape, charge.a, charge.b, charge.of = state.kind, state.shape, state.a, state.b,
+      charge.kind, charge.shape, charge.a, charge.b, charge.own = state.kind, state.shape, state.a, state.b,
         kind_of(state.kind)
     end
-    state = state and trial(state) or charge.of.fresh(charge)
-    local of, given, charged = charge.of, 0, 0
+    state = state and trial(state) or charge.own.fresh(charge)
+    local of, is_large, given, charged = state.leased or charge.own, state.is_large, 0, 0
     if back > 0 then
       given = same and of.refund(charge, state, back, mark) or not same and of.credit(charge, state, back) or 0
     end
     if more > 0 and not of.is_direct then charged = of.charge(charge, state, more) end
-    if not of.is_direct and (given > 0 or more > 0 or (back > 0 and state.is_large and states[charge.name])) then
+    if not of.is_direct and (given > 0 or more > 0 or (back > 0 and is_large and states[charge.name])) then
       keep(charge.name, state)
     end
     return given, charged

@@ -29,9 +29,10 @@ makers[SLIDING] = function()
   end
 
   function sliding.read(raw)
+    if #raw < 18 then return nil end
     local _, a, b, number = unpack_from('>BI6I4I6', raw)
     local width = (#raw - 17) / (b + 1)
-    if #raw < 18 or b < 1 or b > 360 or width > 7 or width ~= floor(width) then return nil end
+    if b < 1 or b > 360 or width > 7 or width ~= floor(width) then return nil end
     local counters = { unpack_from('>' .. rep('I' .. width, b + 1), raw, 18) }
     counters[b + 2] = nil
     return {

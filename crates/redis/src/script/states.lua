@@ -7,7 +7,13 @@ local FOREIGN = { kind = 0, shape = 0 }
 local function read(raw, name, is_whole)
   local kind = byte(raw)
   local state
-  if kind and kind >= LEVEL and kind <= LOG and #raw >= 11 then state = kind_of(kind).read(raw, name, is_whole) end
+  if kind and #raw >= 11 then
+    if kind >= LEVEL and kind <= LOG then
+      state = kind_of(kind).read(raw, name, is_whole)
+    elseif kind > LEASED and kind <= LEASED_IN_PART + SLIDING then
+      state = leased_states().read(raw)
+    end
+  end
   return state or FOREIGN
 end
 
@@ -44,7 +50,7 @@ local function known(name, kind)
       state.is_changed, lives[place], changed[#changed + 1] = true, nil, name
     end
   end
-  if state and state.is_changed and kind_of(state.kind).is_blank(state) then return false end
+  if state and state.is_changed and (state.leased or kind_of(state.kind)).is_blank(state) then return false end
   return state
 end
 
@@ -64,9 +70,9 @@ local function convert(drops, from, to, most)
   return min(whole + quotient, most)
 end
 
--- The state `state` carried over to a limit of another shape.
-local function carried(limit, state)
-  local of_limit = limit.of
+-- What a state owes, without its leases, carried over to a limit of another shape.
+local function converted(limit, state)
+  local of_limit = limit.own
   local new = of_limit.fresh(limit)
   if limit.kind == SLOTS or state.kind == SLOTS then return new end
   if limit.kind == LOG and state.kind == LOG then return of_limit.rewindowed(limit, state) end
@@ -78,16 +84,27 @@ local function carried(limit, state)
   return new
 end
 
+-- The state `state` carried over to a limit of another shape.
+local function carried(limit, state)
+  local new = converted(limit, state)
+  if state.leased and can_be_leased(limit.kind) then return state.leased.carry(state, new) end
+  return new
+end
+
 local function has_shape(state, limit)
   return state.shape == limit.shape and state.a == limit.a and state.b == limit.b
 end
 
--- The state of a key under its present limit.
+-- The state of a key under its present limit, whose operations are from now on those for such a state.
 local function view(limit)
   local state = known(limit.name, limit.kind)
-  if not state then return limit.of.fresh(limit) end
-  if has_shape(state, limit) then return state end
-  return carried(limit, state)
+  if not state then
+    state = limit.own.fresh(limit)
+  elseif not has_shape(state, limit) then
+    state = carried(limit, state)
+  end
+  limit.of = state.leased or limit.own
+  return state
 end
 
 -- Writes the changed states. A key that owes nothing equals a new one.
@@ -96,7 +113,7 @@ local function write()
     local state = states[name]
     if state and state.is_changed then
       state.is_changed = nil
-      local of = kind_of(state.kind)
+      local of = state.leased or kind_of(state.kind)
       if not of.is_blank(state) then
         local raw, counts_for = of.write(state, name)
         if raw then call('SET', name, raw, 'PX', life(counts_for)) end

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use redis::Connection;
 use tidegate_core::contract::seed::seeds;
+use tidegate_core::lease::{EPOCH, Generation, LeaseRequest, Renewal};
 use tidegate_core::limit::Mark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::Adjustment;
@@ -21,6 +22,9 @@ use crate::names::Names;
 use crate::reply;
 
 static SCRIPT: LazyLock<redis::Script> = LazyLock::new(|| redis::Script::new(SOURCE));
+
+/// The instant of all calls, in microseconds.
+const NOW: u64 = 1_794_700_800_123_456;
 
 /// One call of the script for all `frames`, at the instant `now` in microseconds.
 fn command(frames: &[Frame], now: &str) -> redis::Cmd {
@@ -84,9 +88,12 @@ impl World {
         let id = ReceiptId::new(self.dice.u128(..));
         let (kind, asked) = (self.dice.u32(..12), self.charges());
         let (which, actual) = (self.dice.usize(..), [self.dice.u64(..6), self.dice.u64(..6)]);
+        let reported = self.dice.bool().then_some(self.dice.u64(..4));
         let charges: Vec<Charge<'_>> = asked.iter().map(|&asked| self.charge(asked)).collect();
+        let leases: Vec<LeaseRequest<'_>> = charges.iter().map(|charge| renewed(charge, reported)).collect();
         names.map(|names| {
             match kind {
+                7 | 8 => frame::lease(names, leases.iter()),
                 0 => frame::peek(names, &charges),
                 1 => frame::adjust(names, &charges[0], Adjustment::Penalty),
                 2 => frame::adjust(names, &charges[0], Adjustment::Credit),
@@ -113,13 +120,29 @@ impl World {
     }
 }
 
+/// A renewal of a lease of the present epoch, with this many tokens of each sort if there is anything to report.
+fn renewed<'a>(charge: &Charge<'a>, reported: Option<u64>) -> LeaseRequest<'a> {
+    let generation = Generation { epoch: NOW / EPOCH.get(), part: None };
+    let tokens = reported.unwrap_or_default();
+    let renewal = Renewal {
+        generation: reported.map(|_| generation),
+        used: tokens,
+        kept: tokens,
+        returned: tokens,
+        wanted: 4 * charge.cost,
+        demand: charge.cost,
+        ..Renewal::default()
+    };
+    LeaseRequest { rule: charge.rule, key: charge.key, limit: charge.limit, renewal }
+}
+
 fn held_by(charge: &Charge<'_>, mark: Mark) -> Held {
     let (rule, key) = (charge.rule.clone(), charge.key.owned());
     Held { rule, key, limit: *charge.limit, taken: charge.cost, mark }
 }
 
 fn call(frames: &[Frame], connection: &mut Connection) -> Vec<Vec<u8>> {
-    command(frames, "1794700800123456").query(connection).unwrap()
+    command(frames, &NOW.to_string()).query(connection).unwrap()
 }
 
 /// All that lies under a prefix, without it.

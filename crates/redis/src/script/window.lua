@@ -31,11 +31,12 @@ makers[EVERY] = function()
     return min(from * DAY, LAST), min(to * DAY, LAST)
   end
 
-  local function around(shape, a, instant)
+  function window.around(shape, a, instant)
     if shape == CALENDAR then return calendar(a, instant) end
     local start = instant - instant % a
     return start, min(start + a, LAST)
   end
+  local around = window.around
 
   -- The windows around the present instant, by shape and length: most states of a call share them.
   local starts, ends = { [EVERY] = {}, [CALENDAR] = {} }, { [EVERY] = {}, [CALENDAR] = {} }

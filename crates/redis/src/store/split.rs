@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use smallvec::SmallVec;
+use tidegate_core::lease::{Grant, Grants, LeaseRequest};
 use tidegate_core::store::Decisions;
 use tidegate_core::{Charge, Decision, Key, Receipt, Settlement, StoreError};
 
@@ -46,10 +47,7 @@ impl RedisStore {
             }
         };
         let peeked = whole(parts, all(parts.iter().map(peek)).await)?;
-        let mut in_order: SmallVec<[(usize, Decision); 4]> =
-            parts.iter().flatten().copied().zip(peeked.into_iter().flatten()).collect();
-        in_order.sort_unstable_by_key(|&(place, _)| place);
-        Ok(in_order.into_iter().map(|(_, decision)| decision).collect())
+        Ok(in_order::<Decision, _>(parts, peeked.into_iter().flatten()))
     }
 
     pub(super) async fn settle_apart(
@@ -82,11 +80,31 @@ impl RedisStore {
         let renewed = all_done(parts, all(parts.iter().map(renew)).await)?;
         Ok(renewed.into_iter().all(|renewed| renewed))
     }
+
+    /// Renews leases whose keys are in one slot.
+    pub(super) async fn lease_together(&self, requests: SmallVec<[LeaseRequest<'_>; 4]>) -> Result<Grants, StoreError> {
+        let frame = frame::lease(&self.names, requests.iter())?;
+        let reply = self.link.call_in_generation(frame, self.deadline, self.link.server_generation()).await?;
+        reply::grants(&reply, requests.iter()).map_err(unusable)
+    }
+
+    pub(super) async fn lease_apart(&self, requests: &[LeaseRequest<'_>], parts: &Parts) -> Result<Grants, StoreError> {
+        let lease = |places: &Places| self.lease_together(places.iter().map(|&place| requests[place]).collect());
+        let granted = all_done(parts, all(parts.iter().map(lease)).await)?;
+        Ok(in_order::<Grant, _>(parts, granted.into_iter().flatten()))
+    }
 }
 
 pub(super) fn foreign_keys(mut charges: Places) -> StoreError {
     charges.sort_unstable();
     unusable(ReplyError::Foreign { charges: charges.into_iter().collect() })
+}
+
+/// The answers for all places, which are given slot by slot, in the order of the places.
+fn in_order<T, C: FromIterator<T>>(parts: &Parts, answers: impl Iterator<Item = T>) -> C {
+    let mut placed: SmallVec<[(usize, T); 4]> = parts.iter().flatten().copied().zip(answers).collect();
+    placed.sort_unstable_by_key(|&(place, _)| place);
+    placed.into_iter().map(|(_, answer)| answer).collect()
 }
 
 /// The answers of all slots to a change. A change that was made in some slots only is an [`StoreError::AnswerLost`].

@@ -143,6 +143,7 @@ async fn a_primary_that_hands_over_is_followed() {
     cluster.nodes[3].run::<()>(&["CLUSTER", "FAILOVER"]);
     let took = replaced(&cluster, &link, began, "handed over").await;
     assert!(took < BACK_WITHIN, "{took:?}");
+    eventually("another generation of servers", async || (link.server_generation() > 0).then_some(())).await;
     let report = load.stop().await;
     report.nobody_waited("handed over");
     let get = |key: &str| {

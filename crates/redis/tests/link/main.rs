@@ -4,6 +4,7 @@
 mod calls;
 mod clusters;
 mod events;
+mod generations;
 mod load;
 mod outages;
 mod oversized;

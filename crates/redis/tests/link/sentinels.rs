@@ -58,6 +58,7 @@ async fn a_primary_that_was_killed_is_replaced() {
     let (first, began) = (set.primary(), Instant::now());
     set.servers[first].kill();
     failed_over(&set, &link, first, began, "primary killed").await;
+    assert!(link.server_generation() > 0);
     load.stop().await.nobody_waited("primary killed");
 }
 

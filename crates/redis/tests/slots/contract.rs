@@ -6,6 +6,7 @@
 use std::future::Future;
 
 use tidegate_core::contract::Subject;
+use tidegate_core::lease::{Grants, LeaseRequest};
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
     Charge, Decision, Key, ManualClock, NowOrLater, Question, Receipt, RuleId, Settlement, Store, StoreError, Timestamp,
@@ -68,6 +69,13 @@ impl Store for Spread {
     async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
         self.store.reset(rule, &spread(rule, key)).await
     }
+
+    async fn lease(&self, requests: &[LeaseRequest<'_>]) -> Result<Grants, StoreError> {
+        let keys: Vec<_> = requests.iter().map(|request| spread(request.rule, request.key)).collect();
+        let spread: Vec<LeaseRequest<'_>> =
+            requests.iter().zip(&keys).map(|(request, key)| LeaseRequest { key, ..*request }).collect();
+        self.store.lease(&spread).await
+    }
 }
 
 struct InCluster {
@@ -99,3 +107,4 @@ impl Subject for InCluster {
 }
 
 tidegate_core::store_contract!(InCluster::new(), but traces);
+tidegate_core::store_contract!(InCluster::new(), leases);

@@ -37,3 +37,4 @@ impl Subject for InRedis {
 }
 
 tidegate_core::store_contract!(InRedis::new());
+tidegate_core::store_contract!(InRedis::new(), leases);

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use tidegate_core::lease::{LeaseRequest, Renewal, Terms};
 use tidegate_core::store::Adjustment;
 use tidegate_core::{
     Charge, Key, Limit, ManualClock, MemoryStore, Micros, Question, Receipt, RuleId, Settlement, Store, Timestamp,
 };
 use tidegate_redis::RedisStore;
 
+use crate::lease_acts::{Lease, RenewalAct, leasable, renewals};
 use crate::limits::{Bucket, any_limit, any_spending_limit, buckets, with_capacity};
 use crate::server;
 use crate::traces::{ClockMove, Cost, TraceClock, costs, moves, starts};
@@ -48,6 +50,15 @@ fn rule_sets() -> impl Strategy<Value = Vec<Rule>> {
     prop_oneof![2 => prop::collection::vec(rules(), 1..4), 1 => prop::collection::vec(bucket_rules(), 2..5)]
 }
 
+/// Rules whose limits can be leased, at some time at least.
+fn leasable_rules() -> impl Strategy<Value = Rule> {
+    let of_one_shape = (leasable(), 0_u64..2_000)
+        .prop_map(|(limit, capacity)| Rule { limits: vec![limit, with_capacity(&limit, capacity)], same_shape: true });
+    let of_many = (leasable(), leasable(), any_limit())
+        .prop_map(|(one, other, third)| Rule { limits: vec![one, other, third], same_shape: false });
+    prop_oneof![2 => of_one_shape, 1 => of_many]
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     rule: Index,
@@ -67,6 +78,7 @@ enum Act {
     Settle { which: Index, actual: Vec<Cost> },
     Renew { which: Index },
     Reset { rule: Index, key: Index },
+    Lease(Vec<RenewalAct>),
 }
 
 impl Act {
@@ -79,6 +91,7 @@ impl Act {
             Act::Settle { .. } => "settle",
             Act::Renew { .. } => "renew",
             Act::Reset { .. } => "reset",
+            Act::Lease(_) => "lease",
         }
     }
 }
@@ -114,6 +127,10 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
+fn acts_with_leases() -> impl Strategy<Value = Act> {
+    prop_oneof![1 => acts(), 1 => prop::collection::vec(renewals(), 1..4).prop_map(Act::Lease)]
+}
+
 /// Which rule, key and limit, at what cost, reserved for how long, and in which group.
 type Resolved = (usize, usize, Limit, u64, Option<Micros>, u8);
 
@@ -133,6 +150,9 @@ struct Both {
     rules: Vec<(RuleId, Rule)>,
     keys: Vec<Key<'static>>,
     admissions: Vec<Admission>,
+    leases: Vec<Lease>,
+    /// The limit under which each rule and key was last leased.
+    leased: HashMap<(usize, usize), Limit>,
     /// Which limit was last asked for, by rule and key.
     last: HashMap<(usize, usize), usize>,
     /// What was asked so far, for people.
@@ -150,6 +170,8 @@ impl Both {
             rules: rules.into_iter().enumerate().map(named).collect(),
             keys: vec![Key::of(["acme", "alice"]), Key::from("bob").owned()],
             admissions: Vec::new(),
+            leases: Vec::new(),
+            leased: HashMap::new(),
             last: HashMap::new(),
             told: Vec::new(),
         }
@@ -176,6 +198,7 @@ impl Both {
         let before = hands.now();
         let now = hands.go(by, limit);
         if now < before {
+            self.bring_leases_to_the_present();
             for rule in 0..self.rules.len() {
                 for key in 0..self.keys.len() {
                     self.forget_if_recovered(rule, key);
@@ -185,6 +208,19 @@ impl Both {
             self.admissions.retain(|admission| admission.expires.is_none_or(|(expires, _)| expires > before));
         }
         self.clock.set(now);
+        if now < before {
+            self.bring_leases_to_the_present();
+        }
+    }
+
+    /// A denial need not store that leases have ended. That shows when the clock steps back: so it is stored, by renewals that
+    /// ask for nothing.
+    fn bring_leases_to_the_present(&self) {
+        for (&(rule, key), limit) in &self.leased {
+            let rule = &self.rules[rule].0;
+            let request = LeaseRequest { rule, key: &self.keys[key], limit, renewal: Renewal::default() };
+            assert_eq!(self.memory.lease(&[request]), self.ask(self.redis.lease(&[request])));
+        }
     }
 
     fn resolve(&mut self, asked: &[Asked]) -> Vec<Resolved> {
@@ -322,6 +358,42 @@ impl Both {
                 self.memory.reset(rule, key);
                 self.ask(self.redis.reset(rule, key));
             }
+            Act::Lease(renewals) => self.lease(renewals)?,
+        }
+        Ok(())
+    }
+
+    fn lease(&mut self, acts: &[RenewalAct]) -> Result<(), TestCaseError> {
+        let mut resolved = Vec::new();
+        for act in acts {
+            let (rule, key) = (act.rule.index(self.rules.len()), act.key.index(self.keys.len()));
+            let limit = act.limit.index(self.rules[rule].1.limits.len());
+            self.last.insert((rule, key), limit);
+            self.forget_if_recovered(rule, key);
+            let limit = self.rules[rule].1.limits[limit];
+            if Terms::of(&limit).is_some() {
+                self.leased.insert((rule, key), limit);
+            }
+            let renewal = act.renewal(&limit, (rule, key), &mut self.leases);
+            self.told.push(format!("    rule {rule}, key {key}, {limit}: {renewal:?}"));
+            resolved.push((rule, key, limit, renewal));
+        }
+        let requests: Vec<LeaseRequest<'_>> = resolved
+            .iter()
+            .map(|(rule, key, limit, renewal)| LeaseRequest {
+                rule: &self.rules[*rule].0,
+                key: &self.keys[*key],
+                limit,
+                renewal: *renewal,
+            })
+            .collect();
+        let in_memory = self.memory.lease(&requests);
+        prop_assert_eq!(&in_memory, &self.ask(self.redis.lease(&requests)));
+        for ((rule, key, _, renewal), grant) in resolved.iter().zip(in_memory) {
+            let tokens = renewal.kept + grant.tokens;
+            if tokens > 0 {
+                self.leases.push(Lease { rule: *rule, key: *key, generation: grant.generation, tokens });
+            }
         }
         Ok(())
     }
@@ -350,6 +422,22 @@ proptest! {
         rules in rule_sets(),
         start in starts(),
         steps in prop::collection::vec((moves(), acts()), 1..60),
+    ) {
+        let mut hands = TraceClock::at(start);
+        let mut both = Both::new(rules, hands.now());
+        let pace = both.rules[0].1.limits[0];
+        for (by, act) in &steps {
+            both.go(&mut hands, *by, &pace);
+            let outcome = both.act(act, &mut hands);
+            prop_assert!(outcome.is_ok(), "{}\n{}", outcome.unwrap_err(), both.told.join("\n"));
+        }
+    }
+
+    #[test]
+    fn every_lease_is_what_the_store_in_memory_grants(
+        rules in prop::collection::vec(leasable_rules(), 1..3),
+        start in starts(),
+        steps in prop::collection::vec((moves(), acts_with_leases()), 1..60),
     ) {
         let mut hands = TraceClock::at(start);
         let mut both = Both::new(rules, hands.now());

@@ -6,6 +6,8 @@
 mod contract;
 mod differential;
 mod keyspace;
+mod lease_acts;
+mod leased_keys;
 #[path = "../../../core/tests/properties/limits.rs"]
 #[allow(dead_code, reason = "the properties of the limits themselves use all of it")]
 mod limits;

@@ -50,10 +50,15 @@ fn what_others_keep_under_our_names_is_left_alone() {
     let store = server::store(&prefix, clock());
     let mut connection = server::connection();
     let (alice, fine) = (Key::from("alice"), RuleId::new("fine"));
-    let intruders: [&[&str]; 7] = [
+    let intruders: [&[&str]; 11] = [
         &["SET", "string", "a few words of somebody else's, quite a few of them"],
         &["SET", "short", "x"],
         &["SET", "kind", "\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"],
+        &["SET", "window", "\x04 and too short"],
+        &["SET", "sliding", "\x06 too short"],
+        &["SET", "leased", "\x11 a leased bucket is longer"],
+        // As a later version might.
+        &["SET", "unknown", "\x41 is the first byte of no state, however long it may be"],
         &["RPUSH", "list", "a"],
         &["SADD", "set", "a"],
         &["HSET", "hash", "a", "b"],
