@@ -49,7 +49,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[
     };
     let limits: Vec<Limit> = percents.into_iter().map_while(limit).collect();
     let of = |limit: &Limit| -> Arc<[RuleLimit]> {
-        let (limit, disclosure) = (limit.clone(), Disclosure::DEFAULT);
+        let (limit, disclosure) = (*limit, Disclosure::DEFAULT);
         Arc::new([RuleLimit {
             id: RuleId::new(rule),
             limit,
