@@ -25,8 +25,8 @@ pub(super) type RunId = Option<Box<[u8]>>;
 
 /// The run id in the reply to `INFO server`.
 pub(super) fn run_id(info: &[u8]) -> RunId {
-    let id = |line: &[u8]| line.strip_prefix(b"run_id:").map(|id| id.trim_ascii().into());
-    info.split(|&byte| byte == b'\n').find_map(id).filter(|id: &Box<[u8]>| !id.is_empty())
+    let id = |line| <[u8]>::strip_prefix(line, b"run_id:").map(<[u8]>::trim_ascii);
+    info.split(|&byte| byte == b'\n').find_map(id).filter(|id| !id.is_empty()).map(Box::from)
 }
 
 /// The server process that a connection was last made to.

@@ -43,7 +43,7 @@ fn all_priorities_count_the_same_slots_and_the_least_important_are_denied_first(
     let store = MemoryStore::with_clock(clock.clone());
     let limiter = Limiter::with_clock(rules(RULES), store, clock);
     let check = |path: &str| limiter.check(&get(path)).now().unwrap();
-    let admitted = |path: &str| (0..20).map(|_| check(path)).take_while(|ruling| ruling.is_allowed()).count();
+    let admitted = |path: &str| (0..20).map(|_| check(path)).take_while(tidegate_rules::Ruling::is_allowed).count();
     assert_eq!(admitted("/batch"), 5);
     assert_eq!(admitted("/"), 3);
     assert_eq!(admitted("/batch"), 0);

@@ -28,8 +28,8 @@ impl Candidates {
     /// Counts a request for `tokens`. Returns whether the key is worth an entry.
     pub(super) fn count(&self, hash: u64, tokens: u64, now: Timestamp) -> bool {
         let place = usize::try_from(hash % self.words.len() as u64).unwrap_or_default();
-        let period = now.as_micros() / PERIOD.get() & PERIODS;
-        let label = hash >> (COUNT_BITS + PERIOD_BITS) << PERIOD_BITS | period;
+        let period = (now.as_micros() / PERIOD.get()) & PERIODS;
+        let label = ((hash >> (COUNT_BITS + PERIOD_BITS)) << PERIOD_BITS) | period;
         let word = self.words[place].load(Ordering::Relaxed);
         let before = if word >> COUNT_BITS == label { word & COUNT } else { 0 };
         let count = before.saturating_add(tokens).min(COUNT);

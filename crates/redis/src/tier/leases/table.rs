@@ -97,7 +97,7 @@ impl Table {
     ) -> Option<(Arc<LeasedKey>, Option<Arc<LeasedKey>>)> {
         let mut all = self.all();
         let set = self.set(new.hash);
-        let loaded = || self.keys[set].iter().map(|place| place.load());
+        let loaded = || self.keys[set].iter().map(ArcSwapOption::load);
         let same = loaded().position(|place| place.as_ref().is_some_and(|old| old.is_of(&new.rule, &new.key)));
         if let Some(old) = same.and_then(|number| self.keys[set][number].load_full())
             && old.is_same_limit(&new.limit, new.leasing)
