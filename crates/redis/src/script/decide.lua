@@ -79,12 +79,6 @@ local function present(charge)
   return resync(charge, charge.state, charge.moved)
 end
 
--- Holds a leased state to the bound of its limit, and stores it if that or another limit has changed it.
-local function keep_leased(charge, state)
-  if not state.leased then return end
-  if state.leased.settle(charge, state) or states[charge.name] ~= state then keep(charge.name, state) end
-end
-
 -- Makes an allowed charge. Returns its mark if it is held.
 local function make(charge, id)
   local state = present(charge)
@@ -93,7 +87,7 @@ local function make(charge, id)
   if charge.cost == 0 then return '' end
   -- An earlier charge to the same key may have been made under another limit.
   if charge.is_repeated and not charge.is_held and of.look(charge, state, charge.cost) ~= ALLOW then
-    keep_leased(charge, state)
+    if state.leased then of.settle(charge, state) end
     return ''
   end
   of.charge(charge, state, charge.cost, id)
@@ -114,8 +108,8 @@ local function decide_alone(charge)
   if outcome == ALLOW and charge.cost > 0 then
     charge.of.charge(charge, state, charge.cost, ANONYMOUS)
     if not charge.of.is_direct then keep(charge.name, state) end
-  else
-    keep_leased(charge, state)
+  elseif state.leased then
+    state.leased.settle(charge, state)
   end
   return pack('>BBI7I7I7', 0, outcome, remaining, reset, wait)
 end

@@ -1,6 +1,7 @@
 -- Renewals of leases: a node reports the tokens that it held, and asks for more.
 local function leasing()
-  local leased = leased_states()
+  record = record or recording()
+  local leased = record
   local part_of, keep_floor, outstanding = leased.part_of, leased.keep_floor, leased.outstanding
   local quotient, end_of = leased.quotient, leased.end_of
   local RENEWAL = '>BI7I7I7I7I7I7I7I7I7I7I7'
@@ -100,7 +101,7 @@ local function leasing()
     local state, moved = look_up(renewal)
     local is_leased = state.leased
     if not is_leased then
-      if not can_be_leased(renewal.kind) then return '\0' .. standing(renewal.of.look, renewal, moved or state) end
+      if not leased.can_be(renewal.kind) then return '\0' .. standing(renewal.of.look, renewal, moved or state) end
       state = leased.begin(moved or state)
     end
     local reply = grant(renewal, state)

@@ -13,11 +13,8 @@
 local LEASED, LEASED_IN_PART = 16, 32
 local TAIL, TAIL_LENGTH, MOST_TOKENS, EPOCH = '>I5I5I5I3I3', 21, 1099511627775, 2000000
 
--- Whether a limit of this kind can be leased.
-local function can_be_leased(kind)
-  return kind <= SLIDING and kind ~= SHAPER
-end
-
+-- The operations on leased states, once they are needed, and the function that creates them.
+local record
 local function recording()
   local leased = {}
   local present = floor(now / EPOCH)
@@ -176,14 +173,14 @@ local function recording()
     if state.kind <= SHAPER then state.spent = owed(limit, state) end
   end
 
-  -- Does the same after a decision that charges nothing. Returns whether the state is to be stored: if that or a clock that
-  -- stepped back has changed it, if its record is over, or if tokens were counted in another part of a sliding window.
-  function leased.settle(limit, state)
+  -- Does the same after a decision that charges nothing. Stores the state if that, a clock that stepped back or another limit
+  -- has changed it, if its record is over, or if tokens were counted in another part of a sliding window.
+  function leased.settle(charge, state)
     local is_spread = state.kind == SLIDING and not state.part and outstanding(state) > 0
     local is_changed, before = state.is_moved or is_spread or is_over(state), state.spent
-    leased.hold(limit, state)
+    leased.hold(charge, state)
     conclude(state)
-    return is_changed or state.spent ~= before
+    if is_changed or state.spent ~= before or states[charge.name] ~= state then keep(charge.name, state) end
   end
 
   -- How long until a bucket that owes `spent` is down to `target` drops, if nobody spends and no node returns anything.
@@ -253,9 +250,14 @@ local function recording()
     return outstanding(state) > 0
   end
 
+  -- Whether a limit of this kind can be leased.
+  function leased.can_be(kind)
+    return kind <= SLIDING and kind ~= SHAPER
+  end
+
   -- The record of `old` beside the state `new` that it was carried over to.
-  function leased.carry(old, new)
-    if is_over(old) then return new end
+  function leased.carry(limit, old, new)
+    if is_over(old) or not leased.can_be(limit.kind) then return new end
     new.epoch, new.o1, new.o0, new.w1, new.w0 = old.epoch, old.o1, old.o0, old.w1, old.w0
     new.part, new.leased, new.is_large = false, leased, true
     keep_floor_now(new)
@@ -301,11 +303,4 @@ local function recording()
   leased.part_of, leased.keep_floor, leased.outstanding = part_of, keep_floor_now, outstanding
   leased.quotient, leased.end_of, leased.conclude = quotient, end_of, conclude
   return leased
-end
-
--- The operations on leased states, created on first use.
-local record
-local function leased_states()
-  record = record or recording()
-  return record
 end

@@ -84,7 +84,7 @@ end
 -- Decides the requests in turn. The operations on lines are those of line.lua and bucket.lua, inlined.
 local replies, places, lives, before = {}, {}, {}, 0
 local operate, write
-local answers, drafts = { 0 }, {}
+local answers, drafts
 for number = 2, #ARGV do
   local plan, reply = plans[ARGV[number]], nil
   local line, lines = plan.line, plan.lines
@@ -141,6 +141,7 @@ for number = 2, #ARGV do
   end
   -- Several charges: first all are looked at, then all are made or none.
   if lines then
+    if not answers then answers, drafts = { 0 }, {} end
     local are_allowed, answer, draft = true, 2, 1
     for first = 1, 7 * plan.count, 7 do
       local place = before + lines[first]

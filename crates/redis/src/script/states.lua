@@ -11,7 +11,8 @@ local function read(raw, name, is_whole)
     if kind >= LEVEL and kind <= LOG then
       state = kind_of(kind).read(raw, name, is_whole)
     elseif kind > LEASED and kind <= LEASED_IN_PART + SLIDING then
-      state = leased_states().read(raw)
+      record = record or recording()
+      state = record.read(raw)
     end
   end
   return state or FOREIGN
@@ -70,25 +71,18 @@ local function convert(drops, from, to, most)
   return min(whole + quotient, most)
 end
 
--- What a state owes, without its leases, carried over to a limit of another shape.
-local function converted(limit, state)
+-- The state `state` carried over to a limit of another shape.
+local function carried(limit, state)
   local of_limit = limit.own
   local new = of_limit.fresh(limit)
   if limit.kind == SLOTS or state.kind == SLOTS then return new end
   if limit.kind == LOG and state.kind == LOG then return of_limit.rewindowed(limit, state) end
   if limit.kind <= SHAPER and state.kind <= SHAPER then
     new.spent = convert(state.spent, state.a, limit.a, 2 * limit.a * limit.capacity)
-    return new
+  else
+    of_limit.charge(limit, new, kind_of(state.kind).spent(state))
   end
-  of_limit.charge(limit, new, kind_of(state.kind).spent(state))
-  return new
-end
-
--- The state `state` carried over to a limit of another shape.
-local function carried(limit, state)
-  local new = converted(limit, state)
-  if state.leased and can_be_leased(limit.kind) then return state.leased.carry(state, new) end
-  return new
+  return state.leased and state.leased.carry(limit, state, new) or new
 end
 
 local function has_shape(state, limit)
