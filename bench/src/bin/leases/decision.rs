@@ -1,0 +1,116 @@
+//! The time of a leased decision, beside a check in the memory store.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidegate_bench::keys::Order;
+use tidegate_bench::report::{Report, Row, lowest};
+use tidegate_bench::sample::median;
+use tidegate_core::store::Answer;
+use tidegate_core::{Charge, Key, Limit, MemoryStore, NowOrLater, Question, RuleId, Store};
+use tidegate_test_redis::Server;
+
+use crate::node;
+
+const ROUNDS: usize = 9;
+const WARM_UP: Duration = Duration::from_secs(2);
+const A_TURN: Duration = Duration::from_millis(200);
+/// Decisions between two looks at the clock.
+const CHUNK: usize = 1_024;
+
+pub fn measure(report: &mut Report, server: &Server) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let mut rows = Vec::new();
+    for keys in [1, 10_000] {
+        for threads in [1, 2] {
+            // Each pair has keys of its own.
+            let rule = RuleId::new(&format!("decision-{keys}-{threads}"));
+            let limit: Limit = "1000000000/s burst 1000000000".parse().expect("a limit");
+            let tier = runtime.block_on(async { node(server) });
+            let memory = MemoryStore::new();
+            let mut order = Order::of_length(1 << 16);
+            order.draw(keys, 7);
+            let leased = Contestant { store: &tier, rule: &rule, limit: &limit, keys: order.keys() };
+            let in_memory = Contestant { store: &memory, rule: &rule, limit: &limit, keys: order.keys() };
+            runtime.block_on(async { leased.warm_up().await });
+            let mut times: [Vec<f64>; 2] = Default::default();
+            let mut later = 0.0;
+            for _ in 0..ROUNDS {
+                let (time, missed) = leased.turn(threads);
+                times[0].push(time);
+                later += missed / ROUNDS as f64;
+                times[1].push(in_memory.turn(threads).0);
+            }
+            let [ours, theirs] = times.map(median);
+            let what = format!("{keys} keys, {threads} threads ({:.3} % asked the store)", 100.0 * later);
+            rows.push(Row::smaller_is_better(what, ours, "a check in memory", theirs, "ns"));
+        }
+    }
+    report.section("A leased decision", lowest("leases/decision", rows));
+}
+
+/// A store, and the keys that it is asked about.
+struct Contestant<'a, S> {
+    store: &'a S,
+    rule: &'a RuleId,
+    limit: &'a Limit,
+    keys: &'a [String],
+}
+
+impl<S: Store> Contestant<'_, S> {
+    /// Asks until the keys are leased.
+    async fn warm_up(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < WARM_UP {
+            for key in &self.keys[..CHUNK] {
+                let key = Key::from(key.as_str());
+                let charge = [Charge::new(self.rule, &key, self.limit, 1)];
+                self.store.decide(&charge[..]).await.expect("a decision");
+            }
+        }
+    }
+
+    /// Nanoseconds of a thread for a decision, and the part of decisions that were not there at once.
+    fn turn(&self, threads: usize) -> (f64, f64) {
+        let barrier = Barrier::new(threads);
+        let results: Vec<(f64, f64)> = thread::scope(|scope| {
+            let turns: Vec<_> = (0..threads)
+                .map(|thread| {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        barrier.wait();
+                        self.ask(thread * self.keys.len() / threads)
+                    })
+                })
+                .collect();
+            turns.into_iter().map(|turn| turn.join().expect("a result")).collect()
+        });
+        let mean = |pick: fn(&(f64, f64)) -> f64| results.iter().map(pick).sum::<f64>() / threads as f64;
+        (mean(|result| result.0), mean(|result| result.1))
+    }
+
+    fn ask(&self, first: usize) -> (f64, f64) {
+        let (mut decisions, mut later, mut at) = (0_u64, 0_u64, first);
+        let begun = Instant::now();
+        while begun.elapsed() < A_TURN {
+            for _ in 0..CHUNK {
+                at = (at + 1) % self.keys.len();
+                let key = Key::from(self.keys[at].as_str());
+                let charge = [Charge::new(self.rule, &key, self.limit, 1)];
+                let mut answer = Answer::default();
+                match self.store.decide_into(Question::from(&charge[..]), &mut answer) {
+                    NowOrLater::Now(decided) => decided.expect("a decision"),
+                    // A request that has to wait is given up: its future is never polled.
+                    NowOrLater::Later(_) => later += 1,
+                }
+                black_box(&answer);
+                decisions += 1;
+            }
+        }
+        let nanos = begun.elapsed().as_nanos() as f64 / decisions as f64;
+        (nanos, later as f64 / decisions as f64)
+    }
+}
