@@ -257,19 +257,20 @@ fn compare(text: &str, a_milli: &[u64], millis: u64) -> (u64, u64, u64) {
 
 #[test]
 fn leases_admit_nearly_what_a_store_admits_without_them() {
-    for (text, a_milli, percent) in [
-        ("5000/s burst 5000", vec![1; 4], 99),
+    for (text, a_milli, percent, requests_a_call) in [
+        ("5000/s burst 5000", vec![1; 4], 99, 20),
         // What the nodes hold at the end is not admitted yet: at most half of the burst.
-        ("2000/s burst 2000", vec![1; 4], 95),
-        ("2000/s burst 2000", vec![8, 1, 1], 95),
-        ("fixed 2000/s", vec![1; 4], 90),
-        ("sliding 2000/s", vec![1; 4], 90),
+        ("2000/s burst 2000", vec![1; 4], 95, 20),
+        ("2000/s burst 2000", vec![8, 1, 1], 95, 20),
+        ("fixed 2000/s", vec![1; 4], 90, 20),
+        // Leases end with a part of the window, so they are renewed more often.
+        ("sliding 2000/s", vec![1; 4], 90, 15),
     ] {
         let millis = 4_000;
         let (admitted, ideal, calls) = compare(text, &a_milli, millis);
         let requests: u64 = a_milli.iter().sum::<u64>() * millis;
         assert!(admitted <= ideal && 100 * admitted >= percent * ideal, "{text}: {admitted} of {ideal}");
-        assert!(20 * calls <= requests, "{text}: {calls} calls for {requests} requests");
+        assert!(requests_a_call * calls <= requests, "{text}: {calls} calls for {requests} requests");
     }
 }
 

@@ -143,8 +143,10 @@ async fn envoy_asks_and_obeys() {
 async fn the_envoy_of_the_compose_file_counts_clients_by_their_address() {
     let rules = include_str!("../../../../deploy/compose/rules.yaml").replace("10/s burst 20", "log 3/h");
     let served = Served::new(&rules).await;
+    let inner = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = include_str!("../../../../deploy/compose/envoy.yaml")
         .replace("address: tidegate", "address: 127.0.0.1")
+        .replace("port_value: 9000", &format!("port_value: {inner}"))
         .replace("timeout: 0.1s", "timeout: 60s");
     let envoy = Envoy::start(&config, served.address, served.address).await;
     let mut statuses = Vec::new();
