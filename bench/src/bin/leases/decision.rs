@@ -5,17 +5,22 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_bench::keys::Order;
+use futures::future::join_all;
+use tidegate_bench::keys::{Order, write_key};
 use tidegate_bench::report::{Report, Row, lowest};
 use tidegate_bench::sample::median;
 use tidegate_core::store::Answer;
 use tidegate_core::{Charge, Key, Limit, MemoryStore, NowOrLater, Question, RuleId, Store};
 use tidegate_test_redis::Server;
+use tokio::runtime::Handle;
 
 use crate::node;
 
 const ROUNDS: usize = 9;
-const WARM_UP: Duration = Duration::from_secs(2);
+/// The time in which some keys are made busy.
+const WARM_UP: Duration = Duration::from_millis(400);
+const AT_A_TIME: usize = 512;
+const IN_FLIGHT: usize = 64;
 const A_TURN: Duration = Duration::from_millis(200);
 /// Decisions between two looks at the clock.
 const CHUNK: usize = 1_024;
@@ -33,9 +38,16 @@ pub fn measure(report: &mut Report, server: &Server) {
             let memory = MemoryStore::new();
             let mut order = Order::of_length(1 << 16);
             order.draw(keys, 7);
-            let leased = Contestant { store: &tier, rule: &rule, limit: &limit, keys: order.keys() };
-            let in_memory = Contestant { store: &memory, rule: &rule, limit: &limit, keys: order.keys() };
-            runtime.block_on(async { leased.warm_up().await });
+            let leased =
+                Contestant { store: &tier, rule: &rule, limit: &limit, keys: order.keys(), runtime: runtime.handle() };
+            let in_memory = Contestant {
+                store: &memory,
+                rule: &rule,
+                limit: &limit,
+                keys: order.keys(),
+                runtime: runtime.handle(),
+            };
+            runtime.block_on(leased.warm_up(keys));
             let mut times: [Vec<f64>; 2] = Default::default();
             let mut later = 0.0;
             for _ in 0..ROUNDS {
@@ -58,18 +70,30 @@ struct Contestant<'a, S> {
     rule: &'a RuleId,
     limit: &'a Limit,
     keys: &'a [String],
+    runtime: &'a Handle,
 }
 
 impl<S: Store> Contestant<'_, S> {
-    /// Asks until the keys are leased.
-    async fn warm_up(&self) {
-        let begun = Instant::now();
-        while begun.elapsed() < WARM_UP {
-            for key in &self.keys[..CHUNK] {
-                let key = Key::from(key.as_str());
-                let charge = [Charge::new(self.rule, &key, self.limit, 1)];
-                self.store.decide(&charge[..]).await.expect("a decision");
-            }
+    /// Asks until the keys are leased: some at a time, because one connection cannot make all of them busy at once.
+    async fn warm_up(&self, live: u64) {
+        let numbers: Vec<u64> = (0..live).collect();
+        for some in numbers.chunks(AT_A_TIME) {
+            let begun = Instant::now();
+            let worker = async |first: usize| {
+                let mut text = String::new();
+                for number in some.iter().cycle().skip(first) {
+                    if begun.elapsed() > WARM_UP {
+                        break;
+                    }
+                    write_key(&mut text, *number);
+                    let key = Key::from(text.as_str());
+                    let charge = [Charge::new(self.rule, &key, self.limit)];
+                    self.store.decide(&charge[..]).await.expect("a decision");
+                    // An answer that is there at once lets no other worker run.
+                    tokio::task::yield_now().await;
+                }
+            };
+            join_all((0..IN_FLIGHT).map(|number| worker(number * some.len() / IN_FLIGHT))).await;
         }
     }
 
@@ -99,12 +123,14 @@ impl<S: Store> Contestant<'_, S> {
             for _ in 0..CHUNK {
                 at = (at + 1) % self.keys.len();
                 let key = Key::from(self.keys[at].as_str());
-                let charge = [Charge::new(self.rule, &key, self.limit, 1)];
+                let charge = [Charge::new(self.rule, &key, self.limit)];
                 let mut answer = Answer::default();
                 match self.store.decide_into(Question::from(&charge[..]), &mut answer) {
                     NowOrLater::Now(decided) => decided.expect("a decision"),
-                    // A request that has to wait is given up: its future is never polled.
-                    NowOrLater::Later(_) => later += 1,
+                    NowOrLater::Later(decided) => {
+                        later += 1;
+                        self.runtime.block_on(decided).expect("a decision");
+                    }
                 }
                 black_box(&answer);
                 decisions += 1;

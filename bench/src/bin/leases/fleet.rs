@@ -8,7 +8,8 @@ use tidegate_bench::report::{Report, Row};
 use tidegate_core::limit::State;
 use tidegate_core::store::Answer;
 use tidegate_core::{Charge, Clock, Key, Limit, Micros, Question, RuleId, Store, SystemClock};
-use tidegate_redis::{RedisStore, Tier};
+use tidegate_redis::RedisStore;
+use tidegate_redis::tier::Tier;
 use tidegate_test_redis::Server;
 use tokio::time::MissedTickBehavior;
 
@@ -134,7 +135,7 @@ impl Case {
                     for _ in 0..arrivals {
                         monitor.lock().expect("no panic").arrived();
                         let key = Key::from("everyone");
-                        let charge = [Charge::new(&rule, &key, &limit, 1)];
+                        let charge = [Charge::new(&rule, &key, &limit)];
                         let mut answer = Answer::default();
                         tier.decide_into(Question::from(&charge[..]), &mut answer).await.expect("a decision");
                         if answer.is_allowed() {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use tidegate_bench::machine::pin_to_core;
 use tidegate_bench::report::Report;
-use tidegate_redis::{RedisStore, Settings, Tier};
+use tidegate_redis::tier::Tier;
+use tidegate_redis::{RedisStore, Settings};
 use tidegate_test_redis::Server;
 
 fn main() {

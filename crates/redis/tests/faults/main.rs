@@ -7,6 +7,7 @@
 
 mod clusters;
 mod crowd;
+mod leases;
 mod network;
 mod sentinels;
 mod standalone;
