@@ -41,6 +41,7 @@ mod partition;
 mod path;
 mod pattern;
 mod presets;
+mod priority;
 mod read;
 mod request_view;
 mod route;
@@ -73,8 +74,9 @@ pub use matched::{Granted, Matched, MatchedRule, RefusingRule};
 pub use named_key::{NamedKey, NoSuchKey, PartName};
 pub use partition::Partitions;
 pub use path::normalize;
+pub use priority::{Priority, PriorityError};
 pub(crate) use rule::RuleLimit;
-pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Priority, PriorityError, Rule};
+pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule};
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use secret::{SamePrevious, Secret, SecretError};

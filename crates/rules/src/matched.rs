@@ -13,9 +13,10 @@ use super::field::FieldPath;
 use super::index::Numbers;
 use super::key_parts::write_key;
 use super::pattern::Pattern;
+use super::priority::Priority;
 use super::request_view::RequestView;
 use super::rule::{
-    Addresses, Conditions, Cost, CostSource, KeyFault, Limits, Mode, OnMissingKey, Paths, Priority, Rule, RuleLimit,
+    Addresses, Conditions, Cost, CostSource, KeyFault, Limits, Mode, OnMissingKey, Paths, Rule, RuleLimit,
 };
 use super::secret::Secret;
 use super::settle::Settle;

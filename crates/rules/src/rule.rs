@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -15,6 +14,7 @@ use super::fact_name::FactName;
 use super::field::FieldPath;
 use super::key_parts::override_name;
 use super::pattern::Pattern;
+use super::priority::Priority;
 use super::route::PathPattern;
 use super::settle::Settle;
 use crate::facts::Fact;
@@ -165,59 +165,6 @@ impl fmt::Display for OnStoreFailure {
             OnStoreFailure::Local { percent: 100 } => f.write_str("local"),
             OnStoreFailure::Local { percent } => write!(f, "local at {percent}% of the limit"),
         }
-    }
-}
-
-/// The priority of a request when not all can be served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Priority {
-    /// Served last.
-    Low,
-    /// As most.
-    #[default]
-    Normal,
-    /// Served before most.
-    High,
-    /// Served as long as anything is.
-    Critical,
-}
-
-/// Text that is not a priority.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a priority is `critical`, `high`, `normal` or `low`")]
-pub struct PriorityError;
-
-impl Priority {
-    /// The word for it, as in rules and headers.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Priority::Low => "low",
-            Priority::Normal => "normal",
-            Priority::High => "high",
-            Priority::Critical => "critical",
-        }
-    }
-}
-
-impl Priority {
-    /// The priority of a request of which nothing else is known: those that read (GET, HEAD, OPTIONS) are normal, and others high.
-    #[must_use]
-    pub fn of_method(method: &str) -> Priority {
-        let reads = ["GET", "HEAD", "OPTIONS"].iter().any(|known| method.eq_ignore_ascii_case(known));
-        if reads { Priority::Normal } else { Priority::High }
-    }
-}
-
-impl FromStr for Priority {
-    type Err = PriorityError;
-
-    /// Reads the word in any case.
-    fn from_str(text: &str) -> Result<Priority, PriorityError> {
-        let all = [Priority::Low, Priority::Normal, Priority::High, Priority::Critical];
-        let is_word = |priority: &Priority| text.trim().eq_ignore_ascii_case(priority.as_str());
-        all.into_iter().find(is_word).ok_or(PriorityError)
     }
 }
 
@@ -415,6 +362,20 @@ pub(crate) struct RuleLimit {
 }
 
 impl RuleLimit {
+    /// A limit of which each request costs one, for the rule with this id.
+    pub(super) fn plain(rule: &str, limit: Limit) -> RuleLimit {
+        RuleLimit {
+            id: RuleId::new(rule),
+            cost: Cost::Fixed(1),
+            reserve: None,
+            limit,
+            settle: None,
+            share: None,
+            leasing: None,
+            disclosure: Disclosure::DEFAULT,
+        }
+    }
+
     /// Whether and how nodes lease it, for people. `None` if it never is.
     pub(super) fn leased(&self) -> Option<String> {
         let leasing = self.leasing.unwrap_or_default();

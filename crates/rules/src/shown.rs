@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::envoy::Domain;
-use super::rule::{KeyPart, Mode, Priority, Rule};
+use super::priority::Priority;
+use super::rule::{KeyPart, Mode, Rule};
 use super::{OnMissingKey, OnRepeatedKey, RuleSet};
 use crate::yaml::Place;
 use tidegate_core::disclosure::{DenialStatus, Disclosure};

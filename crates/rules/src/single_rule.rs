@@ -7,13 +7,10 @@ use smallvec::smallvec;
 use super::RuleSet;
 use super::envoy::Domains;
 use super::fact_name::FactName;
-use super::rule::{
-    Conditions, Cost, KeyPart, Limits, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Priority, Rule, RuleLimit,
-};
+use super::priority::Priority;
+use super::rule::{Conditions, KeyPart, Limits, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule, RuleLimit};
 use super::tiers::Tiers;
 use crate::yaml::Place;
-use tidegate_core::RuleId;
-use tidegate_core::disclosure::Disclosure;
 use tidegate_core::limit::Limit;
 
 /// The key of a limit without rules.
@@ -51,16 +48,7 @@ impl RuleSet {
             KeyScope::User => smallvec![KeyPart::of(FactName::User)],
             KeyScope::ApiKey => smallvec![KeyPart::of(FactName::ApiKey)],
         };
-        let limit = RuleLimit {
-            id: RuleId::new(id),
-            limit,
-            cost: Cost::Fixed(1),
-            reserve: None,
-            settle: None,
-            share: None,
-            leasing: None,
-            disclosure: Disclosure::DEFAULT,
-        };
+        let limit = RuleLimit::plain(id, limit);
         let rule = Rule {
             id: id.into(),
             place: Place { file: "(no file)".into(), line: 1, column: 1 },

@@ -193,8 +193,8 @@ impl<C: Clock> Shared<C> {
         arrivals >= self.window.max_arrivals || self.lengths(now) > 0
     }
 
-    /// How many times as long as a window the present one has lasted, rounded down. A clock that steps back ends the window: it would last
-    /// for as long as the step otherwise.
+    /// The age of the present window, in whole lengths of a window. A clock that steps back ends the window, which would last for as
+    /// long as the step otherwise.
     fn lengths(&self, now: Timestamp) -> u64 {
         let lasted = now.as_micros().checked_sub(self.begun.load(Ordering::Relaxed));
         lasted.map_or(1, |lasted| lasted / self.window.length.get().max(1))

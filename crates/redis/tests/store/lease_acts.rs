@@ -25,7 +25,7 @@ pub(crate) struct RenewalAct {
     pub(crate) rule: Index,
     pub(crate) key: Index,
     pub(crate) limit: Index,
-    /// Which of the leases of the key it is about, if it is about any.
+    /// The lease of the key that it reports on, if any.
     which: Option<Index>,
     /// So many 64ths of the tokens, and of the rest.
     used: u64,

@@ -14,7 +14,8 @@ pub(crate) mod shed;
 use std::sync::Arc;
 
 use super::presets::{PRESETS, Preset};
-use super::rule::{Mode, OnMissingKey, OnRepeatedKey, Priority, Rule};
+use super::priority::Priority;
+use super::rule::{Mode, OnMissingKey, OnRepeatedKey, Rule};
 use super::tiers::Tiers;
 use crate::yaml::{Fields, Node, Position, Reader, Value};
 use tidegate_core::Micros;

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use super::{PRIORITIES, span_of};
-use crate::rule::{Cost, RuleLimit};
+use crate::rule::RuleLimit;
 use crate::yaml::{Node, Reader};
 use tidegate_core::Micros;
-use tidegate_core::RuleId;
-use tidegate_core::disclosure::Disclosure;
 use tidegate_core::limit::{Concurrency, Limit};
 
 pub(crate) const SHED: [&str; 6] = ["slots", "ttl", "critical", "high", "normal", "low"];
@@ -48,19 +46,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[
         }
     };
     let limits: Vec<Limit> = percents.into_iter().map_while(limit).collect();
-    let of = |limit: &Limit| -> Arc<[RuleLimit]> {
-        let (limit, disclosure) = (*limit, Disclosure::DEFAULT);
-        Arc::new([RuleLimit {
-            id: RuleId::new(rule),
-            limit,
-            cost: Cost::Fixed(1),
-            reserve: None,
-            settle: None,
-            share: None,
-            leasing: None,
-            disclosure,
-        }])
-    };
+    let of = |limit: &Limit| -> Arc<[RuleLimit]> { Arc::new([RuleLimit::plain(rule, *limit)]) };
     limits.iter().map(of).collect::<Vec<_>>().try_into().ok()
 }
 

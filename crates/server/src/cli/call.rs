@@ -197,12 +197,12 @@ fn print(out: &mut impl Write, outcomes: &Outcomes, known: Option<&HostSnapshot>
     Ok(())
 }
 
-/// Where to connect to.
+/// The server to connect to.
 struct Target {
     host: String,
     port: u16,
     authority: HeaderValue,
-    /// For whom the certificate must be, and whose word counts; `None` without TLS.
+    /// The name that the certificate must have, and the trusted authorities; `None` without TLS.
     tls: Option<(ServerName<'static>, Trust)>,
 }
 

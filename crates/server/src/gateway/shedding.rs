@@ -13,8 +13,6 @@ use tidegate_tower::{ClientHash, record_runtime_load};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::PRIORITIES;
-
 /// The settings of load shedding.
 #[derive(Clone, Debug)]
 pub struct Shedding {
@@ -100,7 +98,7 @@ impl ShedState {
         let level = shedder.threshold();
         match self {
             ShedState::Calm if level > 0 => {
-                let priority = PRIORITIES.get(level / COHORTS).map_or("critical", |priority| priority.as_str());
+                let priority = Priority::ALL.get(level / COHORTS).map_or("critical", |priority| priority.as_str());
                 tracing::warn!(route, priority, shadow = is_shadow, "overload: requests up to this priority are shed");
                 *self = ShedState::Shedding { calm_looks: 0 };
             }

@@ -7,6 +7,7 @@
 //! a sketch of fixed size. `exposition.rs` writes all metrics for Prometheus (`page.rs`, `format.rs`), and `view.rs`
 //! for the admin API.
 
+mod cause;
 mod denials;
 mod descriptor_counts;
 mod exposition;
@@ -35,12 +36,13 @@ use tidegate_core::{Clock, Decision, Key, RuleId, SystemClock, Timestamp};
 use tidegate_rules::{DecidedBy, Generation, RuleSet, Ruled, RuledCharge, Ruling};
 use tidegate_tower::Unsettled;
 
+pub(crate) use self::cause::Cause;
 pub use self::denials::Denial;
 use self::descriptor_counts::DescriptorCounts;
 pub(crate) use self::descriptor_counts::DescriptorOutcome;
 pub use self::exposition::exposition;
 pub use self::format::Format;
-pub(crate) use self::gateway::{Cause, Ended, GatewayMetrics, PRIORITIES, RouteMetrics, UpstreamMetrics};
+pub(crate) use self::gateway::{Ended, GatewayMetrics, RouteMetrics, UpstreamMetrics};
 use self::histogram::Histogram;
 use self::limit_counters::{LimitCounters, LimitTable};
 pub use self::limit_counters::{MOST_LIMITS, OTHER};

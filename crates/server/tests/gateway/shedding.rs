@@ -158,7 +158,7 @@ const PATHS: [&str; 4] = ["/low", "/normal", "/high", "/critical"];
 /// The paths of ten requests, in turn.
 const MIX: [usize; 10] = [0, 1, 0, 2, 1, 0, 3, 1, 0, 2];
 
-/// What the workers of the upstream have done.
+/// The work of the upstream's workers.
 #[derive(Default)]
 struct Work {
     requests: AtomicU64,

@@ -15,7 +15,7 @@ const COUNT: u64 = (1 << COUNT_BITS) - 1;
 const PERIODS: u64 = (1 << PERIOD_BITS) - 1;
 
 /// One word for each of many hashes: a part of the hash, the period, and the count. Keys with the same place replace each other,
-/// which at worst delays a lease. Keys that are seen now and then cost no allocation and no lock.
+/// which only delays a lease. Rare keys cost no allocation and no lock.
 pub(super) struct Candidates {
     words: Box<[AtomicU64]>,
 }
