@@ -156,3 +156,14 @@ pub fn only_the_last_in_a_shapers_queue_can_leave_it(subject: &impl Subject) {
     assert_eq!(subject.settle(&receipts[2], &[0]), Settlement::Settled { given_back: 1, charged: 0 });
     assert_eq!(subject.peek(charge).delay(), Micros::from_secs(2));
 }
+
+/// A shaper and a GCRA of one rate keep the same numbers, but only places in a queue stay taken.
+pub fn a_reservation_of_a_queue_that_became_a_bucket_is_refunded(subject: &impl Subject) {
+    let (rule, alice) = (RuleId::new("queue to bucket"), Key::from("alice"));
+    let [shaper, faster_shaper, gcra] = ["shaper 1/s queue 9", "shaper 2/s queue 9", "gcra 1/s burst 9"].map(limit);
+    assert!(subject.decide(&[Charge::new(&rule, &Key::from("bob"), &shaper)]).is_allowed());
+    let receipt = hold(subject, &[Charge::new(&rule, &alice, &faster_shaper).cost(4).reserve(TTL)]);
+    assert!(subject.decide(&[Charge::new(&rule, &alice, &gcra)]).is_allowed());
+    assert_eq!(subject.settle(&receipt, &[1]), Settlement::Settled { given_back: 3, charged: 0 });
+    assert_eq!(subject.peek(Charge::new(&rule, &alice, &gcra).cost(0)).remaining, 7);
+}

@@ -199,6 +199,7 @@ macro_rules! store_contract {
                 a_denied_request_holds_nothing
                 what_was_taken_from_a_window_that_has_passed_is_not_given_back
                 only_the_last_in_a_shapers_queue_can_leave_it
+                a_reservation_of_a_queue_that_became_a_bucket_is_refunded
             }
             shadows {
                 a_rule_in_the_shadow_is_decided_by_itself_and_never_denies

@@ -117,7 +117,9 @@ impl Shape {
         let line = |kind, bucket: &Bucket| (kind, bucket.rate().drops_per_token(), bucket.rate().drops_per_micro());
         let (kind, a, b) = match algorithm {
             Algorithm::TokenBucket(TokenBucket { bucket }) | Algorithm::Meter(Meter { bucket }) => line(1, bucket),
-            Algorithm::Gcra(Gcra { bucket }) | Algorithm::Shaper(Shaper { bucket }) => line(2, bucket),
+            Algorithm::Gcra(Gcra { bucket }) => line(2, bucket),
+            // The state of a shaper is a GCRA's, but its spending is places in a queue, which are refunded by other rules.
+            Algorithm::Shaper(Shaper { bucket }) => line(8, bucket),
             Algorithm::FixedWindow(limit) => match limit.windows() {
                 Windows::Every(length) => (3, length.get(), 0),
                 Windows::Calendar(calendar) => (4, calendar.longest().get(), 0),
@@ -126,7 +128,7 @@ impl Shape {
             Algorithm::SlidingLog(limit) => (6, limit.window().get(), 0),
             Algorithm::Concurrency(_) => (7, 0, 0),
         };
-        // FoldedAliases products with odd constants, so that a change of one bit changes about half of the bits of the result.
+        // Folded products with odd constants, so that a change of one bit changes about half of the bits of the result.
         let fold = |x: u64, k: u64| {
             let product = u128::from(x) * u128::from(k);
             (product >> 64) as u64 ^ product as u64

@@ -6,11 +6,11 @@ makers[LEVEL] = function()
     if #raw ~= LINE_LENGTH then return nil end
     local kind, a, b, spent = read_line(raw)
     if a == 0 or b == 0 then return nil end
-    return { kind = kind, shape = kind == SHAPER and TAT or kind, a = a, b = b, spent = spent, line = raw }
+    return { kind = kind, a = a, b = b, spent = spent, line = raw }
   end
 
   function bucket.fresh(limit)
-    return { kind = limit.kind, shape = limit.shape, a = limit.a, b = limit.b, spent = 0 }
+    return { kind = limit.kind, a = limit.a, b = limit.b, spent = 0 }
   end
 
   function bucket.look(limit, state, cost)
@@ -24,7 +24,7 @@ makers[LEVEL] = function()
   function bucket.moved(limit, state)
     local most = deepest(limit)
     if state.spent <= most then return nil end
-    return { kind = limit.kind, shape = limit.shape, a = limit.a, b = limit.b, spent = most }
+    return { kind = limit.kind, a = limit.a, b = limit.b, spent = most }
   end
 
   function bucket.charge(limit, state, cost)

@@ -9,7 +9,7 @@ local function read_charge(body, at)
   kind, key, cost, hold, ttl, a, b, capacity, at = unpack_from(CHARGE, body, at)
   local of = kind_of(kind)
   local charge = {
-    kind = kind, shape = kind == SHAPER and TAT or kind, own = of, of = of, a = a, b = b, capacity = capacity,
+    kind = kind, own = of, of = of, a = a, b = b, capacity = capacity,
     key = key, cost = cost, hold_key = hold, ttl = ttl, is_held = cost > 0 and (hold > 0 or kind == SLOTS),
   }
   return charge, at

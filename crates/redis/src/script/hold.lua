@@ -21,8 +21,7 @@ local function holding()
     if state and not has_shape(state, charge) then
       -- The key is under another limit by now, to which all was carried over as spent just then.
       same = false
-      charge.kind, charge.shape, charge.a, charge.b, charge.own = state.kind, state.shape, state.a, state.b,
-        kind_of(state.kind)
+      charge.kind, charge.a, charge.b, charge.own = state.kind, state.a, state.b, kind_of(state.kind)
     end
     state = state and trial(state) or charge.own.fresh(charge)
     local of, is_large, given, charged = state.leased or charge.own, state.is_large, 0, 0

@@ -56,9 +56,9 @@ local function recording()
       return number, min((number + 1) * state.a, LAST)
     end
     local around = kind_of(state.kind).around
-    local start, finish = around(state.shape, state.a, now)
+    local start, finish = around(state.kind, state.a, now)
     if state.start <= start then return start, finish end
-    start, finish = around(state.shape, state.a, state.start)
+    start, finish = around(state.kind, state.a, state.start)
     return start, finish
   end
 
@@ -83,7 +83,7 @@ local function recording()
       counters[1] = max(counters[1], min(tokens, most))
       state.number, state.counters = state.number + shift, counters
     else
-      local start = kind_of(state.kind).around(state.shape, state.a, instant)
+      local start = kind_of(state.kind).around(state.kind, state.a, instant)
       if state.start < start then state.start, state.spent = start, 0 end
       state.spent = max(state.spent, tokens)
     end
@@ -277,7 +277,7 @@ local function recording()
     if state.kind == SLIDING then
       return max(without_leases, (floor(ends / state.a) + state.b + 2) * state.a - now)
     end
-    local _, finish = kind_of(state.kind).around(state.shape, state.a, ends)
+    local _, finish = kind_of(state.kind).around(state.kind, state.a, ends)
     return max(without_leases, finish - now, ends - now)
   end
 

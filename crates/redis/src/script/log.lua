@@ -14,14 +14,14 @@ makers[LOG] = function()
     local _, a, _, first, n, base = unpack_from('>BI6I4I4I4I4', raw)
     if is_whole and #raw < HEAD + n * ENTRY then return nil end
     return {
-      kind = LOG, shape = LOG, a = a, b = 0, name = name, raw = raw, is_whole = is_whole, is_large = true,
+      kind = LOG, a = a, b = 0, name = name, raw = raw, is_whole = is_whole, is_large = true,
       first = first, kept = n, n = n, base = base, ats = {}, totals = {},
     }
   end
 
   function log.fresh(limit)
     return {
-      kind = LOG, shape = LOG, a = limit.a, b = 0, name = limit.name, raw = '', is_whole = true, is_large = true,
+      kind = LOG, a = limit.a, b = 0, name = limit.name, raw = '', is_whole = true, is_large = true,
       first = 0, kept = 0, n = 0, base = 0, ats = {}, totals = {},
     }
   end

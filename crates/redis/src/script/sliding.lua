@@ -36,13 +36,13 @@ makers[SLIDING] = function()
     local counters = { unpack_from('>' .. rep('I' .. width, b + 1), raw, 18) }
     counters[b + 2] = nil
     return {
-      kind = SLIDING, shape = SLIDING, a = a, b = b, number = number, counters = counters, is_large = b > 1,
+      kind = SLIDING, a = a, b = b, number = number, counters = counters, is_large = b > 1,
     }
   end
 
   function sliding.fresh(limit)
     return {
-      kind = SLIDING, shape = SLIDING, a = limit.a, b = limit.b, number = 0, counters = {}, is_large = limit.b > 1,
+      kind = SLIDING, a = limit.a, b = limit.b, number = 0, counters = {}, is_large = limit.b > 1,
     }
   end
 
@@ -89,7 +89,7 @@ makers[SLIDING] = function()
     local counters = {}
     for index = 1, limit.b + 1 do counters[index] = state.counters[index] or 0 end
     return {
-      kind = SLIDING, shape = SLIDING, a = state.a, b = state.b, number = present + 1, counters = counters,
+      kind = SLIDING, a = state.a, b = state.b, number = present + 1, counters = counters,
       is_large = state.is_large,
     }
   end

@@ -17,7 +17,7 @@ makers[SLOTS] = function()
   end
 
   local function fresh_leases(name)
-    return { kind = SLOTS, shape = SLOTS, a = 0, b = 0, name = name, total = 0, ended = 0, ends = 0, length = 0 }
+    return { kind = SLOTS, a = 0, b = 0, name = name, total = 0, ended = 0, ends = 0, length = 0 }
   end
 
   -- The leases of a key; false if there are none, nil if something else is there.

@@ -1,7 +1,7 @@
 -- Reading states, carrying them from one limit to another, and writing them.
 
 -- A key that another program uses.
-local FOREIGN = { kind = 0, shape = 0 }
+local FOREIGN = { kind = 0 }
 
 -- The state that is stored as `raw`; `is_whole` unless there may be more of it.
 local function read(raw, name, is_whole)
@@ -86,7 +86,7 @@ local function carried(limit, state)
 end
 
 local function has_shape(state, limit)
-  return state.shape == limit.shape and state.a == limit.a and state.b == limit.b
+  return state.kind == limit.kind and state.a == limit.a and state.b == limit.b
 end
 
 -- The state of a key under its present limit, whose operations are from now on those for such a state.

@@ -31,42 +31,42 @@ makers[EVERY] = function()
     return min(from * DAY, LAST), min(to * DAY, LAST)
   end
 
-  function window.around(shape, a, instant)
-    if shape == CALENDAR then return calendar(a, instant) end
+  function window.around(kind, a, instant)
+    if kind == CALENDAR then return calendar(a, instant) end
     local start = instant - instant % a
     return start, min(start + a, LAST)
   end
   local around = window.around
 
-  -- The windows around the present instant, by shape and length: most states of a call share them.
+  -- The windows around the present instant, by kind and length: most states of a call share them.
   local starts, ends = { [EVERY] = {}, [CALENDAR] = {} }, { [EVERY] = {}, [CALENDAR] = {} }
-  local function present(shape, a)
-    local start = starts[shape][a]
+  local function present(kind, a)
+    local start = starts[kind][a]
     if not start then
-      start, ends[shape][a] = around(shape, a, now)
-      starts[shape][a] = start
+      start, ends[kind][a] = around(kind, a, now)
+      starts[kind][a] = start
     end
-    return start, ends[shape][a]
+    return start, ends[kind][a]
   end
 
   -- The start of what counts now, what was spent in it, and when it ends. A window that has not begun was opened by a
   -- clock that has since stepped back, and goes on counting.
   local function current(state)
-    local start, finish = present(state.shape, state.a)
+    local start, finish = present(state.kind, state.a)
     if state.start == start then return start, state.spent, finish end
     if state.start < start then return start, 0, finish end
-    local _, later = around(state.shape, state.a, state.start)
+    local _, later = around(state.kind, state.a, state.start)
     return state.start, state.spent, later
   end
 
   function window.read(raw)
     if #raw ~= 25 then return nil end
     local kind, a, b, start, spent = unpack_from('>BI6I4I7I7', raw)
-    return { kind = kind, shape = kind, a = a, b = b, start = start, spent = spent }
+    return { kind = kind, a = a, b = b, start = start, spent = spent }
   end
 
   function window.fresh(limit)
-    return { kind = limit.kind, shape = limit.shape, a = limit.a, b = limit.b, start = 0, spent = 0 }
+    return { kind = limit.kind, a = limit.a, b = limit.b, start = 0, spent = 0 }
   end
 
   function window.look(limit, state, cost)
@@ -79,9 +79,9 @@ makers[EVERY] = function()
   end
 
   function window.moved(limit, state)
-    local start, finish = present(limit.shape, limit.a)
+    local start, finish = present(limit.kind, limit.a)
     if state.start <= finish then return nil end
-    return { kind = state.kind, shape = state.shape, a = state.a, b = state.b, start = start, spent = state.spent }
+    return { kind = state.kind, a = state.a, b = state.b, start = start, spent = state.spent }
   end
 
   function window.charge(limit, state, cost)
@@ -115,7 +115,7 @@ makers[EVERY] = function()
   -- A window ahead counts even if nothing was spent in it: it says when it ends.
   function window.is_blank(state)
     local start, spent, finish = current(state)
-    return finish <= now or spent == 0 and start == present(state.shape, state.a)
+    return finish <= now or spent == 0 and start == present(state.kind, state.a)
   end
 
   function window.write(state)

@@ -11,7 +11,7 @@ local WORD = 4294967296
 -- Outcomes, as replies name them.
 local ALLOW, DENY, NEVER = 0, 1, 2
 
--- The numbers of kinds in bodies and states. A shaper's state is a GCRA's.
+-- The numbers of kinds in bodies and states. A shaper's state is written as a GCRA's is.
 local LEVEL, TAT, SHAPER, EVERY, CALENDAR, SLIDING, LOG, SLOTS = 1, 2, 3, 4, 5, 6, 7, 8
 
 -- The states of keys that the library knows, by name; false if there is none.
