@@ -86,7 +86,8 @@ pub(crate) struct HostPermit {
 impl HostPermit {
     /// The response has begun.
     pub(crate) fn answered(self, status: StatusCode, headers: &HeaderMap) {
-        self.record(outcome(status, headers));
+        let grpc_status = if grpc::is_grpc(headers) { grpc::status(headers) } else { None };
+        self.record(SampleOutcome::of_response(status.as_u16(), grpc_status));
     }
 
     fn record(&self, outcome: SampleOutcome) {
@@ -100,20 +101,6 @@ impl Drop for HostPermit {
     fn drop(&mut self) {
         self.permit = None;
         self.host.ended.notify_one();
-    }
-}
-
-/// The outcome of a response, as far as it says something about the capacity of the host. Errors often come sooner than answers
-/// do, and a denied rate is no lack of capacity.
-fn outcome(status: StatusCode, headers: &HeaderMap) -> SampleOutcome {
-    let is_overloaded = match grpc::is_grpc(headers) {
-        true => grpc::status(headers) == Some(grpc::UNAVAILABLE),
-        false => [StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT].contains(&status),
-    };
-    match status {
-        _ if is_overloaded => SampleOutcome::Dropped,
-        status if status.is_client_error() || status.is_server_error() => SampleOutcome::Ignored,
-        _ => SampleOutcome::Success,
     }
 }
 

@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::RuleSet;
+use super::application::Application;
 use super::fact_name::FactName;
+use super::governing::{Governing, Mismatch};
 use super::index::Lookup;
 use super::key_parts::part_of;
-use super::matched::{Application, Governing, Granted, MatchedRule, Mismatch};
+use super::matched::{Granted, MatchedRule};
 use super::pattern::Pattern;
 use super::priority::Priority;
 use super::request_view::RequestView;

@@ -21,6 +21,7 @@
 //! # Ok::<(), String>(())
 //! ```
 
+mod application;
 mod body_number;
 mod canonical;
 mod checks;
@@ -31,6 +32,7 @@ mod explain;
 mod fact_name;
 pub mod facts;
 mod field;
+mod governing;
 mod index;
 mod key_parts;
 mod limiter;

@@ -1,6 +1,5 @@
 //! The rules that govern a request, with the keys that they charge and the costs.
 
-use std::borrow::Cow;
 use std::iter;
 use std::sync::Arc;
 
@@ -8,122 +7,17 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::RuleSet;
-use super::fact_name::FactName;
+use super::application::Application;
 use super::field::FieldPath;
+use super::governing::{Extent, Governing};
 use super::index::Numbers;
-use super::key_parts::write_key;
-use super::pattern::Pattern;
 use super::priority::Priority;
 use super::request_view::RequestView;
-use super::rule::{
-    Addresses, Conditions, Cost, CostSource, KeyFault, Limits, Mode, OnMissingKey, Paths, Rule, RuleLimit,
-};
-use super::secret::Secret;
+use super::rule::{KeyFault, Mode, Rule, RuleLimit};
 use super::settle::Settle;
-use crate::body_number::BodyNumber;
-use crate::facts::{Fact, Facts, Values};
+use crate::facts::{Fact, Facts};
 use tidegate_core::limit::Limit;
 use tidegate_core::{Charge, Key, Micros, RuleId};
-
-/// The reason why a rule does not govern a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Mismatch<'r> {
-    Off,
-    Path(&'r Paths),
-    Address(&'r Addresses),
-    Value(&'r FactName, &'r Pattern),
-}
-
-/// The part of the readings of a request under which a rule governs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// Whichever of several values is believed, the rule governs it.
-    Whole,
-    /// The rule governs it by some of several values, and not by others.
-    Part,
-}
-
-/// A rule that has a say in what becomes of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Governing<'r> {
-    pub(super) rule: &'r Rule,
-    pub(super) mode: Mode,
-    pub(super) extent: Extent,
-}
-
-impl Governing<'_> {
-    /// Whether it may keep other rules from limiting the request, as those that stop and replace do. A rule in shadow may
-    /// not: it must not change what is enforced. Nor may one that governs the request by only some of several values:
-    /// nobody escapes a rule by adding a value that another rule looks for.
-    pub(super) fn may_displace(&self) -> bool {
-        self.mode == Mode::Enforce && self.extent == Extent::Whole
-    }
-}
-
-impl Rule {
-    /// Whether the rule is on and its conditions hold.
-    pub(super) fn governs<F: Facts + ?Sized>(
-        &self,
-        mode: Mode,
-        request: &RequestView<'_, F>,
-    ) -> Result<Extent, Mismatch<'_>> {
-        if mode == Mode::Off { Err(Mismatch::Off) } else { self.conditions.hold(request) }
-    }
-
-    /// The rule, if it has a say in what becomes of the request. One that only limits others does not, nor one that
-    /// lets requests without its key pass: such a rule must not keep other rules from limiting the request.
-    pub(super) fn taking_part<F: Facts + ?Sized>(
-        &self,
-        mode: Mode,
-        request: &RequestView<'_, F>,
-        secret: &Secret,
-    ) -> Option<Governing<'_>> {
-        let extent = self.governs(mode, request).ok()?;
-        match self.apply(&mut MatchedRule::begin(self, mode, extent), request, secret) {
-            Application::Limited | Application::Refused(_) => Some(Governing { rule: self, mode, extent }),
-            Application::NoLimit | Application::Skipped => None,
-        }
-    }
-
-    /// The first of the rules that take part in the same request which replaces this one.
-    pub(super) fn replaced_by<'r>(&self, taking_part: &[Governing<'r>]) -> Option<&'r Rule> {
-        let replaces = |other: &&Governing<'_>| other.may_displace() && other.rule.replaces.contains(&self.id);
-        taking_part.iter().find(replaces).map(|other| other.rule)
-    }
-}
-
-impl Conditions {
-    fn hold<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> Result<Extent, Mismatch<'_>> {
-        let mut extent = Extent::Whole;
-        for (fact, pattern) in &self.values {
-            let holds = match &request.values(fact) {
-                Values::None => pattern.matches(None),
-                Values::One(value) => pattern.matches(Some(value)),
-                Values::Several(values) => {
-                    let matching = values.iter().filter(|value| pattern.matches(Some(value))).count();
-                    if matching < values.len() {
-                        extent = Extent::Part;
-                    }
-                    matching > 0
-                }
-            };
-            if !holds {
-                return Err(Mismatch::Value(fact, pattern));
-            }
-        }
-        if let Some(paths) = &self.path
-            && paths.any.iter().any(|path| path.matches(request.normal_path())) == paths.negated
-        {
-            return Err(Mismatch::Path(paths));
-        }
-        if let Some(addresses) = &self.address
-            && !addresses.matches(request.known_address())
-        {
-            return Err(Mismatch::Address(addresses));
-        }
-        Ok(extent)
-    }
-}
 
 /// The rules that govern one request, with what they charge for it.
 #[derive(Debug)]
@@ -393,119 +287,5 @@ impl RuleSet {
         }
         let refusal = refusing.into_iter().find(|(refused, _)| refused.mode == Mode::Enforce);
         matched.refused = refusal.map(|(refused, fault)| RefusingRule { rule: refused.rule, fault });
-    }
-}
-
-/// The action of a rule that governs a request.
-pub(super) enum Application {
-    Limited,
-    /// It limits other tiers or keys, and not this one.
-    NoLimit,
-    /// A part of the key is missing, and the rule lets such requests pass.
-    Skipped,
-    /// A part of the key is missing or comes more than once, or the cost is not said, and the rule refuses such requests.
-    Refused(KeyFault),
-}
-
-impl Rule {
-    /// Makes `into`, which was just begun, what the rule charges for a request if it limits it.
-    pub(super) fn apply<'r: 'a, 'f: 'a, 'a, F: Facts + ?Sized>(
-        &'r self,
-        into: &mut MatchedRule<'r, 'a>,
-        request: &RequestView<'f, F>,
-        secret: &Secret,
-    ) -> Application {
-        let named = match (write_key(&mut into.key, &mut into.previous, self, request, secret), self.on_missing_key) {
-            (Ok(named), _) => named,
-            (Err(KeyFault::Missing), OnMissingKey::Share) => {
-                into.is_unkeyed = true;
-                None
-            }
-            (Err(KeyFault::Missing), OnMissingKey::Skip) => return Application::Skipped,
-            (Err(fault), _) => return Application::Refused(fault),
-        };
-        let (granted, limits) = match self.limits.of(named.as_deref(), || request.tier()) {
-            Ok(Some(limits)) => limits,
-            Ok(None) => return Application::NoLimit,
-            Err(fault) => return Application::Refused(fault),
-        };
-        (into.granted, into.limits) = (granted, Some(limits));
-        for limit in limits.iter() {
-            match limit.cost.of(request) {
-                Ok(cost) => into.costs.push(cost),
-                Err(fault) => return Application::Refused(fault),
-            }
-        }
-        Application::Limited
-    }
-}
-
-/// Limits, and whose they are.
-type GrantedLimits<'r> = (Granted, &'r Arc<[RuleLimit]>);
-
-impl Limits {
-    /// The limits of a key or a tier; `None` if there is none for it. Of several tiers none is believed.
-    pub(super) fn of<'t>(
-        &self,
-        named: Option<&str>,
-        tier: impl FnOnce() -> &'t Values<'t>,
-    ) -> Result<Option<GrantedLimits<'_>>, KeyFault> {
-        if !self.overrides.is_empty()
-            && let Some(limits) = named.and_then(|name| self.overrides.get(name))
-        {
-            return Ok(Some((Granted::Override, limits)));
-        }
-        if !self.tiers.is_empty() {
-            match tier() {
-                Values::None => {}
-                Values::One(tier) => {
-                    if let Some((_, limits)) = self.tiers.iter().find(|(known, _)| known == tier) {
-                        return Ok(Some((Granted::Tier, limits)));
-                    }
-                }
-                Values::Several(_) => return Err(KeyFault::Repeated),
-            }
-        }
-        Ok(self.default.as_ref().map(|limits| (Granted::Everyone, limits)))
-    }
-}
-
-impl CostSource {
-    /// The cost that a request states here; `None` if it states none.
-    fn cost<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>, times: u64, otherwise: u64) -> Option<u64> {
-        // Whoever sends a request cannot make it free.
-        let least = if self.is_unverified() { 1 } else { 0 };
-        let cost = |number: u64| number.max(least).saturating_mul(times);
-        match self {
-            CostSource::Fact(fact) => {
-                let number = |text: &Cow<'_, str>| text.trim().parse().ok();
-                request.values(fact).iter().map(|text| number(text).map_or(otherwise, cost)).max()
-            }
-            CostSource::Body(path) => match request.facts.body(path)? {
-                BodyNumber::Exact(number) => Some(cost(number)),
-                BodyNumber::AtMost(number) => Some(cost(number).max(otherwise)),
-            },
-        }
-    }
-}
-
-impl Cost {
-    fn of<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> Result<u64, KeyFault> {
-        Ok(match self {
-            Cost::Fixed(cost) => *cost,
-            Cost::Hits => request.facts.hits().unwrap_or(1),
-            Cost::Said { by, times, otherwise, needs_length } => {
-                // Whichever of several an upstream believes, it is paid for.
-                let said = by.iter().filter_map(|by| by.cost(request, *times, *otherwise)).max();
-                if said.is_none() && *needs_length && request.facts.has_unmeasured_body() {
-                    return Err(KeyFault::Unmeasured);
-                }
-                said.unwrap_or(*otherwise)
-            }
-            Cost::ByPath { paths, otherwise } => {
-                let found = paths.iter().find(|(path, _)| path.matches(request.normal_path()));
-                found.map_or(*otherwise, |(_, cost)| *cost)
-            }
-        })
     }
 }

@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 
 use super::RuleSet;
 use super::fact_name::FactName;
+use super::governing::Extent;
 use super::key_parts::{network_of, override_name, override_parts, previous_name};
-use super::matched::{Extent, MatchedRule};
+use super::matched::MatchedRule;
 use super::rule::{KeyPart, OnMissingKey, Rule, RuleLimit};
 use crate::facts::syntax::without_port;
 use crate::facts::{Fact, Facts, Values};

@@ -1,19 +1,16 @@
 //! Adaptive concurrency: a limit on requests in flight that follows the service.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http::{Extensions, Method, Request, Response, StatusCode};
-use pin_project_lite::pin_project;
+use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode};
 use tidegate_core::SystemClock;
-use tidegate_core::adaptive::{AdaptiveConcurrency, ConcurrencyPermit, LimitController, SampleOutcome, SampleWindow};
+use tidegate_core::adaptive::{AdaptiveConcurrency, LimitController, SampleOutcome, SampleWindow};
 use tidegate_rules::Priority;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::overload_future::OverloadFuture;
 use crate::permit_body::PermitBody;
-use crate::reduced_capacity::refusal;
 
 /// The shares of priorities, from low to critical, unless others are set.
 pub const DEFAULT_SHARES: [f64; 4] = [0.0, 0.2, 0.3, 0.5];
@@ -28,15 +25,11 @@ pub fn request_priority(method: &Method, extensions: &Extensions) -> Priority {
     }
 }
 
-/// The outcome of a request with this status. 503 and 504 mean that the service lacks capacity. Other errors say little about
-/// it: many come sooner than an answer would.
+/// The outcome of a response, as far as its head tells.
 #[must_use]
-pub fn sample_outcome(status: StatusCode) -> SampleOutcome {
-    match status {
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => SampleOutcome::Dropped,
-        status if status.is_client_error() || status.is_server_error() => SampleOutcome::Ignored,
-        _ => SampleOutcome::Success,
-    }
+pub fn sample_outcome(status: StatusCode, headers: &HeaderMap) -> SampleOutcome {
+    let grpc_status = headers.get("grpc-status").and_then(|value| value.to_str().ok()?.parse().ok());
+    SampleOutcome::of_response(status.as_u16(), grpc_status)
 }
 
 /// Limits the requests in flight to what the service can work on.
@@ -118,7 +111,7 @@ where
 {
     type Response = Response<PermitBody<R>>;
     type Error = S::Error;
-    type Future = AdaptiveConcurrencyFuture<S::Future>;
+    type Future = OverloadFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -129,48 +122,8 @@ where
         let class = request_priority(request.method(), request.extensions()) as usize;
         let permit = concurrency.try_acquire(class);
         match permit.or_else(|| is_shadow.then(|| concurrency.acquire_unlimited(class))) {
-            Some(permit) => {
-                AdaptiveConcurrencyFuture::Served { served: self.inner.call(request), permit: Some(permit) }
-            }
-            None => AdaptiveConcurrencyFuture::Refused { response: Some(Box::new(refusal(request.headers()))) },
-        }
-    }
-}
-
-pin_project! {
-    /// The future of [`AdaptiveConcurrencyService`].
-    #[project = FutureProjection]
-    #[must_use = "futures do nothing unless polled"]
-    pub enum AdaptiveConcurrencyFuture<F> {
-        /// The service has the request.
-        #[doc(hidden)]
-        Served { #[pin] served: F, permit: Option<ConcurrencyPermit> },
-        /// The limit is reached. `None` once that was told.
-        #[doc(hidden)]
-        Refused { response: Option<Box<Response<Bytes>>> },
-    }
-}
-
-impl<F, R, E> Future for AdaptiveConcurrencyFuture<F>
-where
-    F: Future<Output = Result<Response<R>, E>>,
-{
-    type Output = Result<Response<PermitBody<R>>, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project() {
-            FutureProjection::Served { served, permit } => {
-                let response = ready!(served.poll(cx))?;
-                let permit = permit.take();
-                if let Some(permit) = &permit {
-                    permit.record(sample_outcome(response.status()));
-                }
-                Poll::Ready(Ok(response.map(|body| PermitBody::served(body, permit))))
-            }
-            FutureProjection::Refused { response } => match response.take() {
-                Some(response) => Poll::Ready(Ok(response.map(PermitBody::refusal))),
-                None => Poll::Pending,
-            },
+            Some(permit) => OverloadFuture::served(self.inner.call(request), Some(permit)),
+            None => OverloadFuture::refused(request.headers()),
         }
     }
 }

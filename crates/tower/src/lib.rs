@@ -54,6 +54,7 @@ mod layer;
 mod meter;
 mod missing_address;
 mod observer;
+mod overload_future;
 mod peer;
 mod permit_body;
 mod reduced_capacity;
@@ -66,8 +67,7 @@ mod unserved;
 mod upgrade;
 
 pub use adaptive::{
-    AdaptiveConcurrencyFuture, AdaptiveConcurrencyLayer, AdaptiveConcurrencyService, DEFAULT_SHARES, request_priority,
-    sample_outcome,
+    AdaptiveConcurrencyLayer, AdaptiveConcurrencyService, DEFAULT_SHARES, request_priority, sample_outcome,
 };
 pub use body::ResponseBody;
 pub use body_cost::{BodyCost, BodyCostFuture, BodyCostLayer};
@@ -77,11 +77,12 @@ pub use future::ResponseFuture;
 pub use identity::{ApiKeyHeader, Identify};
 pub use layer::RateLimitLayer;
 pub use observer::{Observer, SampleToken, Unsettled};
+pub use overload_future::OverloadFuture;
 pub use peer::Peer;
 pub use permit_body::PermitBody;
 pub use request_body::RequestBody;
 pub use runtime_load::record_runtime_load;
 pub use service::RateLimit;
-pub use shed::{PriorityShed, PriorityShedFuture, PriorityShedLayer};
+pub use shed::{PriorityShed, PriorityShedLayer};
 pub use unserved::{Unanswered, Unserved};
 pub use upgrade::UpgradeHold;

@@ -11,10 +11,10 @@ use tidegate_core::adaptive::ConcurrencyPermit;
 use crate::body::ResponseBody;
 
 pin_project! {
-    /// The body of a response behind an [`AdaptiveConcurrencyLayer`](crate::AdaptiveConcurrencyLayer): the service's own, or the text of a
-    /// refusal.
+    /// The body of a response behind an [`AdaptiveConcurrencyLayer`](crate::AdaptiveConcurrencyLayer) or a
+    /// [`PriorityShedLayer`](crate::PriorityShedLayer): the service's own, or the text of a refusal.
     ///
-    /// The request is in flight until the body ends, fails or is dropped.
+    /// Under an adaptive limit the request is in flight until the body ends, fails or is dropped.
     pub struct PermitBody<B> {
         #[pin]
         body: ResponseBody<B>,

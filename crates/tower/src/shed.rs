@@ -1,22 +1,19 @@
 //! Load shedding: under overload, the least important requests are refused first.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
-use pin_project_lite::pin_project;
 use tidegate_core::adaptive::AdaptiveConcurrency;
 use tidegate_core::shed::LoadShedder;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::adaptive::request_priority;
-use crate::body::{BodyGuard, ResponseBody};
 use crate::client_hash::ClientHash;
-use crate::reduced_capacity;
+use crate::overload_future::OverloadFuture;
+use crate::permit_body::PermitBody;
 use crate::runtime_load::record_runtime_load;
 use crate::settings::Exemption;
 
@@ -137,9 +134,9 @@ impl<S, B, R> Service<Request<B>> for PriorityShed<S>
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
-    type Response = Response<ResponseBody<R>>;
+    type Response = Response<PermitBody<R>>;
     type Error = S::Error;
-    type Future = PriorityShedFuture<S::Future>;
+    type Future = OverloadFuture<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -148,43 +145,9 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (head, body) = request.into_parts();
         if self.layer.admits(&head) {
-            PriorityShedFuture::Served { served: self.inner.call(Request::from_parts(head, body)) }
+            OverloadFuture::served(self.inner.call(Request::from_parts(head, body)), None)
         } else {
-            PriorityShedFuture::Shed { response: Some(Box::new(reduced_capacity::refusal(&head.headers))) }
-        }
-    }
-}
-
-pin_project! {
-    /// The future of [`PriorityShed`].
-    #[project = FutureProjection]
-    #[must_use = "futures do nothing unless polled"]
-    pub enum PriorityShedFuture<F> {
-        /// The service has the request.
-        #[doc(hidden)]
-        Served { #[pin] served: F },
-        /// The request is shed. `None` once that was told.
-        #[doc(hidden)]
-        Shed { response: Option<Box<Response<Bytes>>> },
-    }
-}
-
-impl<F, R, E> Future for PriorityShedFuture<F>
-where
-    F: Future<Output = Result<Response<R>, E>>,
-{
-    type Output = Result<Response<ResponseBody<R>>, E>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project() {
-            FutureProjection::Served { served } => {
-                let response = ready!(served.poll(cx))?;
-                Poll::Ready(Ok(response.map(|body| ResponseBody::guarded(body, BodyGuard::default()))))
-            }
-            FutureProjection::Shed { response } => match response.take() {
-                Some(response) => Poll::Ready(Ok(response.map(ResponseBody::refusal))),
-                None => Poll::Pending,
-            },
+            OverloadFuture::refused(&head.headers)
         }
     }
 }

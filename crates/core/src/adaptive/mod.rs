@@ -73,3 +73,38 @@ pub enum SampleOutcome {
     /// The server refused for lack of capacity, or did not answer in time.
     Dropped,
 }
+
+impl SampleOutcome {
+    /// The outcome of an HTTP response with this status, and with this gRPC status if its head has one.
+    ///
+    /// 503 and 504, and gRPC's `UNAVAILABLE` and `DEADLINE_EXCEEDED`, mean that the server lacks capacity. Other errors say little about
+    /// it: many come sooner than an answer would, and a denied rate is no lack of capacity.
+    #[must_use]
+    pub const fn of_response(status: u16, grpc_status: Option<u32>) -> SampleOutcome {
+        match (status, grpc_status) {
+            (503 | 504, _) | (_, Some(4 | 14)) => SampleOutcome::Dropped,
+            (400..=599, _) | (_, Some(1..)) => SampleOutcome::Ignored,
+            (_, None | Some(0)) => SampleOutcome::Success,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SampleOutcome::{self, Dropped, Ignored, Success};
+
+    #[test]
+    fn overload_is_told_apart_from_other_errors() {
+        let of = SampleOutcome::of_response;
+        for success in [of(200, None), of(204, None), of(304, None), of(200, Some(0))] {
+            assert_eq!(success, Success);
+        }
+        for ignored in [of(404, None), of(429, None), of(500, None), of(502, None), of(200, Some(8)), of(200, Some(5))]
+        {
+            assert_eq!(ignored, Ignored);
+        }
+        for dropped in [of(503, None), of(504, None), of(200, Some(14)), of(200, Some(4)), of(503, Some(0))] {
+            assert_eq!(dropped, Dropped);
+        }
+    }
+}

@@ -17,6 +17,7 @@ mod concurrency;
 mod connections;
 mod dial;
 mod downstream;
+mod exchange;
 mod failure;
 mod forward;
 mod framing;

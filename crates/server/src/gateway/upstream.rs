@@ -216,9 +216,9 @@ impl UpstreamPermit {
     }
 
     /// Records the outcome for the adaptive limit, if there is one.
-    pub(super) fn record(&self, outcome: SampleOutcome) {
+    pub(super) fn record(&self, outcome: impl FnOnce() -> SampleOutcome) {
         if let Some(permit) = &self.permit {
-            permit.record(outcome);
+            permit.record(outcome());
         }
     }
 }

@@ -1,0 +1,110 @@
+//! Whether a rule governs a request, and whether it may keep others from limiting it.
+
+use super::application::Application;
+use super::fact_name::FactName;
+use super::matched::MatchedRule;
+use super::pattern::Pattern;
+use super::request_view::RequestView;
+use super::rule::{Addresses, Conditions, Mode, Paths, Rule};
+use super::secret::Secret;
+use crate::facts::{Facts, Values};
+
+/// The reason why a rule does not govern a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mismatch<'r> {
+    Off,
+    Path(&'r Paths),
+    Address(&'r Addresses),
+    Value(&'r FactName, &'r Pattern),
+}
+
+/// The part of the readings of a request under which a rule governs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Whichever of several values is believed, the rule governs it.
+    Whole,
+    /// The rule governs it by some of several values, and not by others.
+    Part,
+}
+
+/// A rule that has a say in what becomes of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Governing<'r> {
+    pub(super) rule: &'r Rule,
+    pub(super) mode: Mode,
+    pub(super) extent: Extent,
+}
+
+impl Governing<'_> {
+    /// Whether it may keep other rules from limiting the request, as those that stop and replace do. A rule in shadow may
+    /// not: it must not change what is enforced. Nor may one that governs the request by only some of several values:
+    /// nobody escapes a rule by adding a value that another rule looks for.
+    pub(super) fn may_displace(&self) -> bool {
+        self.mode == Mode::Enforce && self.extent == Extent::Whole
+    }
+}
+
+impl Rule {
+    /// Whether the rule is on and its conditions hold.
+    pub(super) fn governs<F: Facts + ?Sized>(
+        &self,
+        mode: Mode,
+        request: &RequestView<'_, F>,
+    ) -> Result<Extent, Mismatch<'_>> {
+        if mode == Mode::Off { Err(Mismatch::Off) } else { self.conditions.hold(request) }
+    }
+
+    /// The rule, if it has a say in what becomes of the request. One that only limits others does not, nor one that
+    /// lets requests without its key pass: such a rule must not keep other rules from limiting the request.
+    pub(super) fn taking_part<F: Facts + ?Sized>(
+        &self,
+        mode: Mode,
+        request: &RequestView<'_, F>,
+        secret: &Secret,
+    ) -> Option<Governing<'_>> {
+        let extent = self.governs(mode, request).ok()?;
+        match self.apply(&mut MatchedRule::begin(self, mode, extent), request, secret) {
+            Application::Limited | Application::Refused(_) => Some(Governing { rule: self, mode, extent }),
+            Application::NoLimit | Application::Skipped => None,
+        }
+    }
+
+    /// The first of the rules that take part in the same request which replaces this one.
+    pub(super) fn replaced_by<'r>(&self, taking_part: &[Governing<'r>]) -> Option<&'r Rule> {
+        let replaces = |other: &&Governing<'_>| other.may_displace() && other.rule.replaces.contains(&self.id);
+        taking_part.iter().find(replaces).map(|other| other.rule)
+    }
+}
+
+impl Conditions {
+    fn hold<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> Result<Extent, Mismatch<'_>> {
+        let mut extent = Extent::Whole;
+        for (fact, pattern) in &self.values {
+            let holds = match &request.values(fact) {
+                Values::None => pattern.matches(None),
+                Values::One(value) => pattern.matches(Some(value)),
+                Values::Several(values) => {
+                    let matching = values.iter().filter(|value| pattern.matches(Some(value))).count();
+                    if matching < values.len() {
+                        extent = Extent::Part;
+                    }
+                    matching > 0
+                }
+            };
+            if !holds {
+                return Err(Mismatch::Value(fact, pattern));
+            }
+        }
+        if let Some(paths) = &self.path
+            && paths.any.iter().any(|path| path.matches(request.normal_path())) == paths.negated
+        {
+            return Err(Mismatch::Path(paths));
+        }
+        if let Some(addresses) = &self.address
+            && !addresses.matches(request.known_address())
+        {
+            return Err(Mismatch::Address(addresses));
+        }
+        Ok(extent)
+    }
+}

@@ -1,0 +1,218 @@
+//! Sends a request to an upstream, and again to others if need be, until there is a response.
+
+use std::future::poll_fn;
+use std::mem;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response};
+use hyper::body::Incoming;
+use tidegate_core::Clock;
+use tidegate_core::adaptive::SampleOutcome;
+use tidegate_tower::{Unserved, request_priority, sample_outcome};
+
+use super::Settings;
+use super::dial::Protocol;
+use super::failure::Failure;
+use super::forward::{ClientGone, Forwarder};
+use super::head;
+use super::request_body::{Progress, RequestBody, Upload};
+use super::retry_head::{RetryHead, empty_head};
+use super::upstream::{ConnectError, Shared, Transport, Upstream, UpstreamPermit};
+use super::upstream_conn::{SendError, UpstreamConn, whose_delay};
+use super::upstream_group::{Tried, UpstreamGroup};
+
+/// A request without an answer.
+pub(super) enum ExchangeError {
+    Failed {
+        why: Failure,
+        /// Whether no upstream can have seen it.
+        is_unseen: bool,
+    },
+    Gone(ClientGone),
+}
+
+/// An upstream's response.
+pub(super) struct UpstreamAnswer {
+    pub(super) response: Response<Incoming>,
+    /// The connection that it comes on, if it is this request's own.
+    pub(super) conn: Option<Box<UpstreamConn>>,
+    pub(super) permit: UpstreamPermit,
+    /// The time until the response began.
+    pub(super) took: Duration,
+}
+
+impl Forwarder {
+    /// Sends the request, again if need be, until there is an answer. Takes head and body.
+    pub(super) async fn exchange(
+        &self,
+        group: &UpstreamGroup,
+        head: &mut Parts,
+        body: &mut RequestBody,
+        host: &HeaderValue,
+    ) -> Result<UpstreamAnswer, ExchangeError> {
+        group.budget.deposit();
+        // Whether it does no harm to send it twice, and whether it can be.
+        let is_repeatable = body.is_none() && is_idempotent(&head.method);
+        let mut priority = Some(request_priority(&head.method, &head.extensions));
+        if let Some(shedding) = &group.shedding {
+            priority = priority.filter(|_| !shedding.is_exempt(head));
+            if priority.is_some_and(|priority| !shedding.admits(head, priority, group.is_overloaded())) {
+                return Err(ExchangeError::Failed { why: Failure::Shed, is_unseen: true });
+            }
+        }
+        let mut tried = Tried::new();
+        let mut retries = self.settings.retries;
+        let mut may_retry = || {
+            let may = retries > 0 && group.budget.withdraw();
+            retries = retries.saturating_sub(1);
+            if may {
+                group.counts.retried();
+            }
+            may
+        };
+        // Not a byte was sent so far.
+        let mut is_unseen = true;
+        let mut wants_new = false;
+        loop {
+            let Some((number, upstream)) = group.choose(&tried, || self.clock.now()) else {
+                return Err(ExchangeError::Failed { why: Failure::NoneWell, is_unseen });
+            };
+            let Some(permit) = upstream.begin(priority) else {
+                return Err(ExchangeError::Failed { why: Failure::Overloaded, is_unseen });
+            };
+            let transport = match upstream.transport(wants_new).await {
+                Ok(transport) => transport,
+                Err(error) => {
+                    self.failed(upstream, &error);
+                    tried.push(number);
+                    if may_retry() {
+                        continue;
+                    }
+                    let why = match error {
+                        ConnectError::TooSlow => {
+                            permit.record(|| SampleOutcome::Dropped);
+                            Failure::SlowToConnect
+                        }
+                        ConnectError::Io(_) | ConnectError::Handshake(_) => Failure::Unreachable,
+                    };
+                    return Err(ExchangeError::Failed { why, is_unseen });
+                }
+            };
+            let (protocol, is_new) = match &transport {
+                Transport::Own { is_new, .. } => (Protocol::Http1, *is_new),
+                Transport::Shared(_) => (Protocol::Http2, true),
+            };
+            head::address_to(head, host, &upstream.address, protocol, self.settings.keep_host);
+            let retry_head =
+                if is_repeatable && retries_left(&self.settings, &tried) { RetryHead::of(head) } else { None };
+            let upload = body.upload();
+            let request = Request::from_parts(mem::replace(head, empty_head()), mem::take(body));
+            let begun = self.metrics.instant();
+            let sent = match transport {
+                Transport::Own { mut conn, .. } => conn.send(request).await.map(|response| (response, Some(conn))),
+                Transport::Shared(shared) => {
+                    let sending = self.send_among_others(shared, request, upload.as_deref());
+                    Box::pin(sending).await.map(|response| (response, None))
+                }
+            };
+            match sent {
+                Ok((response, conn)) => {
+                    let took = self.metrics.since(begun);
+                    upstream.counts().responded(took);
+                    permit.record(|| sample_outcome(response.status(), response.headers()));
+                    if upstream.health.succeeded() {
+                        tracing::info!(upstream = %upstream.address, "an upstream answers again");
+                    }
+                    return Ok(UpstreamAnswer { response, conn, permit, took });
+                }
+                Err(SendError::Unsent(request)) => {
+                    // Nothing happened but that an old connection was found closed.
+                    (*head, *body) = request.into_parts();
+                    wants_new = true;
+                    if is_new {
+                        tried.push(number);
+                        if !may_retry() {
+                            return Err(ExchangeError::Failed { why: Failure::Unreachable, is_unseen });
+                        }
+                    }
+                }
+                Err(error) => {
+                    let why = match error {
+                        SendError::TooSlow(why) => {
+                            if why == Failure::SlowToRespond {
+                                permit.record(|| SampleOutcome::Dropped);
+                            }
+                            why
+                        }
+                        SendError::Broken(_) | SendError::Unsent(_) => match upload.as_deref().map(Upload::look) {
+                            Some(Progress::Broken) => return Err(ExchangeError::Gone(ClientGone)),
+                            Some(Progress::TooSlow) => Failure::ClientStalls,
+                            _ => Failure::Broken,
+                        },
+                    };
+                    is_unseen = false;
+                    // An idle connection that is closed just when it is used is no failure of the upstream.
+                    if is_new && why != Failure::ClientStalls {
+                        self.failed(upstream, &error);
+                        tried.push(number);
+                    }
+                    match retry_head {
+                        Some(retry_head) if why == Failure::Broken && may_retry() => *head = retry_head.into_head(),
+                        _ => return Err(ExchangeError::Failed { why, is_unseen }),
+                    }
+                    wants_new = true;
+                }
+            }
+        }
+    }
+
+    /// Notes that an address has failed.
+    fn failed(&self, upstream: &Upstream, error: &dyn std::fmt::Display) {
+        let upstream_address = &upstream.address;
+        if let Some(rest) = upstream.health.failed(self.clock.now(), self.settings.rest_time.into()) {
+            let rest = Duration::from(rest);
+            tracing::warn!(upstream = %upstream_address, %error, ?rest, "an upstream fails: it rests if there are others");
+        } else {
+            tracing::debug!(upstream = %upstream_address, %error, "an upstream fails");
+        }
+    }
+
+    /// Sends the request on a connection that others use too.
+    async fn send_among_others(
+        &self,
+        mut shared: Shared,
+        request: Request<RequestBody>,
+        upload: Option<&Upload>,
+    ) -> Result<Response<Incoming>, SendError> {
+        let too_slow = async {
+            loop {
+                tokio::time::sleep(self.settings.response_time).await;
+                if let Some(why) = whose_delay(upload) {
+                    return SendError::TooSlow(why);
+                }
+            }
+        };
+        let in_flight = poll_fn(|_| {
+            // The connection may have sent it by now, or may still return it unsent.
+            Unserved::doubt();
+            Poll::Pending
+        });
+        tokio::select! {
+            biased;
+            sent = shared.try_send_request(request) => sent.map_err(SendError::from),
+            error = too_slow => Err(error),
+            never = in_flight => never,
+        }
+    }
+}
+
+/// Whether doing it twice is the same as doing it once (RFC 9110, 9.2.2).
+fn is_idempotent(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS, Method::TRACE].contains(method)
+}
+
+fn retries_left(settings: &Settings, tried: &Tried) -> bool {
+    tried.len() < settings.retries as usize
+}

@@ -1,0 +1,67 @@
+//! The future of a request that was admitted under overload, or refused for lack of capacity.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use pin_project_lite::pin_project;
+use tidegate_core::adaptive::ConcurrencyPermit;
+
+use crate::adaptive::sample_outcome;
+use crate::permit_body::PermitBody;
+use crate::reduced_capacity::refusal;
+
+pin_project! {
+    /// The future of [`AdaptiveConcurrencyService`](crate::AdaptiveConcurrencyService) and [`PriorityShed`](crate::PriorityShed).
+    #[must_use = "futures do nothing unless polled"]
+    pub struct OverloadFuture<F> {
+        #[pin]
+        state: State<F>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<F> {
+        /// The service has the request. The permit, if there is one, records the outcome.
+        Served { #[pin] served: F, permit: Option<ConcurrencyPermit> },
+        /// The request is refused. `None` once the response was returned.
+        Refused { response: Option<Box<Response<Bytes>>> },
+    }
+}
+
+impl<F> OverloadFuture<F> {
+    pub(crate) const fn served(served: F, permit: Option<ConcurrencyPermit>) -> OverloadFuture<F> {
+        OverloadFuture { state: State::Served { served, permit } }
+    }
+
+    /// Refuses a request with these headers.
+    pub(crate) fn refused(headers: &HeaderMap) -> OverloadFuture<F> {
+        OverloadFuture { state: State::Refused { response: Some(Box::new(refusal(headers))) } }
+    }
+}
+
+impl<F, R, E> Future for OverloadFuture<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = Result<Response<PermitBody<R>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().state.project() {
+            StateProjection::Served { served, permit } => {
+                let response = ready!(served.poll(cx))?;
+                let permit = permit.take();
+                if let Some(permit) = &permit {
+                    permit.record(sample_outcome(response.status(), response.headers()));
+                }
+                Poll::Ready(Ok(response.map(|body| PermitBody::served(body, permit))))
+            }
+            StateProjection::Refused { response } => match response.take() {
+                Some(response) => Poll::Ready(Ok(response.map(PermitBody::refusal))),
+                None => Poll::Pending,
+            },
+        }
+    }
+}
