@@ -58,7 +58,7 @@ impl<T, F> NowOrLater<T, F> {
 }
 
 impl<T, F: Future<Output = T>> NowOrLater<T, F> {
-    /// What `change` makes of the answer, now or later.
+    /// The answer changed by `change`, now or later.
     #[inline]
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> NowOrLater<U, impl Future<Output = U>> {
         match self {

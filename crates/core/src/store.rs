@@ -128,7 +128,7 @@ impl StoreError {
     }
 }
 
-/// How often a store's answers are there at once.
+/// The share of a store's answers that are there at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// Always: every answer is [there](NowOrLater::Now), and every future is ready at its first poll, without a runtime. So it
@@ -146,7 +146,7 @@ pub enum Readiness {
 /// clock, wholly or not at all, with any number of concurrent callers. A store whose keys lie on several servers may need several
 /// instants for a request that concerns several of them; it still never admits too much.
 pub trait Store: Send + Sync {
-    /// How often answers are there at once. Only [`Readiness::Always`] is a promise; each call tells by its answer.
+    /// The share of answers that are there at once. Only [`Readiness::Always`] is a promise; each call tells by its answer.
     fn readiness(&self) -> Readiness {
         Readiness::Rarely
     }

@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(all(Fact::Host), ["a", "b"]);
         assert_eq!(all(Fact::Claim("org")), ["x", "y"]);
         assert_eq!((all(Fact::Cookie("a")), all(Fact::Query("once"))), (vec!["2".to_owned()], vec!["4".to_owned()]));
-        assert_eq!(all(Fact::User), ["bob"], "whoever verifies has the last word");
+        assert_eq!(all(Fact::User), ["bob"], "a verified user replaces the header's");
     }
 
     #[test]

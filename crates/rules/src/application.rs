@@ -1,4 +1,4 @@
-//! What a rule that governs a request does with it: the key that it charges, its limits and its costs.
+//! Application of a rule to a request that it governs: the key that it charges, its limits and its costs.
 
 use std::borrow::Cow;
 use std::sync::Arc;

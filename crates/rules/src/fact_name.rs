@@ -78,7 +78,7 @@ impl FactName {
         }
     }
 
-    /// Whether whoever sees the value may be able to pass for somebody else. When in doubt, it is.
+    /// Whether a person who sees the value may be able to impersonate somebody else. If in doubt, true.
     pub(super) fn is_secret(&self) -> bool {
         match self {
             FactName::ApiKey | FactName::Cookie(_) => true,

@@ -1,4 +1,4 @@
-//! Whether a rule governs a request, and whether it may keep others from limiting it.
+//! Rules that govern a request, and those of them that may keep others from limiting it.
 
 use super::application::Application;
 use super::fact_name::FactName;
@@ -38,7 +38,7 @@ pub(super) struct Governing<'r> {
 impl Governing<'_> {
     /// Whether it may keep other rules from limiting the request, as those that stop and replace do. A rule in shadow may
     /// not: it must not change what is enforced. Nor may one that governs the request by only some of several values:
-    /// nobody escapes a rule by adding a value that another rule looks for.
+    /// otherwise a client could escape a rule by adding a value that another rule looks for.
     pub(super) fn may_displace(&self) -> bool {
         self.mode == Mode::Enforce && self.extent == Extent::Whole
     }

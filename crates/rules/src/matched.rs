@@ -74,7 +74,7 @@ pub enum Granted {
 }
 
 impl<'r> MatchedRule<'r, '_> {
-    /// Charges nobody.
+    /// No rules and no charges.
     pub(super) fn begin(rule: &'r Rule, mode: Mode, extent: Extent) -> Self {
         let granted = Granted::Everyone;
         MatchedRule {
@@ -123,7 +123,7 @@ impl<'r> MatchedRule<'r, '_> {
             key,
             limit: &limit.limit,
             cost,
-            // Whoever gives up waiting in a queue can give back the place in it.
+            // A request that gives up waiting in a queue can give back its place.
             reserve: limit.reserve.or_else(|| limit.limit.longest_delay()),
             deadline: self.rule.store_deadline,
             alias,

@@ -1,6 +1,6 @@
 //! Paths, normalised: the one form in which rules see all spellings of a path.
 //!
-//! Which spellings reach a server at all, and in which form, is decided before (`spelling.rs`).
+//! An earlier step decides which spellings reach a server, and in which form (`spelling.rs`).
 //!
 //! | in the request | becomes | why |
 //! |---|---|---|

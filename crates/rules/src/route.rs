@@ -66,7 +66,7 @@ impl PathPattern {
             }
             segments.push(segment);
         }
-        // A path is chosen by whoever sends it, so the time that it takes to match must not explode with its length.
+        // Clients choose the path, so the time to match it must not explode with its length.
         let before_end = &segments[..segments.len().saturating_sub(1)];
         if before_end.iter().filter(|segment| **segment == Segment::Rest).count() > 1 {
             return Err(PathPatternError::ManyRests);

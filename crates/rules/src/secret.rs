@@ -8,8 +8,8 @@ use siphasher::sip128::SipHasher13;
 
 /// Turns secrets such as API keys into hashes that tell them apart without giving them away.
 ///
-/// The hashes are keyed. Nodes with the same key make the same hashes, so that a fleet shares its counters; whoever does
-/// not know the key can neither find out a value by trying all of them, nor find the counter of a value that they know.
+/// The hashes are keyed. Nodes with the same key make the same hashes, so that a fleet shares its counters. A person who
+/// does not know the key can neither find out a value by trying all of them, nor find the counter of a value that they know.
 ///
 /// [`Secret::default`] is a key that stands in the source code, and so hides nothing from those who try values out.
 ///

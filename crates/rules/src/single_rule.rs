@@ -20,7 +20,7 @@ pub enum KeyScope {
     Everyone,
     /// Each client by its address; IPv6 by its /64, which is one customer.
     Address,
-    /// Each user, as verified by whoever asks.
+    /// Each user, as verified by the caller.
     User,
     /// Each API key.
     ApiKey,

@@ -54,7 +54,7 @@ impl Switches {
         };
     }
 
-    /// Notes when the switch of a rule ends, or that of all rules (`None`), for others to see. Whoever notes it has to take
+    /// Notes when the switch of a rule ends, or that of all rules (`None`), for others to see. The caller has to take
     /// the switch back then. The next switch forgets it.
     pub fn set_end(&mut self, rule: Option<&str>, end: Timestamp) {
         self.ends.insert(rule.map(Into::into), end);

@@ -1,6 +1,6 @@
 //! The guides name only commands, flags, variables and settings that there are.
 //!
-//! What stands between backticks in `README.md` and `docs/`, and every line of a shell block that runs `tidegate`, is held against what
+//! Every word between backticks in `README.md` and `docs/`, and every line of a shell block that runs `tidegate`, is held against what
 //! the program itself says: `tidegate config` for settings, `--help` for commands, flags and variables. Metrics are held against a
 //! server's own in `admin/deploy.rs`.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
@@ -13,11 +13,11 @@ use std::process::Command;
 const FOREIGN_FLAGS: [&str; 7] =
     ["--features", "--json", "--help", "--version", "--config", "--compressed", "--prior-knowledge"];
 
-/// What looks like the name of a setting and is none: files, names of traces and of fields elsewhere.
+/// Names that look like settings and are none: files, names of traces and of fields elsewhere.
 const FOREIGN_NAMES: [&str; 4] = ["tidegate.", "usage.", "example.", "api.key"];
 const FILES: [&str; 9] = [".rs", ".lua", ".yaml", ".yml", ".json", ".md", ".log", ".pem", ".toml"];
 
-/// What the program knows.
+/// The names that the program knows.
 struct Known {
     settings: BTreeSet<String>,
     /// The flags of each command; of subcommands under both names, such as `rules push`.
@@ -84,7 +84,7 @@ impl Known {
         FOREIGN_FLAGS.contains(&flag) || self.commands.values().any(|flags| flags.contains(flag))
     }
 
-    /// What is wrong with a line that runs the program.
+    /// The error in a line that runs the program.
     fn wrong_in_call(&self, line: &str) -> Vec<String> {
         let mut wrong = Vec::new();
         for call in line.split("&&").map(str::trim) {
@@ -111,7 +111,7 @@ impl Known {
         wrong
     }
 
-    /// What is wrong with what stands between backticks.
+    /// The error in a word between backticks.
     fn wrong_in_span(&self, span: &str) -> Vec<String> {
         let mut wrong = self.wrong_in_call(span);
         if span.starts_with("--") {
@@ -176,7 +176,7 @@ fn read(file: &Path) -> Guide {
     guide
 }
 
-/// What stands between backticks.
+/// The words between backticks.
 fn spans(prose: &str) -> impl Iterator<Item = &str> {
     prose.split("\n\n").flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2))
 }

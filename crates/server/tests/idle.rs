@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use self::support::Server;
 
 const WANTED: usize = 10_000;
-/// What else this process and the server have open.
+/// The other files that this process and the server have open.
 const SPARE: usize = 500;
 /// The most that one idle connection may cost the server.
 const MOST_BYTES: usize = 48 * 1024;

@@ -86,7 +86,7 @@ impl Cell {
         if now.as_micros() < end { tokens(word) } else { 0 }
     }
 
-    /// The tokens that nobody has taken, those that have ended included.
+    /// The tokens that are not taken, those that have ended included.
     #[must_use]
     pub fn unspent(&self) -> u64 {
         tokens(self.word.load(Ordering::Acquire))

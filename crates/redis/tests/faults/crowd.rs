@@ -14,16 +14,16 @@ use tidegate_test_redis::eventually;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// What a request may wait for the store, unless its rules say otherwise.
+/// The time that a request may wait for the store, unless its rules say otherwise.
 const DEADLINE: Duration = Duration::from_millis(20);
-/// What a busy machine may add to it in a test. On an idle one it is less than 5 milliseconds.
+/// The time that a busy machine may add to it in a test. On an idle one it is less than 5 milliseconds.
 const SLACK: Duration = Duration::from_millis(250);
 
 const CALLERS: usize = 24;
-/// What a client may be admitted by the store, and by this process alone.
+/// The most that a client may be admitted by the store, and by this process alone.
 const LIMIT: u64 = 50;
 const SHARE: u64 = 25;
-/// How often a client asks before it makes way for another.
+/// The number of requests of a client before the next client's turn.
 const ASKS: u64 = 80;
 
 /// Every request is charged to its user and to its address, which lie apart in a cluster.
@@ -67,14 +67,14 @@ impl Policy {
     }
 }
 
-/// What one client was admitted.
+/// The amount that one client was admitted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Admitted {
     by_store: u64,
     by_policy: u64,
 }
 
-/// What became of all requests.
+/// The outcomes of all requests.
 #[derive(Default)]
 struct Lived {
     admitted: Mutex<HashMap<(Policy, String), Admitted>>,
@@ -208,7 +208,7 @@ impl Crowd {
         .await;
     }
 
-    /// How long it takes from now until the store decides again, some in a row under every rule.
+    /// The time from now until the store decides again, some in a row under every rule.
     pub(crate) async fn back(&self) -> Duration {
         let (began, mut in_a_row) = (Instant::now(), 0);
         eventually("service that is back", async || {

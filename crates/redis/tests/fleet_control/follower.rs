@@ -117,7 +117,7 @@ async fn a_switch_for_a_rule_that_does_not_exist_waits_for_it_and_is_told() {
     assert_eq!(follower.mode("later"), Some(Mode::Off));
 }
 
-/// What is announced under one prefix is copied to another, under which nothing is announced.
+/// Copies announcements from one prefix to another, under which nothing is announced.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_found_when_its_announcement_was_lost() {
     let server = Server::start();

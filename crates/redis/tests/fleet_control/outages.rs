@@ -112,7 +112,7 @@ async fn a_redis_that_is_away_is_told_of() {
     assert!(steering.publish_mode(&Target::All, None, "ann", None).await.is_err());
 }
 
-/// What the system keeps on both ends of a connection, and all that may be published.
+/// The bytes that the system buffers at both ends of a connection, and the largest publication.
 const BUFFERED: usize = 64 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]

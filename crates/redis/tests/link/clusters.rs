@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use crate::load::{Load, Report};
 use crate::toy::{AMPLE, DEADLINE, add, frame, open, open_url, ready};
 
-/// How long service may take to be back once the cluster has healed.
+/// The longest time until calls are answered again, once the cluster has healed.
 const BACK_WITHIN: Duration = Duration::from_secs(3);
 
 fn link_to(cluster: &Cluster) -> Arc<Link> {
     Arc::new(open(Settings::cluster(cluster.urls()).unwrap()))
 }
 
-/// What a key holds, wherever it lies.
+/// The value of a key on any node.
 fn value(cluster: &Cluster, key: &str) -> u64 {
     let get = |node: &tidegate_test_redis::Server| node.try_run::<Option<u64>>(&["GET", key]).ok();
     cluster.nodes[..3].iter().find_map(get).expect("a node that serves the key").unwrap_or(0)

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::toy::{DEADLINE, add};
 
-/// What a busy machine may add to a deadline in a test. On an idle one it is less than 5 milliseconds.
+/// The time that a busy machine may add to a deadline in a test. On an idle one it is less than 5 milliseconds.
 pub(crate) const SLACK: Duration = Duration::from_millis(250);
 
 /// Callers, each with a key of its own that it adds to as fast as it is answered.
@@ -22,7 +22,7 @@ pub(crate) struct Load {
     callers: JoinSet<Caller>,
 }
 
-/// What one caller lived through.
+/// The outcomes of one caller's calls.
 #[derive(Debug, Default)]
 pub(crate) struct Caller {
     pub(crate) key: String,
@@ -113,7 +113,7 @@ impl Report {
         assert!(longest < DEADLINE + SLACK, "{what}: somebody waited {longest:?}");
     }
 
-    /// What each caller was told is what the server did: every call that was answered ran once, none ran that is said
+    /// Every outcome that a caller got agrees with the server: every call that was answered ran once, none ran that is said
     /// not to have run, and of the others each ran once or not at all.
     pub(crate) fn is_true(&self, value: impl Fn(&str) -> u64) {
         for caller in &self.callers {
@@ -124,7 +124,7 @@ impl Report {
     }
 }
 
-/// How long it takes from now until calls are answered again, a few in a row.
+/// The time from now until several calls in a row are answered.
 pub(crate) async fn recovery(link: &Link, what: &str) -> Duration {
     let began = Instant::now();
     let mut in_a_row = 0;

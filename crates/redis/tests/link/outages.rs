@@ -13,7 +13,7 @@ use crate::load::{Load, SLACK, recovery};
 use crate::toy::{AMPLE, DEADLINE, add, open, open_url, ready};
 
 const CALLERS: usize = 32;
-/// What is promised; on an idle machine it takes less than one second.
+/// The promised time; on an idle machine it takes less than one second.
 const BACK_WITHIN: Duration = Duration::from_secs(3);
 
 async fn under_load(link: &Arc<Link>) -> Load {
@@ -40,7 +40,7 @@ async fn away_for(link: &Link, span: Duration) {
     eventually("an outage that lasts", async || is_away(&link.stats().servers[0]).then_some(())).await;
 }
 
-/// How many calls have ended, in whatever way.
+/// The number of calls that have ended, with or without an answer.
 fn ended(link: &Link) -> u64 {
     let counts = link.stats().servers[0].counts;
     counts.answered + counts.not_run + counts.unknown

@@ -6,7 +6,7 @@ use tidegate_test_redis::{Break, Proxy, Server, eventually};
 
 use crate::toy::{AMPLE, DEADLINE, add, open_url, ready, unreachable};
 
-/// What the system keeps on both ends of a connection, and what the link reads ahead.
+/// The bytes that the system buffers at both ends of a connection, and those that the link reads ahead.
 const BUFFERED: usize = 32 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,7 +20,7 @@ for i = 2, #ARGV do answers[i - 1] = tostring(redis.call('INCR', KEYS[i - 1])) e
 return answers
 ";
 
-/// What the server says to a call that certainly did not run.
+/// The server's error for a call that certainly did not run.
 async fn refusal(link: &Link, key: &str) -> ErrorCode {
     match add(link, key, AMPLE).await {
         Err(LinkError::NotRun(Cause::Refused(fault))) => fault.code,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::load::{Load, recovery};
 use crate::toy::{AMPLE, add, open, ready, unreachable};
 
-/// How long service may take to be back once there is another primary.
+/// The longest time until calls are answered again, once there is another primary.
 const BACK_WITHIN: Duration = Duration::from_secs(3);
 
 fn link_to(set: &Sentinels) -> Arc<Link> {

@@ -33,7 +33,7 @@ return answers
 /// Long enough for a call that is to be answered, on a machine that is busy with other things.
 pub(crate) const AMPLE: Duration = Duration::from_secs(2);
 
-/// What a call has unless it says otherwise.
+/// The default deadline of a call.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(20);
 
 pub(crate) fn frame(keys: &[&str], what: &str) -> Frame {

@@ -95,7 +95,7 @@ fn a_receipt_over_several_slots_is_renewed_and_settled_by_another_node() {
     assert!(!ask.block_on(here.renew(&receipt)).unwrap());
 }
 
-/// What lies in the way is told of in all slots at once, and what was charged before it was met is given back.
+/// Keys that hold foreign data are reported for all slots at once, and earlier charges are refunded.
 #[test]
 fn what_others_keep_under_our_names_is_told_of_in_every_slot() {
     let (prefix, ask, keys) = (shared::prefix(), shared::runtime(), in_order());

@@ -32,7 +32,7 @@ pub(crate) struct Target {
     limit: Limit,
     slot: u16,
     admitted: AtomicU64,
-    /// What may have been charged, because the answer of the last slot was lost, or nobody waited for it.
+    /// The amount that may have been charged, because the answer of the last slot was lost or not awaited.
     unknown: AtomicU64,
 }
 
@@ -91,7 +91,7 @@ impl Spenders {
         Spenders { targets, counts, stop, callers }
     }
 
-    /// How many were decided by the store so far.
+    /// The number of requests that the store has decided so far.
     pub(crate) fn decided(&self) -> u64 {
         self.counts.admitted.load(Ordering::Relaxed) + self.counts.denied.load(Ordering::Relaxed)
     }

@@ -103,7 +103,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         .prop_map(|(rule, key, limit, cost, reserve)| Asked { rule, key, limit, cost, reserve, group: 0 })
 }
 
-/// What counts, if anything does, and up to three rules in the shadow.
+/// The charges that count, if any, and up to three rules in shadow mode.
 fn with_shadows() -> impl Strategy<Value = Vec<Asked>> {
     prop::collection::vec((asked(), 0_u8..4), 1..7).prop_map(|mut all| {
         all.sort_by_key(|(_, group)| *group);
@@ -138,7 +138,7 @@ type Resolved = (usize, usize, Limit, u64, Option<Micros>, u8);
 struct Admission {
     in_memory: Receipt,
     in_redis: Receipt,
-    /// When the first of its reservations expires, if it has any, and for how long they run.
+    /// The expiry of its first reservation, if it has any, and the length of its reservations.
     expires: Option<(Timestamp, Micros)>,
     may_cost_more: bool,
 }
@@ -155,7 +155,7 @@ struct Both {
     leased: HashMap<(usize, usize), Limit>,
     /// Which limit was last asked for, by rule and key.
     last: HashMap<(usize, usize), usize>,
-    /// What was asked so far, for people.
+    /// The requests so far, as text.
     told: Vec<String>,
 }
 

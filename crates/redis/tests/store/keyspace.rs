@@ -185,7 +185,7 @@ fn a_flood_of_denials_stores_nothing() {
     }
 }
 
-/// What is given back leaves nothing either.
+/// A refund leaves no key either.
 #[test]
 fn a_key_that_owes_nothing_is_not_there() {
     let prefix = server::prefix();

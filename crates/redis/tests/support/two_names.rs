@@ -38,7 +38,7 @@ fn told(ruling: &Ruling<'_>) -> Vec<(String, bool, u64)> {
     ruling.ruled.iter().map(one).collect()
 }
 
-/// What each limit has left under a secret.
+/// The remaining amount of each limit under a secret.
 async fn left(store: &RedisStore, secret: &Secret, request: &Request) -> Vec<u64> {
     let rules = rules().with_secret(secret.clone());
     let matched = rules.matching(request);

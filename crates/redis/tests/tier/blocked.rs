@@ -12,7 +12,7 @@ use tokio::time::Instant;
 const REQUESTS: u64 = 100_000;
 const LIMIT: u64 = 10;
 
-/// How often the script was called, as the server counts.
+/// The number of calls of the script, by the server's count.
 pub(crate) fn calls(server: &Server) -> u64 {
     let stats: String = server.run(&["INFO", "commandstats"]);
     let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));

@@ -164,7 +164,7 @@ impl<S: Fresh> Twins<S> {
     }
 }
 
-/// What an answer from memory may say of a charge, beside what the store says.
+/// The answers from memory that are right for a charge, beside the store's own.
 fn agree(limit: &Limit, cost: u64, told: &Decision, real: &Decision) -> Result<(), TestCaseError> {
     prop_assert_eq!(told.limit, real.limit);
     prop_assert!(told.remaining <= real.remaining, "{:?} {:?}", told, real);

@@ -160,7 +160,7 @@ fn what_this_node_forgives_is_known_at_once() {
     }
 }
 
-/// What was spent under the old limit drains as that one says, until something is written under the new one.
+/// Spending under the old limit drains at its rate, until something is written under the new one.
 #[test]
 fn a_rule_that_changed_its_algorithm_is_right_within_a_second() {
     let (old, new): (Limit, Limit) = ("log 6/2s".parse().unwrap(), "fixed 6/day".parse().unwrap());

@@ -102,7 +102,7 @@ fn segment(reader: &mut Reader<'_>, node: &Node, name: &str, conditions: &Condit
     None
 }
 
-/// Whoever chooses his own key has no limit: a fresh one is a fresh bucket.
+/// Clients that choose their own key have no limit: a new key is a full bucket.
 pub(super) fn warn_if_unverified(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &[KeyPart]) {
     let unverified =
         |part: &KeyPart| matches!(part, KeyPart::Fact(fact) | KeyPart::Secret(fact) if fact.is_unverified());
@@ -110,7 +110,7 @@ pub(super) fn warn_if_unverified(reader: &mut Reader<'_>, fields: &Fields<'_>, k
         && !key.is_empty()
         && key.iter().all(unverified)
     {
-        let problem = "whoever sends the request chooses this key, and a new one has a full limit";
+        let problem = "clients choose this key themselves, and a new key has a full limit";
         let help = "add `address`, `user` or another part that is verified, or a second rule that is";
         reader.warning(node.at, problem, help);
     }

@@ -32,7 +32,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The most findings that are told of one file: whoever has more begins with these.
+/// The most findings that are reported for one file.
 pub(crate) const MOST_FINDINGS: usize = 100;
 
 /// One finding: what is wrong, where, and what to write instead.

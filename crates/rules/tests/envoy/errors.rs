@@ -4,7 +4,7 @@ use tidegate_rules::Severity;
 
 use super::findings;
 
-/// What a finding must be: `line:column`, the problem, and a part of the help.
+/// An expected finding: `line:column`, the problem, and a part of the help.
 type Expected<'a> = (&'a str, &'a str, &'a str);
 
 fn check(severity: Severity, text: &str, expected: &[Expected<'_>]) {

@@ -26,7 +26,7 @@ fn findings(text: &str) -> Diagnostics {
     }
 }
 
-/// What `asked` falls under. Entries are written `key=value`, with a space between them.
+/// The limits of `asked`. Entries are written `key=value`, with a space between them.
 fn found<T>(domain: &Domain, asked: &str, then: impl FnOnce(Option<Found<'_, '_>>) -> T) -> T {
     then(domain.find(&entries(asked)))
 }

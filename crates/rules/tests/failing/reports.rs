@@ -12,7 +12,7 @@ fn stage(limit: &str, percent: u32) -> Stage {
     ))
 }
 
-/// What Alice has left at the store.
+/// Alice's remaining amount at the store.
 fn left(stage: &Stage, limit: &str) -> u64 {
     let (rule, key, limit): (_, _, Limit) = (RuleId::new("a"), Key::from("alice"), limit.parse().unwrap());
     stage.limiter.store().within().peek(&[Charge::new(&rule, &key, &limit).cost(0)])[0].remaining

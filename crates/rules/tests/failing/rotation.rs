@@ -24,7 +24,7 @@ fn request() -> Request {
     Request::new("GET", "/").api_key("k1")
 }
 
-/// What the store has left of ten a day under each of the names.
+/// The remaining amount of ten a day at the store, under each of the names.
 fn left(stage: &Stage) -> [u64; 2] {
     let (rule, limit) = (RuleId::new("a"), "fixed 10/day".parse().unwrap());
     [new(), old()].map(|secret| {

@@ -44,7 +44,7 @@ impl Stage {
         self.check(&alice())
     }
 
-    /// How many of Alice's requests pass before one does not, of at most `most`.
+    /// The number of Alice's requests, of at most `most`, that pass before one does not.
     pub(crate) fn admitted(&self, most: usize) -> usize {
         (0..most).take_while(|_| self.alice().is_allowed()).count()
     }

@@ -99,14 +99,14 @@ impl States {
     }
 }
 
-/// What the guide says, in the plainest way.
+/// The guide's rules, written out plainly.
 struct Model {
     rules: Vec<(Rule, Limit)>,
     shared: States,
     local: States,
     unreported: States,
     fault: Option<Fault>,
-    /// When the first failure was, and the last.
+    /// The instants of the first failure and of the last.
     outage: Option<(Timestamp, Timestamp)>,
     unknown: u64,
     /// Whether a store whose answer was lost has denied the request: it then takes nothing in the shadow either, whatever is

@@ -30,7 +30,7 @@ fn found(loaded: &Loaded) -> Vec<&str> {
     loaded.rules.rules().iter().map(tidegate_rules::Rule::id).collect()
 }
 
-/// What is wrong, with the folder's name left out.
+/// The errors, without the folder's name.
 fn wrong(folder: &Path, result: Result<Loaded, Diagnostics>) -> Vec<String> {
     let findings = result.expect_err("something is wrong");
     let short = |text: &str| text.replace(&format!("{}/", folder.display()), "");

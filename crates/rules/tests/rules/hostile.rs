@@ -5,7 +5,7 @@ use tidegate_rules::{RuleSet, load};
 use crate::allocations::most_bytes;
 use crate::support::{get, governs, mistakes, rules};
 
-/// What is wrong with these bytes.
+/// The errors in these bytes.
 fn of_bytes(bytes: &[u8]) -> Vec<String> {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("rules.yaml");

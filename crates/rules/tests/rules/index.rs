@@ -129,7 +129,7 @@ fn request() -> impl Strategy<Value = Request> {
         })
 }
 
-/// What the rules should find: each held against the request by itself, then what stops and what replaces. Of several
+/// The rules that should be found: each held against the request by itself, then what stops and what replaces. Of several
 /// headers, any makes a rule match, and it takes all of them for a rule to keep others out.
 fn naive(written: &[Written], alone: &[RuleSet], sent: &Sent) -> Vec<String> {
     let matches = |number: usize, request: &Request| !alone[number].matching(request).rules.is_empty();

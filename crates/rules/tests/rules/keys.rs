@@ -211,7 +211,7 @@ fn the_same_key_under_two_rules_is_two_states() {
     assert_ne!(charges[0].0, charges[1].0);
 }
 
-/// Why the rules refuse a request.
+/// The reason why the rules refuse a request.
 fn refused(rules: &RuleSet, request: &Request) -> Option<KeyFault> {
     rules.matching(request).refused.map(|refused| refused.fault)
 }

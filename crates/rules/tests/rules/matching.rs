@@ -7,7 +7,7 @@ use crate::support::{get, governs, ids, rules, when};
 type Say = fn(&str) -> String;
 type Have = fn(Request, &str) -> Request;
 
-/// How a condition is written around its value, and how a request gets such a value.
+/// The text of a condition around its value, and a request with such a value.
 const VALUES: [(&str, Say, Have); 8] = [
     ("header", |value| format!("header: {{ X-Env: {value} }}"), |request, value| request.header("x-env", value)),
     ("query", |value| format!("query: {{ env: {value} }}"), |_, value| get(&format!("/?env={value}"))),

@@ -6,7 +6,7 @@ const IDS: &str = "write 1 to 100 letters, digits, `-`, `_`, `.` or `:`";
 const FIELDS: &str = "write 1 to 8 keys of at most 64 bytes each with dots between, such as `usage.total_tokens`";
 const PLACES: &str = "write `body:usage.total_tokens` or `header:X-Tokens-Used`, a list of such places to add up, or a map of them with what each unit costs";
 
-/// What is written as the rule `r` from line 2, column 3 on, and what is said of it.
+/// The text of the rule `r` from line 2, column 3 on, and the errors in it.
 fn in_a_rule() -> Vec<(&'static str, String)> {
     let units = "no such unit of time: write ms, s, min, h, day, week, month or year";
     vec![
@@ -107,7 +107,7 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What is written as the key of a rule, from line 4, column 8 on.
+/// The text of a rule's key, from line 4, column 8 on.
 fn in_a_key() -> Vec<(&'static str, String)> {
     vec![
         ("usr", "4:8 [usr] `usr` is not a part of a key; did you mean `user`?".into()),
@@ -125,7 +125,7 @@ fn in_a_key() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What is written as the conditions of a rule, from line 4, column 10 on.
+/// The text of a rule's conditions, from line 4, column 10 on.
 fn in_a_match() -> Vec<(&'static str, String)> {
     vec![
         ("[]", "4:10 [[] `match` is a list where a map is wanted; write a map with `method`, `path`, `host`, `header`, `query`, `cookie`, `claim`, `tier`, `user`, `api_key`, `address` or `descriptor`".into()),

@@ -36,7 +36,7 @@ fn request(api_key: &str) -> Request {
     Request::new("GET", "/").api_key(api_key).user("alice")
 }
 
-/// What each of a rule's limits has left under one secret, whatever is in force.
+/// The remaining amount of each of a rule's limits under one secret, in force or not.
 fn left_under(limiter: &Stage, secret: &Secret, request: &Request) -> Vec<u64> {
     let generation = limiter.rules();
     let rules = generation.rules.clone().with_secret(secret.clone());

@@ -42,13 +42,13 @@ pub(crate) fn key(rules: &RuleSet, request: &Request) -> Option<Vec<String>> {
     matched.rules.first().map(|matched| matched.key.parts().map(text).collect())
 }
 
-/// What each charge takes, from what: `rule: cost of limit`.
+/// The charges, each as `rule: cost of limit`.
 pub(crate) fn charges(rules: &RuleSet, request: &Request) -> Vec<String> {
     let matched = rules.matching(request);
     matched.charges().map(|charge| format!("{}: {} of {}", charge.rule, charge.cost, charge.limit)).collect()
 }
 
-/// What is wrong with text that must not load.
+/// The errors in text that must not load.
 #[track_caller]
 pub(crate) fn findings(text: &str) -> Diagnostics {
     match RuleSet::parse("rules.yaml", text) {
@@ -57,7 +57,7 @@ pub(crate) fn findings(text: &str) -> Diagnostics {
     }
 }
 
-/// What is doubtful about text that must load.
+/// The warnings about text that must load.
 #[track_caller]
 pub(crate) fn doubts(text: &str) -> Vec<String> {
     let loaded = RuleSet::parse("rules.yaml", text).unwrap_or_else(|findings| panic!("{findings}"));

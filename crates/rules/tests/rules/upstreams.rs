@@ -136,7 +136,7 @@ fn ends_at_nul(path: &[u8]) -> Option<Vec<u8>> {
     go(path.split(|byte| *byte == 0).next()?)
 }
 
-/// What handlers are registered for: ASCII, without escapes, no slash at the end.
+/// The paths that handlers are registered for: ASCII, without escapes, no slash at the end.
 fn is_plain(path: &[u8]) -> bool {
     let is_plain = |segment: &[u8]| {
         !matches!(segment, b"" | b"." | b"..")

@@ -4,7 +4,7 @@ use crate::support::{doubts, mistakes};
 
 #[test]
 fn a_key_that_anyone_can_choose_is_doubtful() {
-    let expected = "whoever sends the request chooses this key, and a new one has a full limit; add `address`, `user` or another part that is verified, or a second rule that is";
+    let expected = "clients choose this key themselves, and a new key has a full limit; add `address`, `user` or another part that is verified, or a second rule that is";
     for key in ["header:X-User", "query:user", "cookie:id", "[header:X, query:y]"] {
         let text = format!("rules:\n- id: r\n  key: {key}\n  limit: 1/s");
         let marked = if key.starts_with('[') { "[" } else { key };

@@ -85,7 +85,7 @@ impl RunRequest {
         }
     }
 
-    /// The most arrivals that are decided, whatever chance brings.
+    /// The most arrivals of a run, at any random seed.
     pub(super) const fn most_arrivals(&self) -> u64 {
         MOST_DECISIONS / self.limits.len() as u64
     }

@@ -150,7 +150,7 @@ impl HandoverOffer {
     }
 }
 
-/// Hands these sockets to whoever comes to `path`, until one of them says that it is up, and then cancels `succeeded`.
+/// Hands these sockets to processes that connect to `path`, until one of them reports that it is up. Then cancels `succeeded`.
 ///
 /// # Errors
 /// If it cannot listen there.

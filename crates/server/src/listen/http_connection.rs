@@ -180,7 +180,7 @@ enum Step {
     CheckIn(Duration),
     /// It is told to end, and checked after this time.
     End(Duration),
-    /// It is closed, whatever it does.
+    /// It is closed in any case.
     Cut,
 }
 

@@ -24,7 +24,7 @@ pub struct StoreFallback {
 
 impl Server {
     /// Says in the log and to the caller if the store does not answer. Waits for the first attempt to reach it, but not for long.
-    /// When it answers, the log says that as well.
+    /// The log also says when it answers again.
     pub async fn store_trouble(&mut self) -> Option<StoreFallback> {
         let pending = async {
             while StoreTrouble::of(&self.engine).is_some_and(|trouble| trouble.is_pending) {

@@ -32,7 +32,7 @@ fn named(text: &str) -> BTreeSet<String> {
     words.filter(|word| !CRATES.contains(word)).map(str::to_owned).collect()
 }
 
-/// What begins like a metric, and is the name of a crate.
+/// Names of crates that begin like a metric.
 const CRATES: [&str; 6] =
     ["tidegate_client", "tidegate_core", "tidegate_http", "tidegate_lab", "tidegate_redis", "tidegate_tower"];
 

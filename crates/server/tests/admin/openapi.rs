@@ -246,7 +246,7 @@ fn the_responses_of_the_admin_listener_are_as_described() {
     }
 }
 
-/// What every operation answers to requests without a token, for another host, and with unsuitable bodies.
+/// The answers of every operation to requests without a token, for another host, and with unsuitable bodies.
 fn refusals(described: &mut Described) {
     let token = bearer();
     for (method, path) in described.operations() {

@@ -78,7 +78,7 @@ impl Place {
         Ran(command.output().unwrap())
     }
 
-    /// What a command line prints, errors among the rest.
+    /// The output of a command line, errors included.
     fn shell(&self, line: &str) -> String {
         let folder = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
         let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());

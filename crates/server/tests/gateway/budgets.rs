@@ -133,7 +133,7 @@ fn rest(mut stream: TcpStream) -> String {
     rest
 }
 
-/// What is left, as the HTTP listener says: requests, tokens, money, streams.
+/// The remaining amounts, as the HTTP listener reports them: requests, tokens, money, streams.
 fn left(gateway: &Gateway) -> [u64; 4] {
     let peeked = gateway.server.post("/v1/peek", r#"{"method":"POST","path":"/v1/chat","api_key":"k_1"}"#).good();
     let limit = |name: &str| {
@@ -217,7 +217,7 @@ fn whoever_hangs_up_in_the_middle_pays_the_estimate_or_what_was_said_by_then() {
     }
 }
 
-/// How often the costs of a limit were not settled, and why.
+/// The number of times that the costs of a limit were not settled, by cause.
 fn unsettled(gateway: &Gateway, limit: &str, reason: &str) -> u64 {
     let url = format!("http://{}/metrics", gateway.server.listener("Admin"));
     let token = format!("Authorization: Bearer {ADMIN_TOKEN}");

@@ -12,7 +12,7 @@ type Data<'d> = Option<&'d [u8]>;
 
 const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
     /// It was answered: `:status`, as far as the table of HPACK has it.
@@ -22,7 +22,7 @@ enum Ended {
 }
 
 impl Between {
-    /// What becomes of a request on a connection of its own, and the heads that the upstream saw.
+    /// The end of a request on a connection of its own, and the heads that the upstream saw.
     fn sent_as_frames(&self, fields: &Fields<'_>, body: Data<'_>) -> (Ended, Vec<String>) {
         let before = self.upstream.heads().len();
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();

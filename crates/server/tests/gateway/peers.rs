@@ -60,7 +60,7 @@ impl Gateway {
         curl(&self.url(path), args)
     }
 
-    /// What is left under a rule for a client of this address.
+    /// The remaining amount under a rule for a client of this address.
     pub(crate) fn left(&self, rule: &str, path: &str) -> u64 {
         let question = format!(r#"{{"method":"GET","path":"{path}","address":"127.0.0.1"}}"#);
         let answer: Value = self.server.post("/v1/peek", &question).good();
@@ -81,7 +81,7 @@ pub(crate) fn gateway_address(banner: &str) -> SocketAddr {
     url.lines().next().unwrap().trim().parse().unwrap()
 }
 
-/// What curl has seen.
+/// The response that curl has seen.
 #[derive(Debug)]
 pub(crate) struct Curled {
     pub(crate) status: u16,
@@ -270,7 +270,7 @@ impl Nobody {
         Nobody::at("127.0.0.1:0".parse().unwrap())
     }
 
-    /// Where somebody listened until now.
+    /// An address with a listener until now.
     pub(crate) fn at(address: SocketAddr) -> Nobody {
         let bound = TcpSocket::new_v4().unwrap();
         bound.set_reuseaddr(true).unwrap();
@@ -387,7 +387,7 @@ impl Taken {
     }
 }
 
-/// What `tools/setup` has installed from PyPI.
+/// The folder of Python packages that `tools/setup` installs.
 fn python_packages() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"))).unwrap();

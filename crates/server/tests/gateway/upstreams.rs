@@ -15,7 +15,7 @@ rules:
   - { id: model, key: address, limits: [{ limit: fixed 1000/h, cost: 100, settle: 'body:usage' }] }
 ";
 
-/// What is left of each.
+/// The remaining amount of each.
 fn left(gateway: &Gateway) -> [u64; 4] {
     ["plain", "slots", "tokens", "model"].map(|rule| gateway.left(rule, "/"))
 }

@@ -72,7 +72,7 @@ impl Files {
         self.folder.path().join("http.log")
     }
 
-    /// How often a path was asked for.
+    /// The number of requests for a path.
     fn asked(&self, path: &str) -> usize {
         let log = std::fs::read_to_string(self.log_path()).unwrap_or_default();
         log.lines().filter(|line| line.contains(&format!("\"GET {path} "))).count()
@@ -103,7 +103,7 @@ fn gateway(upstream: &Files, rules: &str, files: &[(&str, &str)], args: &[&str])
     Server::start(&files, &[&usual[..], args].concat())
 }
 
-/// What a gateway answers to a request with these headers.
+/// The answer of a gateway to a request with these headers.
 fn ask(server: &Server, headers: &[(&str, &str)]) -> Answer {
     get(&format!("http://{}/index.html", gateway_address(server)), headers)
 }

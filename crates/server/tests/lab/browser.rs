@@ -96,7 +96,7 @@ impl Browser {
         })
     }
 
-    /// What the page says about its state.
+    /// The state that the page reports.
     pub(crate) fn said(&self) -> Value {
         self.js("return [document.getElementById('status')?.textContent, document.getElementById('problem')?.textContent, document.getElementById('live-status')?.textContent]")
     }
@@ -110,7 +110,7 @@ impl Browser {
         self.runtime.block_on(element.click()).unwrap_or_else(|error| panic!("{css}: {error}"));
     }
 
-    /// What an element says, and not what of it the browser has got round to painting.
+    /// The text of an element, painted or not.
     pub(crate) fn text(&self, css: &str) -> String {
         let text = self.js(&format!("return document.querySelector(\"{css}\").textContent"));
         text.as_str().unwrap_or_default().to_owned()
@@ -161,7 +161,7 @@ impl Browser {
         self.ask("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
     }
 
-    /// What was written to the console, but for what `is_expected`.
+    /// The messages on the console, except for those that are expected.
     pub(crate) fn assert_quiet(&self, is_expected: impl Fn(&str) -> bool) {
         let entries = self.ask("se/log", &json!({ "type": "browser" }));
         let loud: Vec<&str> =

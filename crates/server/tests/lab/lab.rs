@@ -79,7 +79,7 @@ impl Scenario {
         query.finish()
     }
 
-    /// What the engine says comes of it.
+    /// The results of the engine.
     pub(crate) fn totals(&self) -> Vec<Totals> {
         let limits: Vec<Limit> = self.limits.iter().map(|limit| limit.parse().unwrap()).collect();
         let traffic: Traffic = self.traffic.parse().unwrap();

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::support::{Server, error, run};
 
-/// What redis-cli prints for these lines, typed into it.
+/// The output of redis-cli for these input lines.
 fn redis_cli(server: &Server, arguments: &[&str], lines: &str) -> String {
     let mut process = Command::new("redis-cli")
         .args(["-p", &server.address().port().to_string()])

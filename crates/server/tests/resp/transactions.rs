@@ -10,7 +10,7 @@ use tidegate_test_redis::Server as Redis;
 
 use crate::support::{PATIENCE, Raw, Server, error, run};
 
-/// How much of `key` is left under 10 a day.
+/// The remaining amount of `key` under 10 a day.
 fn left(server: &Server, key: &str) -> i64 {
     let answer: Vec<i64> = run(&mut server.client(), &format!("CL.THROTTLE {key} 9 10 86400 0")).unwrap();
     answer[2]

@@ -38,7 +38,7 @@ async fn application() -> SocketAddr {
     address
 }
 
-/// What curl gets from Envoy: the status, `Retry-After`, and what Envoy itself says is left.
+/// The response that curl gets from Envoy: the status, `Retry-After`, and the remaining amount in Envoy's own headers.
 async fn curl(port: u16, user: &str) -> (u16, String, String) {
     let (url, user) = (format!("http://127.0.0.1:{port}/"), format!("x-user: {user}"));
     let run = move || {

@@ -33,7 +33,7 @@ fn need(name: &str, files: &BTreeMap<String, FileDescriptorProto>, needed: &mut 
     needed.push(name.to_owned());
 }
 
-/// Where cargo keeps the sources of a dependency.
+/// The folder where cargo keeps the sources of a dependency.
 fn crate_folder(name: &str) -> PathBuf {
     let about = String::from_utf8(Command::new("rustc").arg("-vV").output().unwrap().stdout).unwrap();
     let host = about.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();

@@ -33,7 +33,7 @@ async fn what_asks_nothing_is_an_error() {
     assert_eq!(told(&served.ask(request("d", &["k=1", "="])).await), "OK: OK 999999, OK 0");
 }
 
-/// What a peer gets back for bytes that it sent, until the server hangs up or has nothing more to say.
+/// The bytes that a peer receives for those that it sent, until the server closes the connection or falls silent.
 async fn sent(served: &Served, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(served.address).await.unwrap();
     // The server may hang up before it has read all.

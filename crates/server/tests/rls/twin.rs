@@ -13,7 +13,7 @@ descriptors:
   - { key: quota, rate_limit: { unit: year, requests_per_unit: 1 }, quota_mode: true, metadata: { pool: large, weight: 1.5 } }
 ";
 
-/// What curl gets: the status, `Retry-After`, and the body.
+/// The response that curl gets: the status, `Retry-After`, and the body.
 async fn curl(served: &Served, method: &str, body: &str) -> (u16, String, String) {
     let url = format!("http://{}/json", served.address);
     let (method, body) = (method.to_owned(), body.to_owned());

@@ -15,7 +15,7 @@ fn left(server: &Server) -> u64 {
     server.post("/v1/peek", QUESTION).good()["limits"][0]["remaining"].as_u64().unwrap()
 }
 
-/// What a request to another of the server's listeners is answered.
+/// The response of another of the server's listeners.
 fn at(server: &Server, listener: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     server.post_to(&format!("http://{}{path}", server.listener(listener)), headers, body)
 }

@@ -231,7 +231,7 @@ fn haproxy_applies_its_own_policy_without_an_answer_and_tries_once() {
     assert_eq!(told, [200, 200], "{}", proxy.log());
 }
 
-/// What every proxy has to do.
+/// The checks that every proxy must pass.
 fn limits_by_address(proxy: &Proxy, upstream: &Upstream, headers_on_allowed: bool) {
     // What a client says of itself changes nothing: not whom it claims to be, nor what it claims to ask for.
     let spoofs: [&[&str]; 4] = [

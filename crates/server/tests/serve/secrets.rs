@@ -20,7 +20,7 @@ fn node(redis: &Redis, rules: &str, variables: &[(&str, &str)]) -> Server {
     server
 }
 
-/// What an API key's state is called in Redis under a secret.
+/// The name of an API key's state in Redis under a secret.
 fn name(secret: &Secret, api_key: &str) -> String {
     format!("tidegate:{{{}}}:api", secret.hide(api_key))
 }
@@ -40,7 +40,7 @@ fn the_name_of_an_api_key_in_redis_does_not_follow_from_public_constants() {
 
 const OTHER_KEY: &str = "ffeeddccbbaa99887766554433221100";
 
-/// What is left for an API key at a node.
+/// The remaining amount for an API key at a node.
 fn left(server: &Server) -> u64 {
     server.post("/v1/peek", r#"{"api_key":"k_7f3a"}"#).good()["limits"][0]["remaining"].as_u64().unwrap()
 }

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::certificates::{authority, issued};
 use crate::support::{Server, folder, until};
 
-/// What curl prints of the protocol and the status, or why it fails.
+/// The protocol and the status as curl prints them, or its error.
 fn curl(server: &Server, folder: &Path, args: &[&str]) -> Result<String, i32> {
     let mut command = Command::new("curl");
     command.args(["-s", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "--max-time", "60"]).args(args);

@@ -15,7 +15,7 @@ use tidegate_test_redis::{Flavour, Server as RedisServer, free_port as free_redi
 
 /// The name by which the sentinel knows the primary.
 const PRIMARY: &str = "soak";
-/// How long programs may take to come up, to take over and to end. A busy machine may take its time.
+/// The longest time that programs may take to start, to take over and to end. It is long because machines may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A sentinel that has not promoted anybody by then is asked again.
 const FAILOVER_TIME: Duration = Duration::from_secs(10);
@@ -228,7 +228,7 @@ impl Server {
         Server { name, process, banner, log, reading }
     }
 
-    /// Where the banner says that a listener is.
+    /// The address of a listener in the banner.
     pub(crate) fn listener(&self, name: &str) -> SocketAddr {
         let (_, rest) = self.banner.split_once(&format!("\n  {name} ")).unwrap();
         let words = rest.lines().next().unwrap().split([' ', ',', '/']);

@@ -18,13 +18,13 @@ use serde_json::Value;
 use crate::clients::{Http, Resp, flood, flood_http2, leave_in_the_middle};
 use crate::processes::{Redis, Server, Upstream, until};
 
-/// What each key may spend under the limits that are held against a bound.
+/// The most that each key may spend under the limits that are checked against a bound.
 const CAPACITY: u64 = 5;
 const PER_SECOND: u64 = 5;
 const KEYS: u64 = 4;
 const SLOTS: u64 = 1_000;
 const HELD: u64 = 20;
-/// How long a decision may wait for the store.
+/// The longest time that a decision may wait for the store.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(20);
 
 /// Rules of the two servers that share a store. `turn` makes them new each time.
@@ -53,7 +53,7 @@ fn gateway_rules(turn: u64) -> String {
     )
 }
 
-/// What a soak found.
+/// The findings of a soak.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) seconds: f64,
@@ -83,7 +83,7 @@ impl Findings {
         self.bounds.iter().map(|(_, admitted, most)| *admitted as f64 / *most as f64).fold(0.0, f64::max)
     }
 
-    /// What is wrong, whatever the machine: nothing here depends on how busy it is.
+    /// The errors. None of them depends on how busy the machine is.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let over = self.bounds.iter().filter(|(_, admitted, most)| admitted > most);
         let leaked = self.slots.iter().filter(|(_, free, all)| free != all);
@@ -95,7 +95,7 @@ impl Findings {
     }
 }
 
-/// What the clients have seen so far.
+/// The clients' observations so far.
 struct Tally {
     stop: AtomicBool,
     allowance: Duration,
@@ -244,7 +244,7 @@ pub(crate) fn run(program: &Path, lasts: Duration, between: Duration, allowance:
     findings
 }
 
-/// How much of a key may be admitted. A promotion may lose what the replica was not told yet, and for a moment both may decide: at
+/// The most of a key that may be admitted. A promotion may lose what the replica was not told yet, and for a moment both may decide: at
 /// most two more capacities. A share that is decided locally starts full in every outage of each server.
 fn bound(key: &str, seconds: f64, promotions: u64, outages: u64) -> Option<u64> {
     let limit = CAPACITY + (PER_SECOND as f64 * seconds).ceil() as u64 + 1;
@@ -404,7 +404,7 @@ fn metric(server: &Server, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
 }
 
-/// How many slots are free, once leases that nobody gave back have ended.
+/// The number of free slots after all leases have ended.
 fn free_slots(server: &Server, path: &str, limit: &str, all: u64) -> u64 {
     let mut free = 0;
     let mut client = Http::new(server.listener("HTTP"));

@@ -48,7 +48,7 @@ pub fn tidegate(folder: &Path) -> Command {
 pub struct Server {
     process: Process,
     pub folder: TempDir,
-    /// What it printed when it was up.
+    /// The banner that it printed.
     pub banner: String,
     pub address: SocketAddr,
     log: Arc<Mutex<String>>,
@@ -242,7 +242,7 @@ fn agent() -> ureq::Agent {
         .into()
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::Process;
 
-/// What an upstream says when it serves `/login`.
+/// The answer of an upstream that serves `/login`.
 pub(crate) const SERVED: &str = "served by login";
 
 /// The rule that every test holds spellings against: two logins an hour, whoever asks.
