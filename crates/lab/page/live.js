@@ -179,7 +179,7 @@ export class Live {
     set("Allowed", `${short(allowed)}/s`);
     set("Denied", `${short(denied)}/s`);
     set("Denied share", allowed + denied > 0 ? percent(denied / (allowed + denied)) : "–");
-    set("Store", view.store.well ? view.store.kind : `${view.store.kind}: unavailable`, !view.store.well);
+    set("Store", view.store.healthy ? view.store.kind : `${view.store.kind}: unavailable`, !view.store.healthy);
     this.figures.Store.title = view.store.trouble ?? "";
     const keys = view.store.keys;
     set("Room for keys", keys ? percent(1 - keys[0] / keys[1]) : "–", keys !== null && keys[0] / keys[1] > 0.9);

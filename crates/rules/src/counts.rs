@@ -25,7 +25,7 @@ impl RuleSet {
         RuleCounts {
             rules: self.rules().len(),
             domains: self.domains().count(),
-            descriptors: self.domains().map(Domain::descriptors).sum(),
+            descriptors: self.domains().map(Domain::descriptor_count).sum(),
         }
     }
 }

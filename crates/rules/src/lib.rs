@@ -83,7 +83,7 @@ pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule
 pub use schema::schema;
 pub use secret::{SamePrevious, Secret, SecretError};
 pub use settle::{Settle, SettleSource, SettleTerm};
-pub use shown::{KeyPartName, LimitName, ShownRule, readable_key};
+pub use shown::{KeyPartName, LimitName, ShownRule, key_in_full, readable_key};
 pub use single_rule::KeyScope;
 pub use spelling::{PathPolicy, PathRefusal};
 pub use switches::Switches;
@@ -160,6 +160,13 @@ impl RuleSet {
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.written.rules
+    }
+
+    /// The facts that a tier is derived from, where the caller has verified none; `None` if there is a default tier.
+    #[must_use]
+    pub fn tier_sources(&self) -> Option<Vec<Fact<'_>>> {
+        let tiers = &self.written.tiers;
+        tiers.default.is_none().then(|| tiers.sources().collect())
     }
 
     /// Whether the other was made from this one or this from it, with other modes or another secret at most.

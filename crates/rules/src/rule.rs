@@ -66,6 +66,29 @@ impl Rule {
         })
     }
 
+    /// The facts that its conditions look at, besides the path and the client's address.
+    pub fn condition_facts(&self) -> impl Iterator<Item = Fact<'_>> {
+        self.conditions.values.iter().map(|(fact, _)| fact.as_fact())
+    }
+
+    /// The facts that state its costs.
+    pub fn cost_facts(&self) -> impl Iterator<Item = Fact<'_>> {
+        let sources = self.limits.all().flat_map(|limit| match &limit.cost {
+            Cost::Said { by, .. } => &by[..],
+            Cost::Fixed(_) | Cost::Hits | Cost::ByPath { .. } => &[],
+        });
+        sources.filter_map(|source| match source {
+            CostSource::Fact(fact) => Some(fact.as_fact()),
+            CostSource::Body(_) => None,
+        })
+    }
+
+    /// Whether it has limits by tier.
+    #[must_use]
+    pub fn has_tiers(&self) -> bool {
+        !self.limits.tiers.is_empty()
+    }
+
     /// Whether it charges or looks for the client's address.
     #[must_use]
     pub fn needs_address(&self) -> bool {

@@ -145,6 +145,13 @@ pub fn readable_key(key: &Key<'_>) -> Vec<String> {
     key.parts().map(|part| readable(part, false)).collect()
 }
 
+/// The parts of a key that belongs to no rule, in full. `None` if they are longer than 1 KiB together.
+#[must_use]
+pub fn key_in_full(key: &Key<'_>) -> Option<Vec<String>> {
+    let is_short = key.parts().map(<[u8]>::len).sum::<usize>() <= LONGEST_IN_FULL;
+    is_short.then(|| key.parts().map(|part| String::from_utf8_lossy(part).into_owned()).collect())
+}
+
 fn readable(part: &[u8], secret: bool) -> String {
     let text: Cow<'_, str> = String::from_utf8_lossy(part);
     if secret {

@@ -40,6 +40,12 @@ impl Tiers {
         tiers
     }
 
+    /// The facts that these rules derive a tier from.
+    pub(super) fn sources(&self) -> impl Iterator<Item = Fact<'_>> {
+        let api_key = (!self.api_keys.is_empty()).then_some(Fact::ApiKey);
+        self.from.iter().map(FactName::as_fact).chain(api_key)
+    }
+
     /// Takes note of the tiers that rules speak of.
     pub(super) fn learn(&mut self, rules: &[Rule]) {
         let limited = rules.iter().flat_map(|rule| rule.limits.tiers.iter().map(|(tier, _)| tier));

@@ -170,7 +170,10 @@ impl Engine {
             if inspection.is_needed()
                 && let Some(ruled) = decided.binding(descriptor)
             {
-                let named = || KeyName { readable: tidegate_rules::readable_key(&found.key), in_full: None };
+                let named = || KeyName {
+                    readable: tidegate_rules::readable_key(&found.key),
+                    in_full: tidegate_rules::key_in_full(&found.key),
+                };
                 self.metrics.inspect(inspection, ruled, &found.key, named);
             }
         }

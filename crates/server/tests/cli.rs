@@ -89,7 +89,9 @@ fn warnings_are_listed_and_allowed() {
 #[test]
 fn warnings_can_be_denied() {
     let folder = Folder::with(&[("doubtful.yaml", DOUBTFUL), ("good.yaml", GOOD)]);
-    assert_eq!(folder.run(&["check", "--deny-warnings", "doubtful.yaml"]).code(), Some(1));
+    let denied = folder.run(&["check", "--deny-warnings", "doubtful.yaml"]);
+    assert_eq!(denied.code(), Some(1));
+    assert!(denied.out().contains("denied: 1 rule, 1 warning, and --deny-warnings is set"), "{}", denied.out());
     assert_eq!(folder.run(&["check", "--deny-warnings", "good.yaml"]).code(), Some(0));
 }
 

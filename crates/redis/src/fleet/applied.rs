@@ -22,6 +22,21 @@ pub(super) struct AppliedState {
     refused: Option<RefusedRules>,
     /// The published modes that have not ended.
     modes: PublishedModes,
+    /// The differences between them and those before, until they are reported.
+    changes: Vec<ModeChange>,
+}
+
+/// A published switch that this node has put into force or reverted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModeChange {
+    /// The rule; `None` stands for all rules.
+    pub rule: Option<String>,
+    /// The mode; `None` if the switch was reverted.
+    pub mode: Option<Mode>,
+    /// The time at which the switch ends by itself.
+    pub until: Option<Timestamp>,
+    /// The author.
+    pub who: String,
 }
 
 #[derive(Debug)]
@@ -113,8 +128,14 @@ impl AppliedState {
         }
         self.edition = Some(head.edition);
         self.since = now;
+        self.changes.extend(self.modes.changes_to(&modes, &head.signed.who));
         self.modes = modes;
         true
+    }
+
+    /// The switches that were put into force or reverted since the last call.
+    pub(super) fn take_changes(&mut self) -> Vec<ModeChange> {
+        std::mem::take(&mut self.changes)
     }
 
     /// Reverts the published switches that have ended, and returns them. Switches that were changed at this limiter since are
@@ -214,9 +235,11 @@ mod tests {
         let (limiter, mut applied) = (limiter(), AppliedState::default());
         assert!(applied.apply(contents(1, None, None, Some(Mode::Off)), NOW, &limiter).await);
         assert_eq!((ids(&limiter), limiter.rules().rules.mode_of("own")), (vec!["own".to_owned()], Some(Mode::Off)));
+        let change = |mode| ModeChange { rule: None, mode, until: None, who: "ann".to_owned() };
+        assert_eq!(applied.take_changes(), [change(Some(Mode::Off))]);
         // The same once more changes nothing.
         assert!(applied.apply(contents(2, None, None, Some(Mode::Off)), NOW, &limiter).await);
-        assert_eq!(limiter.rules().number, 2);
+        assert_eq!((limiter.rules().number, applied.take_changes()), (2, vec![]));
     }
 
     #[tokio::test]

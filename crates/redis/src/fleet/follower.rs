@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::applied::AppliedState;
+use super::applied::{AppliedState, ModeChange};
 use super::control::FleetControl;
 use super::error::FleetError;
 use super::report::{Node, NodeReport};
@@ -40,6 +40,8 @@ pub enum Event {
         /// Ids of switched rules that do not exist here.
         unknown: Vec<String>,
     },
+    /// A published switch was put into force or reverted here.
+    Switched(ModeChange),
     /// A published switch has ended, and is reverted here.
     Ended {
         /// The rule; `None` if all were switched.
@@ -303,6 +305,9 @@ where
             }
         };
         (self.tell)(event);
+        for change in self.applied.take_changes() {
+            (self.tell)(Event::Switched(change));
+        }
     }
 
     fn found(&mut self) {

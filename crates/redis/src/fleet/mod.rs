@@ -42,6 +42,7 @@ mod report;
 mod session;
 mod signature;
 
+pub use self::applied::ModeChange;
 pub use self::control::FleetControl;
 pub use self::error::{FleetError, PublishError};
 pub use self::follower::{Event, Following, NoRuntime};

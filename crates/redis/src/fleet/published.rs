@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tidegate_core::Timestamp;
 use tidegate_rules::{Mode, Switches};
 
+use super::applied::ModeChange;
 use super::error::{FleetError, PublishError};
 use super::signature::Signature;
 
@@ -120,6 +121,23 @@ impl PublishedModes {
     pub fn each(&self) -> impl Iterator<Item = (Option<&str>, &Switched)> {
         let all = self.all.iter().map(|switched| (None, switched));
         all.chain(self.rules.iter().map(|(rule, switched)| (Some(rule.as_str()), switched)))
+    }
+
+    /// The switches that other modes put into force or revert. `who` reverts.
+    pub(super) fn changes_to(&self, modes: &PublishedModes, who: &str) -> Vec<ModeChange> {
+        let present: BTreeMap<Option<&str>, &Switched> = modes.each().collect();
+        let before: BTreeMap<Option<&str>, &Switched> = self.each().collect();
+        let new = present.iter().filter(|(rule, switched)| before.get(*rule) != Some(switched));
+        let switched = new.map(|(rule, switched)| ModeChange {
+            rule: rule.map(str::to_owned),
+            mode: Some(switched.mode),
+            until: switched.until,
+            who: switched.signed.who.clone(),
+        });
+        let gone = before.keys().filter(|rule| !present.contains_key(*rule));
+        let reverted =
+            gone.map(|rule| ModeChange { rule: rule.map(str::to_owned), mode: None, until: None, who: who.to_owned() });
+        switched.chain(reverted).collect()
     }
 
     /// Takes out what has ended.

@@ -19,7 +19,7 @@ use super::error::{Cause, LinkError, Unreachable};
 use super::resp::{Bound, Reply};
 use super::server_error::{Redirection, ServerError};
 use super::session::Commands;
-use super::stats::ServerStats;
+use super::stats::LinkStats;
 use super::topology::{TopologyQuery, TopologySource, query_all};
 use crate::frame::Frame;
 use crate::slots::{SLOTS, slot_of};
@@ -47,12 +47,14 @@ struct SlotMap {
     slots: Vec<u16>,
     /// Whether nodes were queried, successfully or not.
     is_asked: bool,
+    /// The reason why no node has described the cluster.
+    trouble: Option<String>,
 }
 
 impl SlotMap {
     /// The map after queries without an answer.
-    const fn none() -> SlotMap {
-        SlotMap { nodes: Vec::new(), slots: Vec::new(), is_asked: true }
+    const fn none(trouble: Option<String>) -> SlotMap {
+        SlotMap { nodes: Vec::new(), slots: Vec::new(), is_asked: true, trouble }
     }
 
     fn connection(&self, slot: u16) -> Option<&Connection> {
@@ -153,8 +155,11 @@ impl Cluster {
         map.connection(slot).cloned().ok_or(LinkError::NotRun(Cause::Unserved))
     }
 
-    pub(super) fn stats(&self) -> Vec<ServerStats> {
-        self.connections.by_address().values().map(Connection::stats).collect()
+    pub(super) fn stats(&self) -> LinkStats {
+        LinkStats {
+            servers: self.connections.by_address().values().map(Connection::stats).collect(),
+            topology_trouble: self.map.borrow().trouble.clone(),
+        }
     }
 }
 
@@ -191,11 +196,13 @@ async fn keep_map(connections: Arc<NodeConnections>, seeds: Vec<Address>, tell: 
             last = view.ranges;
             let _ = timeout(ASK_EVERY, connections.trouble.notified()).await;
         } else {
+            let trouble =
+                asked.iter().find_map(|server| Some(format!("{}: {}", server.address, server.trouble.as_ref()?)));
             // Calls that wait for the first map fail now. An old map is better than none.
             tell.send_if_modified(|map| {
                 let is_first = !map.is_asked;
-                if is_first {
-                    *map = Arc::new(SlotMap::none());
+                if map.nodes.is_empty() {
+                    *map = Arc::new(SlotMap::none(trouble));
                 }
                 is_first
             });
@@ -226,7 +233,7 @@ impl ClusterView {
     }
 
     fn map(&self, connections: &NodeConnections) -> SlotMap {
-        let mut map = SlotMap { slots: vec![0; SLOTS], ..SlotMap::none() };
+        let mut map = SlotMap { slots: vec![0; SLOTS], ..SlotMap::none(None) };
         let mut places: HashMap<&Address, u16> = HashMap::new();
         for range in &self.ranges {
             let place = *places.entry(&range.node).or_insert_with(|| {
@@ -249,6 +256,9 @@ fn slots_query() -> TopologyQuery<ClusterView> {
 fn view(asked: &Address, replies: &[Reply<'_>]) -> Result<ClusterView, Unreachable> {
     let [info, slots] = replies else { return Err(Unreachable::Malformed) };
     if let Reply::Error(text) = slots {
+        if text.ends_with(b"cluster support disabled") {
+            return Err(Unreachable::NotClustered);
+        }
         return Err(Unreachable::Refused(ServerError::of(text)));
     }
     let epoch = || {

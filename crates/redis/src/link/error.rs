@@ -141,6 +141,9 @@ pub enum Unreachable {
     /// A replica answered where the primary should be.
     #[error("the server is not the primary")]
     NotPrimary,
+    /// The server is not a node of a cluster.
+    #[error("the server is not a node of a Redis Cluster, for which several addresses stand")]
+    NotClustered,
     /// None of the sentinels knows a primary of that name, or none answers.
     #[error("no sentinel names the primary")]
     NoPrimary,

@@ -193,11 +193,10 @@ impl Link {
     /// The state of the link, and its counters.
     #[must_use]
     pub fn stats(&self) -> LinkStats {
-        let servers = match &self.route {
-            Route::One(connection) => vec![connection.stats()],
+        match &self.route {
+            Route::One(connection) => LinkStats { servers: vec![connection.stats()], topology_trouble: None },
             Route::Cluster(cluster) => cluster.stats(),
-        };
-        LinkStats { servers }
+        }
     }
 }
 

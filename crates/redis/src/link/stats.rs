@@ -12,6 +12,8 @@ pub struct LinkStats {
     /// The servers: one if it is standalone or behind sentinels; in a cluster the primaries, and former primaries that still
     /// answer.
     pub servers: Vec<ServerStats>,
+    /// The reason why no node describes the cluster; `None` if one does, if none was asked yet, or without a cluster.
+    pub topology_trouble: Option<String>,
 }
 
 /// The state of one server, and its counters.

@@ -13,12 +13,14 @@ use super::settings::Login;
 /// A sentinel or cluster node that is queried again and again, on one connection while it lasts.
 pub(super) struct TopologySource {
     pub(super) address: Address,
+    /// The error of the last query.
+    pub(super) trouble: Option<Unreachable>,
     session: Option<Session>,
 }
 
 impl TopologySource {
     pub(super) const fn new(address: Address) -> TopologySource {
-        TopologySource { address, session: None }
+        TopologySource { address, trouble: None, session: None }
     }
 
     async fn query<T>(
@@ -72,10 +74,16 @@ pub(super) async fn query_all<T: Send + 'static>(
     }
     let mut answers = Vec::new();
     while let Some(joined) = queries.join_next().await {
-        let Ok((server, answer)) = joined else { continue };
+        let Ok((mut server, answer)) = joined else { continue };
         silent.retain(|address| *address != server.address);
+        match answer {
+            Ok(answer) => {
+                server.trouble = None;
+                answers.push(answer);
+            }
+            Err(error) => server.trouble = Some(error),
+        }
         servers.push(server);
-        answers.extend(answer);
         if answers.len() >= majority {
             break;
         }

@@ -225,7 +225,8 @@ impl Crowd {
 
     /// Ends it, and checks what was lived through. The servers have lost their memory `losses` times.
     pub(crate) async fn disperse(mut self, what: &str, back: Option<Duration>, losses: u64) {
-        eventually("a store that counts as well", async || self.limiter.health().store.is_well().then_some(())).await;
+        eventually("a store that counts as well", async || self.limiter.health().store.is_healthy().then_some(()))
+            .await;
         self.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.callers.join_next().await {
             ended.unwrap();

@@ -1,4 +1,4 @@
-//! A server that is well, behind a network that is not.
+//! A server that is healthy, behind a network that is not.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! FleetControl a fleet through real servers that are well, ill, gone, or full of somebody else's data.
+//! Control of a fleet through real servers that are healthy, failing, gone, or full of foreign data.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod follower;

@@ -1,4 +1,4 @@
-//! Calls to a server that is well.
+//! Calls to a server that is healthy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -259,7 +259,7 @@ async fn many_callers_are_all_served() {
     let load = Load::start(&link, 64, "caller");
     eventually("some work", async || (link.stats().servers[0].counts.answered > 20_000).then_some(())).await;
     let report = load.stop().await;
-    report.nobody_waited("a server that is well");
+    report.nobody_waited("a server that is healthy");
     report.is_true(|key| server.run(&["GET", key]));
 }
 

@@ -46,6 +46,15 @@ async fn answers(link: &Link, calls: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn servers_that_are_no_cluster_are_named() {
+    let [one, two] = [(); 2].map(|()| tidegate_test_redis::Server::start());
+    let link = open(Settings::cluster([one.url(), two.url()]).unwrap());
+    let trouble = eventually("the reason", async || link.stats().topology_trouble).await;
+    assert!(trouble.contains("127.0.0.1:") && trouble.contains("not a node of a Redis Cluster"), "{trouble}");
+    assert_eq!(link.stats().servers.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn calls_find_their_nodes() {
     for flavour in Flavour::present() {
         let cluster = Cluster::start_as(flavour);
@@ -66,7 +75,7 @@ async fn calls_find_their_nodes() {
         let load = Load::start(&link, 64, "caller");
         some_work(&link).await;
         let report = load.stop().await;
-        report.nobody_waited("a cluster that is well");
+        report.nobody_waited("a cluster that is healthy");
         report.is_true(|key| value(&cluster, key));
         assert_eq!((report.unknown(), report.not_run()), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! The link to Redis, tried on real servers that are well, ill and gone.
+//! The link to Redis, tried on real servers that are healthy, failing and gone.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod calls;

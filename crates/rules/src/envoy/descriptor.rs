@@ -85,9 +85,9 @@ impl Level {
         })
     }
 
-    /// The ids of these descriptors and all below them.
-    pub(super) fn ids(&self) -> Box<dyn Iterator<Item = &RuleId> + '_> {
-        Box::new(self.descriptors.iter().flat_map(|descriptor| once(&descriptor.rule).chain(descriptor.below.ids())))
+    /// These descriptors and all below them.
+    pub(super) fn each(&self) -> Box<dyn Iterator<Item = &Descriptor> + '_> {
+        Box::new(self.descriptors.iter().flat_map(|descriptor| once(descriptor).chain(descriptor.below.each())))
     }
 
     /// Adds a descriptor, of which there must be none yet.

@@ -30,6 +30,7 @@
 
 mod descriptor;
 mod facts;
+mod listed;
 mod lookup;
 mod metadata;
 mod metric;
@@ -38,6 +39,7 @@ mod unit;
 mod wildcard;
 
 pub use facts::EntryFacts;
+pub use listed::ListedDescriptor;
 pub use lookup::{Allowance, Entries, Found, mark_replaced};
 pub use metadata::Metadata;
 pub use unit::{PerUnit, Unit};
@@ -102,12 +104,12 @@ impl Domains {
 impl Domain {
     /// The ids of its descriptors, and of what comes with requests.
     pub(super) fn ids(&self) -> impl Iterator<Item = &RuleId> {
-        self.top.ids().chain(&self.overrides)
+        self.top.each().map(|descriptor| &descriptor.rule).chain(&self.overrides)
     }
 
     /// The number of descriptors, at every level.
-    pub(super) fn descriptors(&self) -> usize {
-        self.top.ids().count()
+    pub(super) fn descriptor_count(&self) -> usize {
+        self.top.each().count()
     }
 }
 

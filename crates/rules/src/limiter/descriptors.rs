@@ -97,12 +97,14 @@ pub struct DescriptorRuling<'d, 'e> {
     pub is_over_in_shadow: bool,
     /// The index in [`Ruling::ruled`] of the limit that binds it; `None` if nothing limits it.
     pub binding: Option<usize>,
+    /// The index of the limit that binds it among those that clients may see; `None` if there is none.
+    pub disclosed: Option<usize>,
 }
 
 impl<'d, 'e> DescriptorRuling<'d, 'e> {
     /// Within its limit, as far as is known yet.
     const fn within(found: Option<Found<'d, 'e>>) -> DescriptorRuling<'d, 'e> {
-        DescriptorRuling { found, is_over: false, is_over_in_shadow: false, binding: None }
+        DescriptorRuling { found, is_over: false, is_over_in_shadow: false, binding: None, disclosed: None }
     }
 }
 
@@ -121,6 +123,12 @@ impl<'d, 'e> DescriptorsRuling<'d, 'e> {
     #[must_use]
     pub fn binding(&self, descriptor: &DescriptorRuling<'_, '_>) -> Option<&Ruled<'static>> {
         self.ruling.ruled.get(descriptor.binding?)
+    }
+
+    /// The limit that binds a descriptor among those that clients may see; `None` if there is none.
+    #[must_use]
+    pub fn disclosed(&self, descriptor: &DescriptorRuling<'_, '_>) -> Option<&Ruled<'static>> {
+        self.ruling.ruled.get(descriptor.disclosed?)
     }
 }
 
@@ -274,14 +282,29 @@ fn binding_limit<'d, 'e>(ruling: &Ruling<'_>, places: &[(usize, bool)], is_refus
         .iter()
         .filter_map(|&place| ruling.ruled.get(place))
         .any(|ruled| ruled.mode == Mode::Shadow && !ruled.decision.is_allowed());
-    let shown = if deniers.is_empty() { &all } else { &deniers };
-    let decisions: Decisions =
-        shown.iter().filter_map(|&place| ruling.ruled.get(place)).map(|ruled| ruled.decision).collect();
-    let verdict = Verdict::of(&decisions);
+    let candidates = if deniers.is_empty() { all } else { deniers.clone() };
+    let (verdict, binding) = binding_among(ruling, &candidates);
+    let is_disclosed = |&place: &usize| ruling.ruled.get(place).is_some_and(|ruled| ruled.disclosure.is_shown);
+    let disclosed = if candidates.iter().all(is_disclosed) {
+        binding
+    } else {
+        let shown: SmallVec<[usize; 4]> = candidates.into_iter().filter(is_disclosed).collect();
+        binding_among(ruling, &shown).1
+    };
     DescriptorRuling {
         found: None,
         is_over: is_refused || (!deniers.is_empty() && !verdict.is_allowed()),
         is_over_in_shadow,
-        binding: verdict.binding.and_then(|number| shown.get(number)).copied(),
+        binding,
+        disclosed,
     }
+}
+
+/// The verdict of the limits at these places, and the place of the one that binds.
+fn binding_among(ruling: &Ruling<'_>, places: &[usize]) -> (Verdict, Option<usize>) {
+    let decisions: Decisions =
+        places.iter().filter_map(|&place| ruling.ruled.get(place)).map(|ruled| ruled.decision).collect();
+    let verdict = Verdict::of(&decisions);
+    let binding = verdict.binding.and_then(|number| places.get(number)).copied();
+    (verdict, binding)
 }

@@ -44,7 +44,7 @@ pub enum Condition {
 impl Condition {
     /// Whether it works.
     #[must_use]
-    pub const fn is_well(&self) -> bool {
+    pub const fn is_healthy(&self) -> bool {
         matches!(self, Condition::Well)
     }
 }

@@ -59,7 +59,7 @@ use tidegate_core::{
 /// let ruling = limiter.check_now(&request);
 /// assert!(!ruling.is_allowed());
 /// assert_eq!(ruling.ruled[0].by, DecidedBy::Store);
-/// assert!(limiter.health().store.is_well());
+/// assert!(limiter.health().store.is_healthy());
 /// # Ok::<(), String>(())
 /// ```
 pub struct Limiter<S, C = SystemClock> {

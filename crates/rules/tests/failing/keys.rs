@@ -29,7 +29,7 @@ fn only_the_limits_concerned_are_decided_by_policy() {
     assert_eq!(by(&ruling), [DecidedBy::Store, DecidedBy::Allow]);
     assert_eq!(ruling.ruled[0].decision.remaining, 2);
     assert_eq!(stage.admitted(10), 2);
-    assert!(stage.health().store.is_well() && !stage.health().keys.is_well());
+    assert!(stage.health().store.is_healthy() && !stage.health().keys.is_healthy());
     assert_eq!(stage.health().outages, 0);
 }
 
@@ -85,7 +85,7 @@ fn fail_open_ends_for_a_key_too() {
     stage.fail(None);
     stage.wait(60_000);
     stage.alice();
-    assert!(stage.health().keys.is_well());
+    assert!(stage.health().keys.is_healthy());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_store_that_has_no_room_for_reservations_is_not_away() {
     let held = limiter.store().stats().reservations;
     assert!((5..50).contains(&held), "{held}");
     assert_eq!(allowed, held + 10, "what can be held, and one in a hundred of the limit");
-    assert!(limiter.health().store.is_well() && !limiter.health().keys.is_well());
+    assert!(limiter.health().store.is_healthy() && !limiter.health().keys.is_healthy());
     clock.advance(Micros::from_secs(3_601));
     assert_eq!(by(&limiter.check_now(&request)), [DecidedBy::Store]);
 }

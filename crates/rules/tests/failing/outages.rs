@@ -78,10 +78,10 @@ fn health_says_since_when_and_why() {
     assert_eq!(&*reason, "the store is out of reach: the wire is cut");
     stage.fail(None);
     stage.alice();
-    assert!(!stage.health().store.is_well(), "one answer is not enough");
+    assert!(!stage.health().store.is_healthy(), "one answer is not enough");
     stage.wait(1_000);
     stage.alice();
-    assert!(stage.health().store.is_well());
+    assert!(stage.health().store.is_healthy());
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn while_the_store_answers_the_store_decides() {
     let ruling = stage.alice();
     assert_eq!((ruling.is_allowed(), ruling.is_by_policy(), by(&ruling)), (true, false, vec![DecidedBy::Store]));
     assert_eq!(stage.admitted(5), 1);
-    assert!(stage.health().store.is_well());
+    assert!(stage.health().store.is_healthy());
 }
 
 #[test]

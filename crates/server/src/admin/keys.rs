@@ -4,12 +4,12 @@ use axum::extract::State;
 use axum::response::Response;
 use http::{StatusCode, Uri};
 use serde::{Deserialize, Serialize};
-use tidegate_core::{Decision, Limit, Outcome};
-use tidegate_rules::{DecidedBy, NoSuchKey, Ruled};
+use tidegate_core::{Decision, Limit, Outcome, RuleId};
+use tidegate_rules::{DecidedBy, InlineLimit, NoSuchKey, OnStoreFailure, ResetError, Ruled};
 
 use super::caller::Caller;
 use super::extract::{Json, most, parameter};
-use super::named_key::NamedParts;
+use super::named_key::{DescriptorKey, NamedParts};
 use super::{AdminState, json};
 use crate::engine::{Engine, THROTTLE_RULE};
 use crate::metrics::Ranking;
@@ -43,6 +43,9 @@ pub(super) async fn peek(State(state): State<AdminState>, Json(asked): Json<Peek
     if asked.limit.is_some() {
         let detail = format!("`limit` is for the rule `{THROTTLE_RULE}` alone: other rules have limits of their own.");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
+    if let Some(descriptor) = DescriptorKey::resolve(&state.0.engine, &asked.rule, asked.key.as_deref()) {
+        return peek_descriptor(&state.0.engine, &asked.rule, &descriptor).await;
     }
     let limiter = state.0.engine.limiter();
     let parts = NamedParts::resolve(&state.0.engine, &asked.rule, asked.key)?;
@@ -79,6 +82,17 @@ async fn peek_throttle(engine: &Engine, asked: &PeekRequest) -> Result<Response,
     Ok(json(&Peeked::of(&asked.rule, engine.limiter().rules().number, limits)))
 }
 
+async fn peek_descriptor(engine: &Engine, id: &str, descriptor: &DescriptorKey) -> Result<Response, Problem> {
+    let Some(limit) = descriptor.limit else {
+        let detail = format!("`{id}` has no limit of its own: requests are unlimited, or bring their limit.");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    };
+    let limit = InlineLimit::new(RuleId::new(id), limit, OnStoreFailure::default());
+    let (decision, by) = engine.limiter().peek_inline(&limit, &descriptor.key).await;
+    let limits = vec![PeekedLimit::new(id, None, &decision, by)];
+    Ok(json(&Peeked::of(id, engine.limiter().rules().number, limits)))
+}
+
 pub(super) async fn reset(
     State(state): State<AdminState>,
     caller: Caller,
@@ -93,6 +107,9 @@ pub(super) async fn reset(
     let forgotten = if asked.rule == THROTTLE_RULE {
         let parts: Vec<&str> = asked.key.iter().flatten().map(String::as_str).collect();
         engine.reset_key(THROTTLE_RULE, &parts).await?
+    } else if let Some(descriptor) = DescriptorKey::resolve(engine, &asked.rule, asked.key.as_deref()) {
+        let forgotten = engine.limiter().reset_inline(&RuleId::new(&asked.rule), &descriptor.key).await;
+        usize::from(forgotten.map_err(ResetError::from)?)
     } else {
         let parts = NamedParts::resolve(engine, &asked.rule, asked.key)?;
         engine.limiter().reset_named(parts.names().key(&asked.rule, None)).await?

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use http::StatusCode;
+use tidegate_core::{Key, Limit};
 use tidegate_rules::{NamedKey, NoSuchKey, PartName, Rule};
 
 use crate::engine::Engine;
@@ -53,7 +54,8 @@ impl NamedParts {
         if !given.iter().zip(secrets.iter().copied()).any(is_cut) {
             return Ok(read(given));
         }
-        let mut found = known_keys(engine, rule).filter(|known| matches(&given, known)).collect::<BTreeSet<_>>();
+        let mut found =
+            known_keys(engine, limit_ids(rule)).filter(|known| matches(&given, known)).collect::<BTreeSet<_>>();
         if let ([text], true) = (&given[..], found.is_empty()) {
             let known = present.rules.known_hashes().map(|hash| format!("#{hash}"));
             found = known.filter(|hash| hash.starts_with(&**text)).map(|hash| KnownKey::whole(vec![hash])).collect();
@@ -104,6 +106,38 @@ impl NamedPart {
     }
 }
 
+/// A key under one of Envoy's descriptors, or under the limits that come with requests for a domain.
+pub(super) struct DescriptorKey {
+    /// Values that the file leaves open, in the order of the entries.
+    pub(super) key: Key<'static>,
+    /// Limit of the descriptor; `None` if requests are unlimited or bring their limit.
+    pub(super) limit: Option<Limit>,
+}
+
+impl DescriptorKey {
+    /// The key of these values under the descriptor with this id; `None` if there is no such descriptor. Values that
+    /// were cut are looked up among recent keys.
+    pub(super) fn resolve(engine: &Engine, id: &str, given: Option<&[String]>) -> Option<DescriptorKey> {
+        let present = engine.limiter().rules();
+        let mut domains = present.rules.domains();
+        let limit = domains.find_map(|domain| {
+            let listed = domain.limited_descriptors().find(|descriptor| descriptor.id.as_str() == id);
+            listed.map(|descriptor| descriptor.limit()).or_else(|| domain.is_override(id).then_some(None))
+        })?;
+        let given = given.unwrap_or_default();
+        let is_cut = given.iter().any(|part| part.ends_with('…'));
+        let known =
+            is_cut.then(|| known_keys(engine, vec![id.to_owned()]).find(|known| matches(given, known))).flatten();
+        let parts: Vec<&str> = known.as_ref().map_or(given, |known| &known.whole).iter().map(String::as_str).collect();
+        let key = match &parts[..] {
+            [] => Key::GLOBAL,
+            [only] => Key::from(*only),
+            several => Key::of(several),
+        };
+        Some(DescriptorKey { key: key.owned(), limit })
+    }
+}
+
 /// Digits of a possible hash or its prefix: `#` and 8 to 32 hexadecimal digits.
 fn hash_digits(text: &str) -> Option<&str> {
     let digits = text.strip_prefix('#')?;
@@ -128,9 +162,12 @@ impl KnownKey {
     }
 }
 
-/// Recent keys of a rule.
-fn known_keys(engine: &Engine, rule: &Rule) -> impl Iterator<Item = KnownKey> {
-    let ids: Vec<String> = rule.limit_ids().map(|id| id.as_str().to_owned()).collect();
+fn limit_ids(rule: &Rule) -> Vec<String> {
+    rule.limit_ids().map(|id| id.as_str().to_owned()).collect()
+}
+
+/// Recent keys under limits with these ids.
+fn known_keys(engine: &Engine, ids: Vec<String>) -> impl Iterator<Item = KnownKey> {
     let top = [Ranking::Traffic, Ranking::Denials].map(|ranking| engine.metrics().top_keys(ranking, usize::MAX).keys);
     let of_rule = top.into_iter().flatten().filter(move |top| ids.contains(&top.rule));
     of_rule.filter_map(|TopKey { key, in_full, .. }| in_full.map(|whole| KnownKey { whole, readable: key }))

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_rules::envoy::Domain;
+use tidegate_rules::envoy::{Domain, ListedDescriptor};
 use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, ShownRule, load};
 
 use super::extract::RawBody;
@@ -20,6 +20,8 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
         rules: Vec<ShownRule<'r>>,
         /// The domains of Envoy's files.
         domains: Vec<&'r str>,
+        /// The descriptors in them that have a limit.
+        descriptors: Vec<ListedDescriptor<'r>>,
         /// Switches for rules that do not exist.
         unknown_switches: Vec<&'r str>,
     }
@@ -29,6 +31,7 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
         generation: present.number,
         rules: present.rules.shown().collect(),
         domains: present.rules.domains().map(Domain::name).collect(),
+        descriptors: present.rules.domains().flat_map(Domain::limited_descriptors).collect(),
         unknown_switches: present.rules.unknown_switches(),
     })
 }

@@ -89,7 +89,7 @@ impl Switchboard {
         let until_unix = until.map(|until| until.as_micros().div_ceil(1_000_000));
         // Explicit, so that a missing field need not be interpreted.
         let ends = if until.is_some() { "by itself" } else { "when it is removed" };
-        tracing::info!(target = target.name(), mode = word(mode), until_unix, ends, by = %by, generation, "switched");
+        tracing::info!(rule = target.name(), mode = word(mode), until_unix, ends, by = %by, generation, "switched");
         if let Some(until) = until {
             timed.insert(target, TimedSwitch { mode, before, until });
         }
@@ -114,7 +114,7 @@ impl Switchboard {
         });
         for (target, TimedSwitch { before, .. }) in &over {
             let mode = word(before_that(*before, now).0);
-            tracing::info!(target = target.name(), mode, generation, "a mode switch has expired");
+            tracing::info!(rule = target.name(), mode, generation, "a mode switch has expired");
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::listen::{
     Http2Limits, HttpConnection, HttpVersion, InboundBody, Lifetime, Peer, RequestCount, Stream, detect_within,
     http1_builder, http2_builder,
 };
+use crate::metrics::ListenerKind;
 use crate::self_wake::SelfWakeFilter;
 
 /// Serves connections as the settings say.
@@ -109,6 +110,7 @@ impl Service<Request<Incoming>> for ApiService {
         let mut request = request.map(|body| InboundBody::new(body, version));
         let ApiService(client) = self;
         client.requests.begin();
+        client.api.engine.metrics().received(ListenerKind::Api, 1);
         if let Err(problem) = client.api.check_host(request.uri(), request.headers()) {
             return AnswerFuture::refused(client, problem);
         }

@@ -31,7 +31,7 @@ struct Ready {
 #[derive(Serialize)]
 struct TokensState {
     /// Whether there are keys, and they are current.
-    well: bool,
+    healthy: bool,
     keys: usize,
     /// The mistake.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ struct TokensState {
 impl TokensState {
     fn of(KeysHealth { keys, problem }: KeysHealth) -> TokensState {
         let (since, reason) = problem.map(|(since, reason)| (since.as_micros() / 1_000_000, reason)).unzip();
-        TokensState { well: reason.is_none() && keys > 0, keys, reason, since }
+        TokensState { healthy: reason.is_none() && keys > 0, keys, reason, since }
     }
 }
 
@@ -52,7 +52,7 @@ impl TokensState {
 struct StoreState {
     /// `memory` or `redis`.
     kind: &'static str,
-    well: bool,
+    healthy: bool,
     /// The mistake.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -72,7 +72,7 @@ pub(super) async fn ready(State(api): State<Arc<Api>>, request: Request) -> Resp
     let is_asked = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair == "store=required"));
     let needs_store = is_asked || api.settings().store_required;
     let (stopping, store) = (api.stop.is_cancelled(), StoreState::of(&api));
-    let ready = !stopping && (store.well || !needs_store);
+    let ready = !stopping && (store.healthy || !needs_store);
     let generation = api.engine.limiter().rules();
     let (number, rules) = (generation.number, generation.rules.rules().len());
     let tokens = api.engine.metrics().tokens().map(|verifier| TokensState::of(verifier.health()));
@@ -84,8 +84,10 @@ impl StoreState {
     fn of(api: &Api) -> StoreState {
         let kind = if api.engine.limiter().store().is_in_memory() { "memory" } else { "redis" };
         match StoreTrouble::of(&api.engine) {
-            None => StoreState { kind, well: true, reason: None, since: None },
-            Some(StoreTrouble { reason, since, .. }) => StoreState { kind, well: false, reason: Some(reason), since },
+            None => StoreState { kind, healthy: true, reason: None, since: None },
+            Some(StoreTrouble { reason, since, .. }) => {
+                StoreState { kind, healthy: false, reason: Some(reason), since }
+            }
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Banner of `tidegate serve`: addresses of the listeners, and commands to try.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anstream::AutoStream;
-use tidegate_rules::{RuleCounts, RuleSet};
+use tidegate_rules::{Request, RuleCounts, RuleSet};
 
 use super::{FAINT, GOOD, STRONG, WARNING, plain};
 use crate::log::LogFormat;
@@ -27,6 +27,8 @@ pub(super) struct Banner<'b> {
     pub(super) rules: RuleCounts,
     /// A request to the rate-limit service, as JSON, that the rules in force know.
     pub(super) rls_example: Option<String>,
+    /// A request for the HTTP API.
+    pub(super) api_example: &'static str,
     /// A user of the Redis listener, if it asks for a password.
     pub(super) resp_user: Option<&'b str>,
     pub(super) is_example: bool,
@@ -127,8 +129,7 @@ impl Banner<'_> {
         if let Some((address, encrypted)) = self.api {
             let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
             writeln!(out, "\n  {STRONG}HTTP{STRONG:#}   {url}")?;
-            let body = r#"{"method":"POST","path":"/login","address":"203.0.113.7"}"#;
-            writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {url}/v1/check --json '{body}'")?;
+            writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {url}/v1/check --json '{}'", self.api_example)?;
         }
         if let Some((address, encrypted)) = self.rls {
             let (scheme, plaintext) = if encrypted { ("https", "") } else { ("http", " -plaintext") };
@@ -172,6 +173,17 @@ impl Banner<'_> {
     }
 }
 
+/// A request for the HTTP API: one that these rules limit, if one of a few is.
+pub(super) fn api_example(rules: &RuleSet) -> &'static str {
+    const LOGIN: &str = r#"{"method":"POST","path":"/login","address":"203.0.113.7"}"#;
+    const HOME: &str = r#"{"method":"GET","path":"/","address":"203.0.113.7","user":"alice"}"#;
+    let is_limited = |request: Request| !rules.matching(&request.address(CLIENT)).rules.is_empty();
+    if is_limited(Request::new("POST", "/login")) { LOGIN } else { HOME }
+}
+
+/// A client's address for examples.
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
+
 /// A request to the rate-limit service that these rules know: of our own rules if there are any and they have a domain,
 /// or of the first of Envoy's.
 pub(super) fn rls_example(rules: &RuleSet, own_domain: Option<&str>) -> Option<String> {
@@ -196,6 +208,13 @@ mod tests {
     fn example(rules: &str, own_domain: Option<&str>) -> Option<String> {
         let rules = RuleSet::parse("rules.yaml", rules).unwrap_or_else(|findings| panic!("{findings}")).rules;
         rls_example(&rules, own_domain)
+    }
+
+    #[test]
+    fn the_http_example_is_a_login_where_that_is_limited() {
+        let example = |rules: &str| api_example(&RuleSet::parse("rules.yaml", rules).unwrap().rules);
+        assert!(example("rules: [{ id: a, key: address, limit: 5/h }]").contains("/login"));
+        assert!(example("rules: [{ id: a, match: { method: GET }, limit: 5/h }]").contains(r#""path":"/""#));
     }
 
     #[test]

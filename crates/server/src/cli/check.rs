@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let report = checked.report();
     match args.rules.format {
         OutputFormat::Json => print_json(&report)?,
-        OutputFormat::Text => print_report(&mut anstream::stdout().lock(), &report)?,
+        OutputFormat::Text => print_report(&mut anstream::stdout().lock(), &report, args.deny_warnings)?,
     }
     let is_denied = args.deny_warnings && report.warnings > 0;
     Ok(if report.usable && !is_denied { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -81,17 +81,17 @@ pub(super) fn configuration(file: &Path) -> Result<Configuration, ConfigErrors> 
 /// Checks a text before it is published, and prints its findings. Returns whether it can be used.
 pub(super) fn one(out: &mut impl Write, checked: Result<Loaded, Diagnostics>) -> io::Result<bool> {
     let checked = CheckedRules::of(checked);
-    print_report(out, &checked.report())?;
+    print_report(out, &checked.report(), false)?;
     Ok(checked.counts.is_some())
 }
 
-fn print_report(out: &mut impl Write, report: &CheckReport<'_>) -> io::Result<()> {
+fn print_report(out: &mut impl Write, report: &CheckReport<'_>, denies_warnings: bool) -> io::Result<()> {
     print(out, report.findings)?;
     // A note is not a finding.
     if let Some(note) = report.note {
         writeln!(anstream::stderr(), "{STRONG}note{STRONG:#}: {}", plain(note))?;
     }
-    summarise(out, report)
+    summarise(out, report, denies_warnings)
 }
 
 /// Rules that were checked.
@@ -150,7 +150,7 @@ fn print_one(out: &mut impl Write, finding: &Diagnostic) -> io::Result<()> {
     writeln!(out, "{rest}")
 }
 
-fn summarise(out: &mut impl Write, report: &CheckReport<'_>) -> io::Result<()> {
+fn summarise(out: &mut impl Write, report: &CheckReport<'_>, denies_warnings: bool) -> io::Result<()> {
     let found = match (report.errors, report.warnings) {
         (0, 0) => "no problems found".to_owned(),
         (0, warnings) => counted(warnings, "warning"),
@@ -158,6 +158,9 @@ fn summarise(out: &mut impl Write, report: &CheckReport<'_>) -> io::Result<()> {
         (errors, warnings) => format!("{} and {}", counted(errors, "error"), counted(warnings, "warning")),
     };
     match report.counts {
+        Some(counts) if denies_warnings && report.warnings > 0 => {
+            writeln!(out, "{ERROR}denied{ERROR:#}: {counts}, {found}, and --deny-warnings is set")
+        }
         Some(counts) => writeln!(out, "{GOOD}ok{GOOD:#}: {counts}, {found}"),
         None => writeln!(out, "{ERROR}not usable{ERROR:#}: {found}"),
     }

@@ -23,7 +23,7 @@ pub(super) fn ago(at: Timestamp, now: Timestamp) -> String {
 }
 
 /// `, for 14 min more`.
-fn end(until: Timestamp, now: Timestamp) -> String {
+pub(super) fn end(until: Timestamp, now: Timestamp) -> String {
     match until.since(now).get().div_ceil(1_000_000) {
         0 => format!(", ended {}", ago(until, now)),
         secs @ 1..=119 => format!(", for {secs} s more"),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use super::banner::{Banner, rls_example};
+use super::banner::{Banner, api_example, rls_example};
 use super::settings_args::{SettingsArgs, variables};
 use super::{ERROR, plain};
 use crate::admin::Token;
@@ -88,6 +88,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
             store_trouble,
             rules: rules.counts(),
             rls_example: rls_example(&rules, own_domain.as_deref()),
+            api_example: api_example(&rules),
             resp_user: resp_user.as_deref(),
             is_example,
             are_published,

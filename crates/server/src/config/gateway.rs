@@ -68,7 +68,11 @@ impl ConfigReader<'_> {
         if !upstreams.is_empty() {
             routes.push(Route::of_everything(upstreams));
         }
-        if routes.is_empty() && self.layers.rank("gateway.listen") > 0 {
+        let is_off = |found: &super::layers::FoundValue| found.values.first().is_some_and(|value| value == "off");
+        if routes.is_empty()
+            && self.layers.rank("gateway.listen") > 0
+            && !self.layers.get("gateway.listen").is_some_and(is_off)
+        {
             let warning =
                 "the gateway is off: `gateway.listen` is set, but neither `gateway.upstream` nor `gateway.routes`";
             self.warnings.push(warning.to_owned());

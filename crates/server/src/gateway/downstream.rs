@@ -15,7 +15,7 @@ use crate::access_log::AccessLog;
 use crate::engine::Engine;
 use crate::listen::{RequestCount, Stream};
 use crate::local_replies::LocalReplies;
-use crate::metrics::{Ended, GatewayMetrics};
+use crate::metrics::{Ended, GatewayMetrics, ListenerKind};
 
 /// A client's connection, as its requests know it.
 pub(super) struct Downstream {
@@ -99,6 +99,7 @@ impl Downstream {
     pub(super) fn begin_request(&self) {
         self.requests.begin();
         self.telemetry.metrics.begin();
+        self.telemetry.engine.metrics().received(ListenerKind::Gateway, 1);
     }
 
     /// A request's entry in the access log, if there is one.

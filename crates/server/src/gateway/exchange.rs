@@ -77,7 +77,7 @@ impl Forwarder {
         let mut wants_new = false;
         loop {
             let Some((number, upstream)) = group.choose(&tried, || self.clock.now()) else {
-                return Err(ExchangeError::Failed { why: Failure::NoneWell, is_unseen });
+                return Err(ExchangeError::Failed { why: Failure::NoneHealthy, is_unseen });
             };
             let Some(permit) = upstream.begin(priority) else {
                 return Err(ExchangeError::Failed { why: Failure::Overloaded, is_unseen });

@@ -33,8 +33,8 @@ pub(super) enum Failure {
     Unreachable,
     /// None could be made in time.
     SlowToConnect,
-    /// No address of the upstream is well.
-    NoneWell,
+    /// No address of the upstream is healthy.
+    NoneHealthy,
     /// As many requests are in flight at the upstream as it can take.
     Overloaded,
     /// There is overload, and others are more important.
@@ -110,8 +110,8 @@ impl Failure {
                 let detail = "The service behind this gateway cannot be reached in time.";
                 (StatusCode::GATEWAY_TIMEOUT, FaultParty::Upstream, detail)
             }
-            Failure::NoneWell => {
-                (StatusCode::SERVICE_UNAVAILABLE, FaultParty::Upstream, "The service behind this gateway is not well.")
+            Failure::NoneHealthy => {
+                (StatusCode::SERVICE_UNAVAILABLE, FaultParty::Upstream, "The service behind this gateway is unhealthy.")
             }
             Failure::Overloaded => {
                 let detail = "The service behind this gateway is overloaded; the request was not passed on.";
@@ -150,7 +150,7 @@ impl Failure {
             Failure::ClientStalls => Cause::RequestTimeout,
             Failure::Unreachable => Cause::ConnectFailed,
             Failure::SlowToConnect => Cause::ConnectTimeout,
-            Failure::NoneWell => Cause::NoHealthyUpstream,
+            Failure::NoneHealthy => Cause::NoHealthyUpstream,
             Failure::Overloaded => Cause::Overloaded,
             Failure::Shed => Cause::Shed,
             Failure::Broken => Cause::UpstreamReset,
@@ -217,7 +217,7 @@ impl Failure {
             Failure::ClientStalls => "1",
             Failure::SlowToConnect | Failure::SlowToRespond => "4",
             Failure::Unreachable
-            | Failure::NoneWell
+            | Failure::NoneHealthy
             | Failure::Overloaded
             | Failure::Shed
             | Failure::Broken

@@ -264,6 +264,11 @@ fn last(mut response: Response<ForwardBody>, version: Version) -> Response<Forwa
 }
 
 impl Forwarder {
+    /// The number of the route that a request takes.
+    pub(super) fn route_of<B>(&self, request: &Request<B>) -> Option<usize> {
+        self.group(request.uri(), &head::host(request.uri(), request.headers())?)
+    }
+
     /// The number of the group that takes a request.
     fn group(&self, target: &Uri, host: &HeaderValue) -> Option<usize> {
         let host = without_port(host.to_str().ok()?);

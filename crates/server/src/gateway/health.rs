@@ -27,7 +27,7 @@ impl UpstreamHealth {
         (failures == 0).then_some(rest)
     }
 
-    /// A request went well. Returns whether the one before had not.
+    /// A request succeeded. Returns whether the one before had not.
     pub(super) fn succeeded(&self) -> bool {
         // Nearly always. Not writing then avoids contention for the cache line.
         if self.failures.load(Ordering::Relaxed) == 0 {
@@ -46,11 +46,11 @@ impl UpstreamHealth {
     }
 
     /// Sets the outcome of its health checks. Returns whether that is new.
-    pub(super) fn is_found(&self, well: bool) -> bool {
-        if well {
+    pub(super) fn is_found(&self, healthy: bool) -> bool {
+        if healthy {
             self.succeeded();
         }
-        self.is_down.swap(!well, Ordering::Relaxed) == well
+        self.is_down.swap(!healthy, Ordering::Relaxed) == healthy
     }
 
     pub(super) fn is_down(&self) -> bool {

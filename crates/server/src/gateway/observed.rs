@@ -37,13 +37,19 @@ impl Observed {
         &self.downstream
     }
 
+    /// Notes the route that the request takes if the rules admit it.
+    pub(super) const fn route(&mut self, route: Option<usize>) {
+        self.ended.route = route;
+    }
+
     /// The response begins.
     pub(super) fn respond(&mut self, response: &Response<ResponseBody<ForwardBody>>) {
         self.ended.status = Some(response.status());
-        // A request that rules refuse has no route.
+        // The rules' own responses have no origin.
         if let Some(body) = response.body().get_ref() {
             self.origin.clone_from(&body.origin);
-            (self.ended.route, self.ended.cause) = (self.origin.route, self.origin.cause);
+            self.ended.route = self.origin.route.or(self.ended.route);
+            self.ended.cause = self.origin.cause;
         }
     }
 

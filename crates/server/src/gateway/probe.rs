@@ -81,8 +81,8 @@ impl Probe {
             }
             let upstream = &self.upstream.address;
             match problem {
-                None => tracing::info!(%upstream, "an upstream is well again"),
-                Some(problem) => tracing::warn!(%upstream, problem, "an upstream is not well: requests go elsewhere"),
+                None => tracing::info!(%upstream, "an upstream is healthy again"),
+                Some(problem) => tracing::warn!(%upstream, problem, "an upstream is unhealthy: requests go elsewhere"),
             }
         }
     }

@@ -64,14 +64,18 @@ impl Service<Request<Incoming>> for GatewayService {
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
         let version = request.version();
         let mut request = request.map(|body| InboundBody::new(body, version));
-        let observed = Observed::begin(&self.downstream, &mut request);
+        let mut observed = Observed::begin(&self.downstream, &mut request);
         self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
         let responses = (version == Version::HTTP_2).then(|| Arc::clone(&self.responses));
         let reader = match &self.downstream.style.answers.cors {
             Some(cors) => cors.reader(request.headers()),
             None => None,
         };
-        let stage = match self.forwarder.settle_path(&mut request).and_then(|()| self.identify(&mut request)) {
+        let settled = self.forwarder.settle_path(&mut request).and_then(|()| {
+            observed.route(self.forwarder.route_of(&request));
+            self.identify(&mut request)
+        });
+        let stage = match settled {
             Ok(()) => {
                 ResponseStage::Limited { future: tower_service::Service::call(&mut self.limited.clone(), request) }
             }

@@ -33,14 +33,14 @@ impl UpstreamGroup {
         UpstreamGroup { upstreams, budget, counts, shedding, turn: AtomicUsize::new(0) }
     }
 
-    /// Whether no address that is well can take more requests than it has. If none is well, that is no overload.
+    /// Whether no address that is healthy can take more requests than it has. If none is healthy, that is no overload.
     pub(super) fn is_overloaded(&self) -> bool {
-        let mut well = self.upstreams.iter().filter(|upstream| !upstream.health.is_down()).peekable();
-        well.peek().is_some() && well.all(|upstream| upstream.is_overloaded())
+        let mut healthy = self.upstreams.iter().filter(|upstream| !upstream.health.is_down()).peekable();
+        healthy.peek().is_some() && healthy.all(|upstream| upstream.is_overloaded())
     }
 
-    /// The address with the fewest requests in flight, of those that are well and were not tried yet. If there is none,
-    /// one that rests is better than none, and so is one that was tried. `None` if all say that they are not well.
+    /// The address with the fewest requests in flight, of those that are healthy and were not tried yet. If there is none,
+    /// one that rests is better than none, and so is one that was tried. `None` if all say that they are unhealthy.
     pub(super) fn choose(&self, tried: &Tried, now: impl Fn() -> Timestamp) -> Option<(usize, &Arc<Upstream>)> {
         if let [only] = &self.upstreams[..] {
             return (!only.health.is_down()).then_some((0, only));
@@ -49,8 +49,8 @@ impl UpstreamGroup {
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.upstreams.len().max(1);
         let (before, from) = self.upstreams.split_at(first);
         let in_turn = (first..).zip(from).chain((0..).zip(before));
-        let well = in_turn.filter(|(_, upstream)| !upstream.health.is_down());
-        well.min_by_key(|(number, upstream)| {
+        let healthy = in_turn.filter(|(_, upstream)| !upstream.health.is_down());
+        healthy.min_by_key(|(number, upstream)| {
             (tried.contains(number), upstream.health.is_resting(&now), upstream.is_full(), upstream.outstanding())
         })
     }

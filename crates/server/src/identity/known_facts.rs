@@ -10,6 +10,7 @@ pub(crate) struct KnownFacts {
     user: bool,
     api_key: bool,
     claims: bool,
+    tier: bool,
 }
 
 impl KnownFacts {
@@ -25,12 +26,22 @@ impl KnownFacts {
             user: has_jwt || gateway.basic || gateway.client_certificate.is_some() || said(&gateway.auth_headers.user),
             api_key: gateway.api_key_header.is_some() || said(&gateway.auth_headers.api_key),
             claims: has_jwt,
+            tier: configuration.jwt.as_ref().is_some_and(|jwt| jwt.names.tier.is_some())
+                || said(&gateway.auth_headers.tier),
         })
     }
-
     /// Setting that provides a missing fact; `None` if the fact is known, or not the gateway's to know.
-    fn lacks(self, fact: Fact<'_>) -> Option<(String, &'static str)> {
+    fn lacks(self, rules: &RuleSet, fact: Fact<'_>) -> Option<(String, &'static str)> {
         match fact {
+            // Rules may derive it from another fact.
+            Fact::Tier if !self.tier => {
+                let is_unknown = |source: &Fact<'_>| self.lacks(rules, *source).is_some();
+                rules.tier_sources()?.iter().all(is_unknown).then(|| {
+                    let help = "set `auth.jwt.tier_claim` (tiers come from tokens) or `auth.tier_header` (from a proxy), or \
+                                name a default in `tiers`";
+                    ("tier".to_owned(), help)
+                })
+            }
             Fact::User if !self.user => {
                 let help = "set `auth.jwt.jwks_url` (users come from tokens), `auth.user_header` (from a proxy) or \
                             `auth.client_certificate`";
@@ -40,27 +51,40 @@ impl KnownFacts {
             Fact::Claim(name) if !self.claims => {
                 Some((format!("claim:{name}"), "set `auth.jwt.jwks_url`, or another source of keys for tokens"))
             }
-            // Rules may assign a tier themselves, and Envoy sends descriptors.
+            // Everything else is in the request, or Envoy sends it.
             _ => None,
         }
     }
 
-    /// Warnings about rules whose keys the gateway cannot determine.
+    /// Warnings about rules with keys, conditions, tiers or costs that the gateway cannot determine.
     pub(crate) fn warnings(self, rules: &RuleSet) -> Vec<Diagnostic> {
-        let rules = rules.rules().iter().filter(|rule| rule.mode() != Mode::Off);
-        rules.flat_map(|rule| rule.key_facts().filter_map(|fact| self.warning(rule, fact))).collect()
+        rules
+            .rules()
+            .iter()
+            .filter(|rule| rule.mode() != Mode::Off)
+            .flat_map(|rule| self.warnings_of(rules, rule))
+            .collect()
     }
 
-    fn warning(self, rule: &Rule, fact: Fact<'_>) -> Option<Diagnostic> {
-        let (name, help) = self.lacks(fact)?;
-        let so = match rule.on_missing_key() {
+    fn warnings_of(self, rules: &RuleSet, rule: &Rule) -> Vec<Diagnostic> {
+        let without_key = match rule.on_missing_key() {
             OnMissingKey::Share => "all its requests share one limit",
             OnMissingKey::Skip => "it never applies there",
             OnMissingKey::Refuse => "it refuses all requests",
         };
-        let problem = format!("rule `{}` is keyed by `{name}`, which the gateway cannot know: {so}", rule.id());
-        let warning = Diagnostic::bare(rule.place().clone(), problem, help);
-        Some(Diagnostic { severity: Severity::Warning, ..warning })
+        let tier = rule.has_tiers().then_some(Fact::Tier);
+        let keys = rule.key_facts().map(|fact| (fact, "is keyed by", without_key));
+        let conditions = rule.condition_facts().map(|fact| (fact, "has a condition on", "it sees no value there"));
+        let tiers = tier.into_iter().map(|fact| (fact, "has limits by", "none of them applies there"));
+        let costs = rule.cost_facts().map(|fact| (fact, "takes its cost from", "it charges the cost of `otherwise`"));
+        let needs = keys.chain(conditions).chain(tiers).chain(costs);
+        let warnings = needs.filter_map(|(fact, need, effect)| {
+            let (name, help) = self.lacks(rules, fact)?;
+            let problem = format!("rule `{}` {need} `{name}`, which the gateway cannot know: {effect}", rule.id());
+            let warning = Diagnostic::bare(rule.place().clone(), problem, help);
+            Some(Diagnostic { severity: Severity::Warning, ..warning })
+        });
+        warnings.collect()
     }
 
     /// Logs them.
@@ -91,12 +115,45 @@ rules:
 
     #[test]
     fn rules_are_warned_of_that_need_what_cannot_be_known() {
-        let nothing = KnownFacts { user: false, api_key: false, claims: false };
-        let said = warnings(nothing, RULES);
+        let said = warnings(NOTHING, RULES);
         assert_eq!(said.len(), 3, "{said:?}");
         assert!(said[0].contains("`a`") && said[0].ends_with("share one limit"), "{said:?}");
         assert!(said[1].contains("`claim:org`") && said[1].ends_with("never applies there"), "{said:?}");
         assert!(said[2].ends_with("refuses all requests"), "{said:?}");
-        assert_eq!(warnings(KnownFacts { user: true, api_key: true, claims: true }, RULES), [""; 0]);
+        let everything = KnownFacts { user: true, api_key: true, claims: true, tier: true };
+        assert_eq!(warnings(everything, RULES), [""; 0]);
+    }
+
+    const NOTHING: KnownFacts = KnownFacts { user: false, api_key: false, claims: false, tier: false };
+
+    #[test]
+    fn conditions_tiers_and_costs_are_warned_of_too() {
+        let said = warnings(
+            NOTHING,
+            "
+rules:
+  - { id: a, match: { user: alice }, limit: 1/s }
+  - { id: b, match: { tier: gold }, limit: 1/s }
+  - { id: c, tiers: { gold: 9/s, free: 1/s } }
+  - { id: d, limit: 1/s, cost: { from: 'claim:weight' } }
+",
+        );
+        assert_eq!(said.len(), 4, "{said:?}");
+        assert!(said[0].contains("condition on `user`") && said[1].contains("condition on `tier`"), "{said:?}");
+        assert!(said[2].contains("limits by `tier`") && said[3].contains("cost from `claim:weight`"), "{said:?}");
+    }
+
+    #[test]
+    fn tiers_that_rules_derive_need_what_they_are_derived_from() {
+        let limits = "rules: [{ id: a, tiers: { gold: 9/s, free: 1/s } }]";
+        for (tiers, count) in [
+            ("{ default: free }", 0),
+            ("{ from: 'header:x-tier' }", 0),
+            ("{ from: 'claim:tier' }", 1),
+            ("{ api_keys: { k1: gold } }", 1),
+            ("{ from: 'header:x-tier', api_keys: { k1: gold } }", 0),
+        ] {
+            assert_eq!(warnings(NOTHING, &format!("tiers: {tiers}\n{limits}")).len(), count, "{tiers}");
+        }
     }
 }

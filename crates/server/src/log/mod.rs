@@ -6,6 +6,7 @@
 
 mod queue;
 mod repeat_limit;
+mod text_fields;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io;
@@ -23,6 +24,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 pub(crate) use self::queue::{LineQueue, LostLines};
 use self::repeat_limit::{RepeatLimit, Repeats};
+use self::text_fields::text_fields;
 
 /// The time that an ending process waits for its last lines to be written.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
@@ -131,7 +133,7 @@ pub fn begin(settings: &Settings) -> io::Result<Flush> {
     let begun = match settings.format {
         LogFormat::Text => {
             let colours = io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none();
-            registry.with(to_queue.with_ansi(colours)).try_init()
+            registry.with(to_queue.with_ansi(colours).fmt_fields(text_fields())).try_init()
         }
         LogFormat::Json => registry.with(to_queue.json().flatten_event(true)).try_init(),
     };

@@ -215,6 +215,15 @@ impl Metrics {
         let failures: Vec<(Labels<'_>, u64)> = connections()
             .map(|(labels, listener)| (&labels[..], listener.auth_failures.load(Ordering::Relaxed)))
             .collect();
+        let counts = self.received.counts();
+        // The admin API serves operators, not requests.
+        let received: Vec<(Labels<'_>, u64)> = labels
+            .iter()
+            .zip(ListenerKind::ALL)
+            .filter(|(_, listener)| *listener != ListenerKind::Admin)
+            .map(|(labels, listener)| (&labels[..], counts[listener as usize]))
+            .collect();
+        page.counter("listener_requests", "Requests received; commands at the Redis listener", &received);
         page.counter("auth_failures", "Failed attempts to authenticate: wrong passwords and tokens", &failures);
     }
 }
@@ -287,9 +296,9 @@ fn write_rules(engine: &Engine, page: &mut Page) {
 }
 
 fn write_health(health: &Health, page: &mut Page) {
-    let well = |condition: &Condition| u64::from(condition.is_well());
-    page.gauge("store_up", "Whether the store answers", &[(&[], well(&health.store))]);
-    page.gauge("store_keys_up", "Whether the store can decide every key", &[(&[], well(&health.keys))]);
+    let healthy = |condition: &Condition| u64::from(condition.is_healthy());
+    page.gauge("store_up", "Whether the store answers", &[(&[], healthy(&health.store))]);
+    page.gauge("store_keys_up", "Whether the store can decide every key", &[(&[], healthy(&health.keys))]);
     page.counter("store_outages", "Times that the store stopped answering", &[(&[], health.outages)]);
     page.counter("store_unanswered", "Calls that the store did not answer", &[(&[], health.unanswered)]);
     let help = "Calls that the store did not answer but may have charged";

@@ -108,6 +108,8 @@ pub struct Metrics {
     recent: denials::RecentDenials,
     deciding: Histogram,
     connections: [ConnectionCounts; ListenerKind::ALL.len()],
+    /// Requests by listener.
+    received: ThreadCounters<{ ListenerKind::ALL.len() }>,
     reloads: Reloads,
     /// Access log, if there is one.
     access_log: OnceLock<Arc<AccessLog>>,
@@ -193,6 +195,7 @@ impl Metrics {
             recent: denials::RecentDenials::default(),
             deciding: Histogram::default(),
             connections: Default::default(),
+            received: ThreadCounters::new(),
             reloads: Reloads::default(),
             access_log: OnceLock::new(),
             gateway: OnceLock::new(),
@@ -408,6 +411,12 @@ impl Metrics {
         connections.open.fetch_add(1, Ordering::Relaxed);
         connections.accepted.fetch_add(1, Ordering::Relaxed);
         OpenConnection { metrics: Arc::clone(self), listener }
+    }
+
+    /// Counts requests that a listener has received.
+    #[inline]
+    pub(crate) fn received(&self, listener: ListenerKind, requests: u64) {
+        self.received.add(listener as usize, requests);
     }
 
     /// Includes the counts of this listener. Only the first call has an effect.

@@ -104,7 +104,7 @@ pub struct StoreView {
     /// `memory` or `redis`.
     pub kind: String,
     /// Whether it is available.
-    pub well: bool,
+    pub healthy: bool,
     /// Reason, if it is unavailable.
     pub trouble: Option<String>,
     /// Keys in memory, and the capacity. Not known for Redis.
@@ -216,7 +216,7 @@ impl StoreView {
         };
         let view = StoreView {
             kind: "redis".to_owned(),
-            well: health.store.is_well(),
+            healthy: health.store.is_healthy(),
             trouble,
             keys: None,
             overflowed: 0,

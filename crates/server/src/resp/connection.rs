@@ -20,6 +20,7 @@ use super::request::{Reader, Words};
 use super::session::Session;
 use super::transaction::CommandQueue;
 use crate::listen::{IdleWatch, WatchEvent};
+use crate::metrics::ListenerKind;
 
 /// Size of the read buffer that an idle connection keeps.
 const LEAST_INPUT: usize = 1_024;
@@ -197,6 +198,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         if answered > 0 {
             self.idleness.touch();
             self.service.commands.fetch_add(answered, Ordering::Relaxed);
+            self.service.engine.metrics().received(ListenerKind::Resp, answered);
         }
         room
     }

@@ -17,7 +17,7 @@ pub(super) fn answer(
     settings: &Settings,
     at: Timestamp,
 ) -> RateLimitResponse {
-    let statuses = decided.descriptors.iter().map(|descriptor| status(descriptor, decided.binding(descriptor)));
+    let statuses = decided.descriptors.iter().map(|descriptor| status(descriptor, decided.disclosed(descriptor)));
     RateLimitResponse {
         overall_code: code(!decided.ruling.is_allowed()),
         statuses: statuses.collect(),

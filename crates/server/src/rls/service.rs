@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::{AnswerBody, RlsServer, grpc, json};
 use crate::listen::RequestCount;
+use crate::metrics::ListenerKind;
 
 /// The path that probes for envoyproxy/ratelimit ask for.
 const HEALTHCHECK: &str = "/healthcheck";
@@ -41,6 +42,7 @@ impl Service<Request<Incoming>> for RlsService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.0.requests.begin();
+        self.0.server.0.engine.metrics().received(ListenerKind::Rls, 1);
         let call = Call(Arc::clone(&self.0));
         if self.0.server.0.engine.traces().is_on() {
             let headers = request.headers().clone();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_redis::fleet::{Event, FleetControl, Following, NoRuntime, Node};
+use tidegate_redis::fleet::{Event, FleetControl, Following, ModeChange, NoRuntime, Node};
 use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, load, rules_files};
 
 use super::EXAMPLE_RULES;
@@ -55,9 +55,20 @@ pub(super) fn follow_fleet(
                 tracing::warn!(rules = unknown.join(", "), "there are switches for unknown rules");
             }
         }
+        Event::Switched(ModeChange { rule, mode, until, who }) => {
+            let rule = rule.as_deref().unwrap_or("(all)");
+            match mode {
+                Some(mode) => {
+                    let until_unix = until.map(|until| until.as_micros().div_ceil(1_000_000));
+                    let ends = if until.is_some() { "by itself" } else { "when it is removed" };
+                    tracing::info!(rule, %mode, until_unix, ends, by = who, "a published mode switch is in force");
+                }
+                None => tracing::info!(rule, by = who, "a published mode switch was removed"),
+            }
+        }
         Event::Ended { rule, mode } => {
-            let target = rule.as_deref().unwrap_or("(all)");
-            tracing::info!(target, %mode, "a published mode switch has expired");
+            let rule = rule.as_deref().unwrap_or("(all)");
+            tracing::info!(rule, %mode, "a published mode switch has expired");
         }
         Event::Refused { version, reason } => {
             tracing::error!(version, "published rules and modes cannot be used: {reason}");

@@ -137,7 +137,7 @@ impl SpanAttributes {
 pub(crate) async fn store_call<T>(
     name: &'static str,
     call: impl Future<Output = T>,
-    is_well: impl FnOnce(&T) -> bool,
+    is_healthy: impl FnOnce(&T) -> bool,
 ) -> T {
     let is_wanted = Context::map_current(|here| here.has_active_span() && here.span().is_recording());
     if !is_wanted {
@@ -147,7 +147,7 @@ pub(crate) async fn store_call<T>(
     let mut span = tracer.build(tracer.span_builder(name).with_kind(SpanKind::Client));
     let answer = call.await;
     span.set_attribute(KeyValue::new("db.system", "redis"));
-    if !is_well(&answer) {
+    if !is_healthy(&answer) {
         span.set_status(Status::error("the store did not answer"));
     }
     span.end();

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
-use tidegate_core::{Key, Limit, RuleId};
-use tidegate_rules::{InlineLimit, OnStoreFailure, Request, Secret};
+use tidegate_core::{Key, Limit, RuleId, now_or_never};
+use tidegate_rules::{DescriptorRequest, DomainTerms, Hits, InlineLimit, OnStoreFailure, Request, Secret};
 
 use crate::support::Server;
 
@@ -58,6 +58,44 @@ fn a_key_of_cl_throttle_is_looked_at_and_forgotten() {
     server.post("/v1/keys/peek", r#"{"rule":"@cl.throttle","key":["a"],"limit":"some"}"#).problem(400);
     server.post("/v1/keys/peek", r#"{"rule":"login","key":["203.0.113.7"],"limit":"1/s"}"#).problem(400);
     server.post("/v1/keys/reset", r#"{"rule":"@cl.throttle"}"#).problem(422);
+}
+
+#[test]
+fn a_key_of_envoys_descriptors_is_looked_at_and_forgotten() {
+    const EDGE: &str = "
+domain: edge
+descriptors:
+  - { key: user, rate_limit: { unit: day, requests_per_unit: 2, name: each_user } }
+  - key: tenant
+    value: gold
+    descriptors: [{ key: path, rate_limit: { unit: hour, requests_per_unit: 9 }, shadow_mode: true }]
+  - { key: open, rate_limit: { unlimited: true } }
+";
+    let server = Server::ruled_by(EDGE);
+    let generation = server.engine.limiter().rules();
+    let (domain, terms) = (generation.rules.domain("edge").unwrap(), DomainTerms::default());
+    for _ in 0..3 {
+        let asked = [DescriptorRequest { entries: &[("user", "alice")], hits: Hits::ONE, limit: None }];
+        now_or_never(server.engine.check_descriptors(&generation, domain, &asked, &terms)).unwrap();
+    }
+    let top = server.get("/v1/keys/top?by=denials").good();
+    let printed = json!({"rule": top["keys"][0]["rule"], "key": top["keys"][0]["key"]});
+    assert_eq!(printed, json!({"rule": "@edge|user", "key": ["alice"]}));
+    let peeked = server.post("/v1/keys/peek", &printed.to_string()).good();
+    assert_eq!((&peeked["allowed"], &peeked["limits"][0]["remaining"]), (&false.into(), &0.into()));
+    assert_eq!((&peeked["limits"][0]["limit"], &peeked["limits"][0]["id"]), (&2.into(), &"@edge|user".into()));
+    assert_eq!(server.post("/v1/keys/reset", &printed.to_string()).good()["forgotten"], 1);
+    let peeked = server.post("/v1/keys/peek", &printed.to_string()).good();
+    assert_eq!((&peeked["allowed"], &peeked["limits"][0]["remaining"]), (&true.into(), &2.into()));
+    server.post("/v1/keys/peek", r#"{"rule":"@edge|open","key":["a"]}"#).problem(422);
+    server.post("/v1/keys/peek", r#"{"rule":"@edge|other","key":["a"]}"#).problem(404);
+
+    let listed = server.get("/v1/rules").good()["descriptors"].clone();
+    let ids: Vec<&str> = listed.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["@edge|user", "@edge|tenant_gold|path", "@edge|open"]);
+    assert_eq!((&listed[0]["requests_per_unit"], &listed[0]["unit"]), (&2.into(), &"day".into()));
+    assert_eq!((&listed[0]["name"], &listed[1]["shadow_mode"]), (&"each_user".into(), &true.into()));
+    assert_eq!(listed[2].get("unit"), None);
 }
 
 #[test]

@@ -54,6 +54,22 @@ fn requests_at_one_listener_are_counted_at_the_admin_listener() {
 }
 
 #[test]
+fn a_mode_switch_is_logged_with_its_rule_and_no_field_twice() {
+    let server = started();
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let switch = agent.post(format!("{}/v1/modes", admin(&server))).header("Authorization", format!("Bearer {TOKEN}"));
+    let switched = switch.header("Content-Type", "application/json").send(r#"{"rule":"login","mode":"off"}"#).unwrap();
+    assert_eq!(switched.status(), 200);
+    let line =
+        until("the line", || server.log().lines().find(|line| line.contains(r#""switched""#)).map(str::to_owned));
+    for field in ["rule", "mode", "target", "level", "by", "generation"] {
+        assert_eq!(line.matches(&format!("\"{field}\":")).count(), 1, "{field}: {line}");
+    }
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&line["rule"], &line["mode"]), (&"login".into(), &"off".into()), "{line}");
+}
+
+#[test]
 fn the_configuration_is_shown_without_the_token() {
     let server = started();
     let (_, text) = get(&server, "/v1/config", TOKEN);

@@ -29,7 +29,7 @@ fn the_stream_sends_a_view_every_second() {
     assert_eq!((&second["rules"][0]["rule"], &second["rules"][0]["denied"]), (&"login".into(), &5.into()));
     assert_eq!((second["rules"].as_array().unwrap().len(), &second["rules_known"]), (1, &2.into()));
     assert_eq!(second["denied"]["keys"][0]["key"][0], "203.0.113.7");
-    assert_eq!((&second["store"]["kind"], &second["store"]["well"]), (&"memory".into(), &true.into()));
+    assert_eq!((&second["store"]["kind"], &second["store"]["healthy"]), (&"memory".into(), &true.into()));
     assert_eq!(server.get("/v1/view").good()["denials"][0]["rule"], "login");
 }
 
@@ -58,7 +58,7 @@ fn the_program_shows_what_it_sees_once() {
     let shown = top(&["--admin", &server.url(""), "--token", TOKEN, "--once"]);
     let text = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.status.success(), "{text}");
-    for part in ["live", "store: memory well", "login", "203.0.113.7", "top keys by denials"] {
+    for part in ["live", "store: memory healthy", "login", "203.0.113.7", "top keys by denials"] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
 }

@@ -384,7 +384,10 @@ fn changes_are_listed_shown_compared_and_rolled_back() {
     let history = place.run(&["rules", "history"]);
     let lines: Vec<&str> = history.good().lines().collect();
     assert!(lines[1].starts_with("     3*  ") && lines[1].ends_with("  cat  rules: stricter.yaml"), "{lines:?}");
-    assert!(lines[2].starts_with("     2   ") && lines[2].ends_with("  bob  mode: rule login to off, for a time"));
+    assert!(
+        lines[2].starts_with("     2   ") && lines[2].contains("  bob  mode: rule login to off, for "),
+        "{lines:?}"
+    );
     assert!(lines[3].starts_with("     1   ") && lines[3].ends_with("  ann  rules: rules.yaml"), "{lines:?}");
     let json = place.run(&["rules", "history", "--format", "json"]).json();
     assert_eq!((&json[0]["rules"]["name"], &json[0]["rules"]["kept"]), (&"stricter.yaml".into(), &true.into()));

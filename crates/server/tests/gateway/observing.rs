@@ -59,6 +59,27 @@ fn requests_are_counted_by_route_status_and_cause() {
 }
 
 #[test]
+fn denied_requests_count_under_their_route_and_requests_under_their_listener() {
+    const RULES: &str = "rules: [{ id: once, key: address, limit: 1/day }]";
+    let echo = Upstream::echo();
+    let route = format!("/echo {}", echo.url());
+    let gateway = Gateway::start(RULES, &[], &["--gateway-routes", &route, OPEN[0], OPEN[1]]);
+    for status in [200, 429, 429] {
+        assert_eq!(gateway.curl("/echo", &[]).status, status);
+    }
+    until_counted(
+        &gateway,
+        &[
+            r#"tidegate_http_requests_total{listener="gateway",route="/echo",status="2xx"} 1"#.to_owned(),
+            r#"tidegate_http_requests_total{listener="gateway",route="/echo",status="4xx"} 2"#.to_owned(),
+            r#"tidegate_http_requests_total{listener="gateway",route="(none)",status="4xx"} 0"#.to_owned(),
+            r#"tidegate_listener_requests_total{listener="gateway"} 3"#.to_owned(),
+            r#"tidegate_listener_requests_total{listener="rls"} 0"#.to_owned(),
+        ],
+    );
+}
+
+#[test]
 fn what_is_in_flight_what_is_abandoned_and_what_breaks_off_is_counted() {
     let upstream = Upstream::start(|taken| {
         let (head, _) = taken.request()?;
@@ -86,7 +107,7 @@ fn what_is_in_flight_what_is_abandoned_and_what_breaks_off_is_counted() {
     until_counted(
         &gateway,
         &[
-            r#"tidegate_http_requests_total{listener="gateway",route="(none)",status="none"} 1"#.to_owned(),
+            r#"tidegate_http_requests_total{listener="gateway",route="/",status="none"} 1"#.to_owned(),
             r#"tidegate_http_requests_total{listener="gateway",route="/",status="2xx"} 1"#.to_owned(),
             r#"tidegate_gateway_errors_total{route="/",cause="response_reset"} 1"#.to_owned(),
             r#"tidegate_gateway_response_body_bytes_total{route="/"} 4"#.to_owned(),

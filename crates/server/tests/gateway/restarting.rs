@@ -49,13 +49,13 @@ impl Newcomers {
     }
 
     /// None of them has failed.
-    fn well(self) {
+    fn check(self) {
         self.stop.store(true, Ordering::SeqCst);
         assert_eq!(self.asking.join().unwrap(), Vec::<String>::new());
     }
 }
 
-fn well(output: std::process::Output) {
+fn check(output: std::process::Output) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "{text}");
     let requests = text.lines().find_map(|line| line.trim().split_once(" requests in")?.0.parse::<u64>().ok());
@@ -80,8 +80,8 @@ fn a_server_is_succeeded_by_another_and_no_request_fails() {
     assert!(first.ended().success(), "{}", first.log());
     let third = start();
     assert!(second.ended().success(), "{}", second.log());
-    well(loading.wait_with_output().unwrap());
-    newcomers.well();
+    check(loading.wait_with_output().unwrap());
+    newcomers.check();
     assert!(third.log().contains("took over"), "{}", third.log());
 }
 
@@ -101,7 +101,7 @@ fn no_request_fails_while_rules_change() {
             (gateway.server.log().matches("new rules are in force").count() > number).then_some(())
         });
     }
-    well(loading.wait_with_output().unwrap());
+    check(loading.wait_with_output().unwrap());
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn no_request_fails_while_certificates_are_replaced() {
         until("the new certificate", || shown(names[number % 2]).then_some(()));
         assert!(!shown(names[(number + 1) % 2]), "nobody is shown the old one any more");
     }
-    well(loading.wait_with_output().unwrap());
-    newcomers.well();
+    check(loading.wait_with_output().unwrap());
+    newcomers.check();
 }
 
 #[test]

@@ -75,8 +75,8 @@ fn the_address_with_the_fewest_requests_under_way_gets_the_next() {
 
 #[test]
 fn an_address_that_fails_is_passed_over_and_rests() {
-    let (nobody, well) = (Nobody::anywhere(), Upstream::saying("ok"));
-    let gateway = Gateway::start(NO_RULES, &[&nobody.url(), &well.url()], &["--gateway-rest-time", "1h"]);
+    let (nobody, healthy) = (Nobody::anywhere(), Upstream::saying("ok"));
+    let gateway = Gateway::start(NO_RULES, &[&nobody.url(), &healthy.url()], &["--gateway-rest-time", "1h"]);
     for _ in 0..50 {
         // Of any kind: a request that was never sent does no harm.
         assert_eq!(gateway.curl("/", &["-d", "x"]).status, 200);
@@ -259,11 +259,11 @@ fn a_connection_that_the_upstream_closed_while_it_was_idle_fails_no_request() {
 
 #[test]
 fn an_address_that_says_it_is_not_well_gets_nothing_until_it_is() {
-    let is_well = Arc::new(AtomicBool::new(true));
-    let wellness = Arc::clone(&is_well);
+    let is_healthy = Arc::new(AtomicBool::new(true));
+    let health = Arc::clone(&is_healthy);
     let upstream = Upstream::start(move |taken| {
         let (head, _) = taken.request()?;
-        if head.starts_with("GET /healthz") && !wellness.load(Ordering::SeqCst) {
+        if head.starts_with("GET /healthz") && !health.load(Ordering::SeqCst) {
             return taken.write("HTTP/1.1 503 Not Well\r\nContent-Length: 0\r\n\r\n");
         }
         taken.answer("ok")
@@ -271,13 +271,13 @@ fn an_address_that_says_it_is_not_well_gets_nothing_until_it_is() {
     let args = ["--gateway-health-path", "/healthz", "--gateway-health-interval", "20ms"];
     let gateway = Gateway::start(LIMITED, &[&upstream.url()], &args);
     assert_eq!(gateway.curl("/", &[]).status, 200);
-    is_well.store(false, Ordering::SeqCst);
+    is_healthy.store(false, Ordering::SeqCst);
     let down = until("it is found to be down", || Some(gateway.curl("/", &[])).filter(|got| got.status != 200));
     assert_eq!(told(&down), upstreams_fault(503));
     assert!(down.header("retry-after").is_some());
     let before = gateway.left("plain", "/");
     assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(503));
     assert_eq!(gateway.left("plain", "/"), before);
-    is_well.store(true, Ordering::SeqCst);
-    until("it is well again", || (gateway.curl("/", &[]).status == 200).then_some(()));
+    is_healthy.store(true, Ordering::SeqCst);
+    until("it is healthy again", || (gateway.curl("/", &[]).status == 200).then_some(()));
 }

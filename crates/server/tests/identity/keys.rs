@@ -57,11 +57,11 @@ fn without_keys_the_server_starts_and_says_loudly_that_it_can_verify_nothing() {
     assert_eq!((answer.status, answer.header("www-authenticate")), (503, None), "the token may be valid");
     assert!(answer.header("retry-after").is_some());
     let ready = server.get("/readyz").good();
-    assert_eq!((&ready["tokens"]["well"], &ready["tokens"]["keys"]), (&false.into(), &0.into()));
+    assert_eq!((&ready["tokens"]["healthy"], &ready["tokens"]["keys"]), (&false.into(), &0.into()));
     assert!(ready["tokens"]["reason"].as_str().unwrap().contains("cannot be reached"), "{ready}");
     files.go_on();
     until_status(&server, token("rs256"), 200);
-    assert_eq!(server.get("/readyz").good()["tokens"]["well"], true);
+    assert_eq!(server.get("/readyz").good()["tokens"]["healthy"], true);
 }
 
 #[test]

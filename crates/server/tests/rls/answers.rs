@@ -287,6 +287,24 @@ rules:
     assert_eq!(told(&none.ask(request("tidegate", &[login])).await), "OK: OK 0");
 }
 
+/// Envoy writes headers for clients from the statuses.
+#[tokio::test]
+async fn a_limit_that_clients_may_not_see_is_not_in_the_statuses() {
+    let rules = "rules: [{ id: shown, limit: fixed 5/year }, { id: hidden, limit: fixed 1/year, show: false }]";
+    let served = Served::new(rules).await;
+    for answered in ["OK: OK 4", "OVER_LIMIT: OVER_LIMIT 4"] {
+        let response = served.ask(request("tidegate", &["path=/"])).await;
+        assert_eq!(told(&response), answered);
+        assert_eq!(response.statuses[0].current_limit.as_ref().unwrap().name, "shown");
+    }
+    let served = Served::new("rules: [{ id: hidden, limit: fixed 1/year, show: false }]").await;
+    for answered in ["OK: OK 0", "OVER_LIMIT: OVER_LIMIT 0"] {
+        let response = served.ask(request("tidegate", &["path=/"])).await;
+        assert_eq!(told(&response), answered);
+        assert_eq!((&response.statuses[0].current_limit, &response.statuses[0].duration_until_reset), (&None, &None));
+    }
+}
+
 #[tokio::test]
 async fn parallel_calls_admit_exactly_the_limit() {
     const LIMIT: usize = 500;

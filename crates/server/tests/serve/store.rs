@@ -62,7 +62,7 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
     let answer = one.check(r#"{"user":"alice"}"#);
     assert_eq!((&answer["allowed"], &answer["limits"][0]["by"]), (&json!(true), &json!("allow")));
     let state = one.get("/readyz").good();
-    assert_eq!((&state["ready"], &state["store"]["well"]), (&json!(true), &json!(false)));
+    assert_eq!((&state["ready"], &state["store"]["healthy"]), (&json!(true), &json!(false)));
     assert!(state["store"]["reason"].is_string(), "{state}");
     one.get("/healthz").good();
 

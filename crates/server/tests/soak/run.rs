@@ -438,7 +438,7 @@ const EXPLAINED: [&str; 9] = [
     "breaker opens",
     "not settled; its slots come back",
     "an upstream fails",
-    "an upstream is not well",
+    "an upstream is unhealthy",
     "log lines were",
     "a listener has as many connections as it may",
     "connections were still busy",

@@ -8,7 +8,7 @@ use tidegate_core::Timestamp;
 use tidegate_redis::fleet::{ChangeKind, PublishedChange};
 use tidegate_rules::Mode;
 
-use super::super::published::ago;
+use super::super::published::{ago, end};
 use super::super::redis::{RedisArgs, SignatureArgs};
 use super::super::{FAINT, OutputFormat, STRONG, failed, plain, print_json};
 use super::{SignatureReport, print_published, seconds};
@@ -64,7 +64,7 @@ fn print(out: &mut impl Write, changes: &[PublishedChange], in_force: Option<u64
         let mark = if Some(change.version) == in_force { "*" } else { " " };
         let when = ago(change.signed.at, now);
         let by = plain(&change.signed.who);
-        let words = plain(&words(&change.kind));
+        let words = plain(&words(&change.kind, now));
         writeln!(out, "{STRONG}{:>6}{STRONG:#}{mark}  {when:<12}  {by:<who$}  {words}", change.version)?;
     }
     if in_force.is_some_and(|version| changes.iter().any(|change| change.version == version)) {
@@ -73,7 +73,7 @@ fn print(out: &mut impl Write, changes: &[PublishedChange], in_force: Option<u64
     Ok(())
 }
 
-fn words(kind: &ChangeKind) -> String {
+fn words(kind: &ChangeKind, now: Timestamp) -> String {
     match kind {
         ChangeKind::Rules { name, text, rollback_to } => {
             let rollback = rollback_to.map(|version| format!(", rollback to version {version}")).unwrap_or_default();
@@ -82,7 +82,7 @@ fn words(kind: &ChangeKind) -> String {
         }
         ChangeKind::Mode { rule, mode, until } => {
             let target = rule.as_ref().map_or_else(|| "all rules".to_owned(), |rule| format!("rule {rule}"));
-            let end = if until.is_some() { ", for a time" } else { "" };
+            let end = until.map(|until| end(until, now)).unwrap_or_default();
             match mode {
                 Some(mode) => format!("mode: {target} to {mode}{end}"),
                 None => format!("mode: {target} back to the mode in the rules"),

@@ -76,7 +76,7 @@ fn draw_numbers(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 fn store(view: &View) -> Words<'_> {
     let store = &view.store;
     let mut words = vec![Span::raw(format!("rules: generation {}   store: {} ", view.generation, plain(&store.kind)))];
-    words.push(if store.well { Span::styled("well", GOOD) } else { Span::styled("FAILING", BAD) });
+    words.push(if store.healthy { Span::styled("healthy", GOOD) } else { Span::styled("FAILING", BAD) });
     if let Some(trouble) = &store.trouble {
         words.push(Span::styled(format!(" {}", plain(trouble)), DOUBTFUL));
     }
@@ -251,7 +251,7 @@ mod tests {
             rules_known: 1,
             store: StoreView {
                 kind: "memory".to_owned(),
-                well: true,
+                healthy: true,
                 keys: Some((12, 1 << 24)),
                 ..StoreView::default()
             },
@@ -284,7 +284,7 @@ mod tests {
             "http://127.0.0.1:9600  live",
             "12.5k/s allowed 10.0k/s  denied 2500/s",
             "dropped 20.0 %",
-            "generation 3   store: memory well   keys 12 of 16.8M",
+            "generation 3   store: memory healthy   keys 12 of 16.8M",
             "login",
             "enforce",
             "203.0.113.7",

@@ -68,9 +68,9 @@ fn limiter(service: &RespServer) -> String {
         }
         AnyStore::Redis(_) => "store:redis\r\n".to_owned(),
     };
-    let well = if limiter.health().store.is_well() { "yes" } else { "no" };
+    let healthy = if limiter.health().store.is_healthy() { "yes" } else { "no" };
     format!(
-        "rules:{}\r\nrules_generation:{}\r\n{store}store_answers:{well}\r\n",
+        "rules:{}\r\nrules_generation:{}\r\n{store}store_answers:{healthy}\r\n",
         rules.rules.rules().len(),
         rules.number
     )
