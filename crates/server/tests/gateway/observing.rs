@@ -72,7 +72,6 @@ fn denied_requests_count_under_their_route_and_requests_under_their_listener() {
         &[
             r#"tidegate_http_requests_total{listener="gateway",route="/echo",status="2xx"} 1"#.to_owned(),
             r#"tidegate_http_requests_total{listener="gateway",route="/echo",status="4xx"} 2"#.to_owned(),
-            r#"tidegate_http_requests_total{listener="gateway",route="(none)",status="4xx"} 0"#.to_owned(),
             r#"tidegate_listener_requests_total{listener="gateway"} 3"#.to_owned(),
             r#"tidegate_listener_requests_total{listener="rls"} 0"#.to_owned(),
         ],
