@@ -186,6 +186,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             if let (Some(descriptor), Some(ruled)) = (descriptors.get_mut(index), ruling.ruled.get(place.start)) {
                 let is_over = !ruled.decision.is_allowed();
                 descriptor.binding = Some(place.start);
+                descriptor.disclosed = ruled.disclosure.is_shown.then_some(place.start);
                 descriptor.is_over = is_over && (mode == Mode::Enforce || tells);
                 descriptor.is_over_in_shadow = is_over && mode == Mode::Shadow;
             }

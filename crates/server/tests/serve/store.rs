@@ -192,7 +192,7 @@ fn the_log_says_who_switched_what_from_where_and_until_when() {
         until(said, || server.log().lines().find(|line| line.contains(said)).map(str::to_owned))
     };
     let timed = line(r#"{"rule":"api","mode":"off","for":"15min"}"#, "until_unix=");
-    for said in ["switched", "target=\"api\"", "mode=\"off\"", "by itself", "admin.token from 127.0.0.1:"] {
+    for said in ["switched", "rule=\"api\"", "mode=\"off\"", "by itself", "admin.token from 127.0.0.1:"] {
         assert!(timed.contains(said), "{said}: {timed}");
     }
     let untimed = line(r#"{"mode":"shadow"}"#, "when it is removed");
