@@ -5,6 +5,7 @@ use crate::key::{Key, RuleId};
 use crate::lease::Leasing;
 use crate::limit::Limit;
 use crate::time::Micros;
+use crate::write_behind::WriteBehind;
 
 /// The demand of one rule: take `cost` from `key` under `limit`.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,8 @@ pub struct Charge<'a> {
     pub alias: bool,
     /// Whether nodes that share a store may decide the charge from a [lease](crate::lease).
     pub leasing: Leasing,
+    /// Whether and how far nodes that share a store may decide the charge by their own [copies](crate::write_behind).
+    pub write_behind: Option<WriteBehind>,
     /// The parts of the limit that clients see.
     pub disclosure: Disclosure,
 }
@@ -44,6 +47,7 @@ impl<'a> Charge<'a> {
             deadline: None,
             alias: false,
             leasing: Leasing::AUTO,
+            write_behind: None,
             disclosure: Disclosure::DEFAULT,
         }
     }

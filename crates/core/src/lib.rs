@@ -68,10 +68,12 @@ mod permit;
 mod question;
 pub mod receipt;
 mod receipt_id;
+pub mod shares;
 pub mod shed;
 pub mod store;
 pub mod time;
 mod verdict;
+pub mod write_behind;
 
 pub use charge::Charge;
 pub use clock::{Clock, ManualClock, SystemClock};

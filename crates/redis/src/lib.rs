@@ -33,6 +33,7 @@ mod script;
 mod slots;
 mod store;
 pub mod tier;
+pub mod write_behind;
 
 pub use self::frame::Frame;
 pub use self::link::{Link, LinkError, Settings, SettingsError};

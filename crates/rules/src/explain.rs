@@ -18,8 +18,10 @@ use super::rule::{KeyFault, KeyPart, Mode, Rule};
 use super::secret::Secret;
 use crate::facts::Facts;
 use crate::yaml::Place;
+use tidegate_core::Limit;
 use tidegate_core::disclosure::DenialStatus;
 use tidegate_core::notation::write_span;
+use tidegate_core::write_behind::WriteBehind;
 
 /// The outcome of a request, rule by rule. Values that are secret are hidden ([`Secret::display`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,6 +41,28 @@ pub struct Explanation {
 }
 
 impl Explanation {
+    /// Adds the shares of each of so many nodes to limits that they decide by their own copies.
+    pub fn set_nodes(&mut self, nodes: u32) {
+        self.write_behind_mut().for_each(|shown| {
+            shown.nodes = Some(nodes);
+            shown.each_node = Some(shown.at_most / u64::from(nodes.max(1)));
+        });
+    }
+
+    /// Whether nodes decide one of the limits by their own copies.
+    #[must_use]
+    pub fn has_write_behind(&mut self) -> bool {
+        self.write_behind_mut().next().is_some()
+    }
+
+    fn write_behind_mut(&mut self) -> impl Iterator<Item = &mut ShownWriteBehind> {
+        let limits = self.rules.iter_mut().filter_map(|rule| match &mut rule.outcome {
+            RuleOutcome::Matched(charged) => Some(&mut charged.limits),
+            _ => None,
+        });
+        limits.flatten().filter_map(|limit| limit.write_behind.as_mut())
+    }
+
     /// The rules that limit the request: the same as [`RuleSet::matching`] finds.
     pub fn matched(&self) -> impl Iterator<Item = &ExplainedRule> {
         self.rules.iter().filter(|rule| matches!(rule.outcome, RuleOutcome::Matched(_)))
@@ -168,8 +192,37 @@ pub struct ShownLimit {
     pub settle: Option<String>,
     /// Whether and how the nodes of a fleet lease it: `auto`, `off`, or the terms. `None` if it never is.
     pub lease: Option<String>,
+    /// How far nodes decide it by their own copies.
+    pub write_behind: Option<ShownWriteBehind>,
     /// Whether clients see it.
     pub show: bool,
+}
+
+/// How far the nodes of a fleet decide a limit by their own copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownWriteBehind {
+    /// The most that the fleet admits beyond the limit, in percent of it.
+    pub at_most_percent: u8,
+    /// The same as a number.
+    pub at_most: u64,
+    /// The time between two reports.
+    pub every: String,
+    /// The number of nodes, if it is known.
+    pub nodes: Option<u32>,
+    /// The most that each of these nodes may have admitted and not reported, per key.
+    pub each_node: Option<u64>,
+}
+
+impl ShownWriteBehind {
+    fn of(setting: WriteBehind, limit: &Limit) -> ShownWriteBehind {
+        ShownWriteBehind {
+            at_most_percent: setting.percent(),
+            at_most: setting.most_beyond(limit),
+            every: write_span(setting.every()),
+            nodes: None,
+            each_node: None,
+        }
+    }
 }
 
 impl RuleSet {
@@ -275,6 +328,7 @@ impl MatchedRule<'_, '_> {
             reserve: limit.reserve.map(write_span),
             settle: limit.settle.as_ref().map(ToString::to_string),
             lease: limit.leased(),
+            write_behind: limit.write_behind.map(|setting| ShownWriteBehind::of(setting, &limit.limit)),
             show: limit.disclosure.is_shown,
         });
         let disclosure = self.rule.disclosure();

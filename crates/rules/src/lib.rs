@@ -62,7 +62,7 @@ pub mod yaml;
 pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
 pub use body_number::BodyNumber;
 pub use counts::{RuleCounts, counted};
-pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart};
+pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart, ShownWriteBehind};
 pub use fact_name::is_secret_name;
 pub use facts::{Fact, Facts, Request, Values, syntax};
 pub use field::{FieldPath, FieldPathError};

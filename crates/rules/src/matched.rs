@@ -128,6 +128,7 @@ impl<'r> MatchedRule<'r, '_> {
             deadline: self.rule.store_deadline,
             alias,
             leasing: limit.leasing.unwrap_or_default(),
+            write_behind: limit.write_behind,
             disclosure: limit.disclosure,
         })
     }

@@ -23,6 +23,7 @@ use tidegate_core::disclosure::{Disclosure, QuotaUnit};
 use tidegate_core::lease::{Leasing, Terms};
 use tidegate_core::limit::Limit;
 use tidegate_core::notation::write_span;
+use tidegate_core::write_behind::WriteBehind;
 use tidegate_core::{Micros, RuleId};
 
 /// A rule: which requests it governs, whom it charges, and what it allows.
@@ -380,6 +381,8 @@ pub(crate) struct RuleLimit {
     pub(super) share: Option<Box<Limit>>,
     /// Whether and how nodes lease it; `None` leaves that to them.
     pub(super) leasing: Option<Leasing>,
+    /// Whether and how far nodes decide it by their own copies.
+    pub(super) write_behind: Option<WriteBehind>,
     /// The properties that clients may see.
     pub(super) disclosure: Disclosure,
 }
@@ -395,12 +398,16 @@ impl RuleLimit {
             settle: None,
             share: None,
             leasing: None,
+            write_behind: None,
             disclosure: Disclosure::DEFAULT,
         }
     }
 
     /// Whether and how nodes lease it, for people. `None` if it never is.
     pub(super) fn leased(&self) -> Option<String> {
+        if self.write_behind.is_some() {
+            return None;
+        }
         let leasing = self.leasing.unwrap_or_default();
         if leasing.is_off() {
             return Some("off".to_owned());

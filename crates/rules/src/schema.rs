@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
-use self::limit::{Cost, Lease, Limits, Shed};
+use self::limit::{Cost, Lease, Limits, Shed, WriteBehind};
 use self::value::{Fact, Id, Key, Match, OneOrMany, Span, Text};
 
 /// The JSON Schema (draft 7, which editors know best) of a rules file.
@@ -115,6 +115,8 @@ struct Rule {
     store_deadline: Span,
     /// Whether the nodes of a fleet lease the rule's limits. `auto`, if left out.
     lease: Lease,
+    /// How far nodes decide the rule's limits by their own copies, without waiting for the store.
+    write_behind: WriteBehind,
     /// The priority of the requests when not all can be served.
     priority: Priority,
     /// Rules that do not apply where this one does.

@@ -28,7 +28,7 @@ impl StoreTrouble {
             let is_pending = known.is_none();
             Some(StoreTrouble { reason: known.unwrap_or_else(|| pending.to_owned()), since: None, is_pending })
         };
-        let stats = tier.behind().stats();
+        let stats = tier.behind().behind().stats();
         match stats.servers.iter().find(|server| !server.connected) {
             Some(server) => trouble(server.last_trouble.clone(), "not connected yet"),
             None if stats.servers.is_empty() => trouble(stats.topology_trouble, "no server is known yet"),

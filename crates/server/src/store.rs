@@ -6,6 +6,7 @@ use tidegate_core::{
 };
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::{Settings, SinceStart, Tier};
+use tidegate_redis::write_behind::WriteBehindTier;
 
 use crate::traces::store_call;
 
@@ -13,8 +14,8 @@ use crate::traces::store_call;
 pub enum AnyStore {
     /// In this process. Synchronous.
     Memory(MemoryStore),
-    /// In Redis, behind local leases and a local cache of denials.
-    Redis(Box<Tier<RedisStore>>),
+    /// In Redis, behind local copies, local leases and a local cache of denials.
+    Redis(Box<WriteBehindTier<Tier<RedisStore>>>),
 }
 
 impl AnyStore {
@@ -24,18 +25,31 @@ impl AnyStore {
         matches!(self, AnyStore::Memory(_))
     }
 
-    /// Returns the leases of this node, and takes no more. For a shutdown: other nodes can use them at once then.
+    /// Returns the leases of this node, and reports what its copies have admitted. The store decides everything from now on. For a
+    /// shutdown: other nodes know of it at once then.
     pub async fn return_leases(&self) {
         match self {
             AnyStore::Memory(_) => {}
-            AnyStore::Redis(tier) => tier.return_leases().await,
+            AnyStore::Redis(tier) => {
+                tier.finish().await;
+                tier.behind().return_leases().await;
+            }
+        }
+    }
+
+    /// Sets the number of nodes that share the store, by which limits with write-behind are divided.
+    pub fn set_nodes(&self, nodes: u32) {
+        match self {
+            AnyStore::Memory(_) => {}
+            AnyStore::Redis(tier) => tier.set_nodes(nodes),
         }
     }
 
     /// State in Redis without leases: every request that is not denied from memory is decided there.
     #[must_use]
     pub fn without_leases(store: RedisStore) -> AnyStore {
-        AnyStore::Redis(Box::new(Tier::with_clock(store, Settings::default(), SinceStart::new())))
+        let tier = Tier::with_clock(store, Settings::default(), SinceStart::new());
+        AnyStore::Redis(Box::new(WriteBehindTier::new(tier)))
     }
 }
 
@@ -47,7 +61,7 @@ impl From<MemoryStore> for AnyStore {
 
 impl From<RedisStore> for AnyStore {
     fn from(store: RedisStore) -> AnyStore {
-        AnyStore::Redis(Box::new(Tier::new(store)))
+        AnyStore::Redis(Box::new(WriteBehindTier::new(Tier::new(store))))
     }
 }
 

@@ -16,6 +16,7 @@ use super::control::FleetControl;
 use super::error::FleetError;
 use super::report::{Node, NodeReport};
 use super::session::FleetSession;
+use super::size::FleetSize;
 use crate::link::Announcements;
 
 /// The interval of reports while nothing changes. Reports expire after three times as long.
@@ -68,6 +69,16 @@ pub enum Event {
     },
     /// Redis is available, for the first time or again.
     Found,
+    /// The number of nodes in the fleet has changed, or is known for the first time.
+    Counted {
+        /// The number, this node included.
+        nodes: u32,
+    },
+    /// The node cannot count the fleet, perhaps because it may not use `ZCARD`.
+    Uncounted {
+        /// The cause.
+        reason: String,
+    },
     /// The node can read what is published, and cannot write its report.
     Unreported {
         /// The cause.
@@ -145,6 +156,7 @@ impl FleetControl {
             applied: AppliedState::default(),
             trouble: ReportedTrouble::default(),
             report_due: Instant::now(),
+            size: FleetSize::default(),
             looking,
         };
         Ok(Following { stop: Some(stop), looked, task: runtime.spawn(follower.run(stopped)) })
@@ -162,6 +174,7 @@ struct Follower<S, C, T> {
     applied: AppliedState,
     trouble: ReportedTrouble,
     report_due: Instant,
+    size: FleetSize,
     looking: watch::Sender<bool>,
 }
 
@@ -173,6 +186,7 @@ struct ReportedTrouble {
     forgotten: bool,
     unreadable: Option<String>,
     unreported: bool,
+    uncounted: bool,
 }
 
 impl<S, C, T> Follower<S, C, T>
@@ -254,7 +268,10 @@ where
         }
         if self.report_due <= Instant::now() {
             match self.report(&mut session).await {
-                Ok(()) => self.trouble.unreported = false,
+                Ok(()) => {
+                    self.trouble.unreported = false;
+                    self.count(&mut session).await?;
+                }
                 Err(error @ FleetError::Unreachable { .. }) => return Err(error),
                 Err(error) => self.unreported(&error),
             }
@@ -293,6 +310,25 @@ where
         let report = NodeReport::new(&self.node, &self.applied, self.trouble.unreadable.as_deref(), now);
         let present = self.limiter.rules();
         session.report(&report.with_rules(present.number, &present.rules.unknown_switches())).await
+    }
+
+    /// Counts the nodes of the fleet, this one included.
+    async fn count(&mut self, session: &mut FleetSession) -> Result<(), FleetError> {
+        match session.count_nodes().await {
+            Ok(counted) => {
+                self.trouble.uncounted = false;
+                if let Some(nodes) = self.size.record(counted, Instant::now()) {
+                    (self.tell)(Event::Counted { nodes });
+                }
+            }
+            Err(error @ FleetError::Unreachable { .. }) => return Err(error),
+            Err(error) => {
+                if !std::mem::replace(&mut self.trouble.uncounted, true) {
+                    (self.tell)(Event::Uncounted { reason: error.to_string() });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn applied(&mut self, version: u64) {

@@ -27,7 +27,7 @@
 //!
 //! # Users with few permissions
 //! A node needs the keys and the channel `tidegate:{#steering}:*` (another prefix if one is set) and the commands
-//! `+strlen +getrange +time +set +zadd +zrem +zremrangebyscore +pexpire +del +multi +exec +subscribe`. A publisher
+//! `+strlen +getrange +time +set +zadd +zrem +zremrangebyscore +zcard +pexpire +del +multi +exec +subscribe`. A publisher
 //! needs `+strlen +getrange +time +set +watch +multi +exec +publish`, and `+zrange` to see the fleet.
 
 mod applied;
@@ -41,6 +41,7 @@ mod published;
 mod report;
 mod session;
 mod signature;
+mod size;
 
 pub use self::applied::ModeChange;
 pub use self::control::FleetControl;

@@ -99,3 +99,14 @@ async fn a_node_that_may_not_write_still_follows() {
     follower.applied(1).await;
     assert_eq!(follower.rules(), ["v1"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_count_the_fleet_once_all_know_of_each_other() {
+    let server = Server::start();
+    let steering = steering(&server.url());
+    let nodes = ["one", "two", "three"].map(|id| Follower::start(&steering, id));
+    for node in &nodes {
+        let counted = node.next("a count", |event| matches!(event, Event::Counted { .. })).await;
+        assert_eq!(counted, Event::Counted { nodes: 3 });
+    }
+}

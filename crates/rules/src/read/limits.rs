@@ -3,21 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{cost, is_name, lease, long_form, overrides, settle, shed, span_of};
+use super::{cost, is_name, lease, long_form, overrides, settle, shed, span_of, write_behind};
 use crate::presets::Preset;
 use crate::rule::{Cost, KeyPart, Limits, RuleLimit};
 use crate::yaml::{Fields, Node, Reader, Value};
 use tidegate_core::RuleId;
 use tidegate_core::disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit};
+use tidegate_core::lease::Leasing;
 
 /// The fields of a limit: its own, and those of the long form.
-pub(crate) const LIMIT: [&str; 17] = [
+pub(crate) const LIMIT: [&str; 18] = [
     "name",
     "show",
     "cost",
     "reserve",
     "settle",
     "lease",
+    "write_behind",
     "algorithm",
     "rate",
     "limit",
@@ -57,6 +59,7 @@ pub(super) fn read(
     let problem = fields.get("problem").and_then(|node| reader.choice(node, "`problem`", &PROBLEMS));
     let status = fields.get("status").and_then(|node| denial_status(reader, node));
     let leasing = fields.get("lease").and_then(|node| lease::read(reader, node));
+    let behind = fields.get("write_behind").and_then(|node| write_behind::read(reader, node));
     let mut limits = Limits::default();
     match (fields.get("limit"), fields.get("limits")) {
         (Some(_), Some(both)) => {
@@ -75,6 +78,7 @@ pub(super) fn read(
                     settle: None,
                     share: None,
                     leasing: None,
+                    write_behind: None,
                     disclosure: Disclosure { unit: cost.unit(), ..Disclosure::DEFAULT },
                 }]) as Arc<[_]>
             });
@@ -97,6 +101,13 @@ pub(super) fn read(
         limit.disclosure.problem = problem.unwrap_or(default_problem);
         limit.disclosure.status = status.or(default_status);
         limit.leasing = limit.leasing.or(leasing);
+        limit.write_behind = limit.write_behind.or(behind);
+    }
+    if let Some(node) = fields.get("write_behind") {
+        write_behind::check_rule(reader, node, &mut limits);
+    }
+    for limit in limits.all_mut().filter(|limit| limit.write_behind.is_some()) {
+        limit.leasing = Some(Leasing::OFF);
     }
     let says = |name: &&str| fields.get(name).is_some();
     if fields.understood && !["limit", "limits", "shed", "tiers", "overrides", "preset"].iter().any(says) {
@@ -191,7 +202,7 @@ const MOST_LIMITS: usize = 16;
 
 fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Option<String>, RuleLimit)> {
     let (mut name, mut of_cost, mut reserve, mut settled) = (None, default_cost.clone(), None, None);
-    let (mut is_shown, mut leasing) = (true, None);
+    let (mut is_shown, mut leasing, mut behind) = (true, None, None);
     let limit = if let Value::Map(_) = node.value {
         let fields = reader.fields(node, "a limit", &LIMIT)?;
         name = fields.get("name").and_then(|node| limit_name(reader, node));
@@ -213,6 +224,10 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
             leasing = Some(lease::read(reader, node)?);
             lease::warn_if_vain(reader, node, leasing, &limit, reserve);
         }
+        if let Some(node) = fields.get("write_behind") {
+            behind = Some(write_behind::read(reader, node)?);
+            write_behind::check(reader, node, &limit, reserve, leasing);
+        }
         limit
     } else {
         reader.limit(node)?
@@ -222,7 +237,20 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
     let unit = if settled.is_some() { QuotaUnit::Other } else { of_cost.unit() };
     let disclosure = Disclosure { is_shown, unit, ..Disclosure::DEFAULT };
     let id = RuleId::new("");
-    Some((name, RuleLimit { id, limit, cost: of_cost, reserve, settle: settled, share: None, leasing, disclosure }))
+    Some((
+        name,
+        RuleLimit {
+            id,
+            limit,
+            cost: of_cost,
+            reserve,
+            settle: settled,
+            share: None,
+            leasing,
+            write_behind: behind,
+            disclosure,
+        },
+    ))
 }
 
 fn limit_name(reader: &mut Reader<'_>, node: &Node) -> Option<String> {

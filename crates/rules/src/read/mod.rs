@@ -10,6 +10,7 @@ mod long_form;
 mod overrides;
 mod settle;
 pub(crate) mod shed;
+pub(super) mod write_behind;
 
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ pub(super) struct Mention {
 }
 
 pub(crate) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(crate) const RULE: [&str; 22] = [
+pub(crate) const RULE: [&str; 23] = [
     "id",
     "preset",
     "match",
@@ -62,6 +63,7 @@ pub(crate) const RULE: [&str; 22] = [
     "on_store_failure",
     "store_deadline",
     "lease",
+    "write_behind",
     "priority",
     "replaces",
     "stop",

@@ -60,6 +60,8 @@ pub(super) struct SpelledOut {
     settle: Settle,
     /// Whether the nodes of a fleet lease this limit, if that differs from the rule.
     lease: Lease,
+    /// How far nodes decide this limit by their own copies, if that differs from the rule.
+    write_behind: WriteBehind,
     /// The limit in its short notation; or, with `algorithm`, the number that a window admits.
     limit: Text,
     /// The algorithm. A token bucket, if left out.
@@ -107,6 +109,16 @@ pub(super) struct LeaseTerms {
     /// The most that one node holds of a key, as a share of the limit from `1%` to `50%`.
     at_most: LeaseShare,
     /// The longest time between two renewals, from `20ms` to `200ms`.
+    every: Span,
+}
+
+/// How far nodes decide by their own copies, and how often they report to the store.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, extend("required" = ["at_most"]))]
+pub(super) struct WriteBehind {
+    /// The most that the fleet admits beyond the limit, as a share of it from `1%` to `50%`.
+    at_most: LeaseShare,
+    /// The time between two reports, from `10ms` to `10s`. `100ms`, if left out.
     every: Span,
 }
 

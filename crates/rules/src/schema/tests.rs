@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::schema;
-use crate::read::{self, conditions, cost, failure, keys, lease, limits, shed};
+use crate::read::{self, conditions, cost, failure, keys, lease, limits, shed, write_behind};
 use crate::{RuleSet, presets, tiers};
 
 fn whole() -> Value {
@@ -54,6 +54,7 @@ fn the_schema_has_the_fields_that_the_reader_knows() {
         ("CostBy", &cost::COST),
         ("BoundedPolicy", &failure::ON_STORE_FAILURE),
         ("LeaseTerms", &lease::LEASE),
+        ("WriteBehind", &write_behind::WRITE_BEHIND),
     ] {
         assert_eq!(properties(name), set(known.iter().copied()), "{name}");
     }
@@ -64,7 +65,7 @@ fn every_map_with_fields_is_held_against_the_reader() {
     let whole = whole();
     let definitions = whole["definitions"].as_object().unwrap();
     let with_fields = definitions.iter().filter(|(_, definition)| definition.get("properties").is_some());
-    assert_eq!(with_fields.count(), 13, "a new map needs a line in the test above");
+    assert_eq!(with_fields.count(), 14, "a new map needs a line in the test above");
 }
 
 #[test]
@@ -197,6 +198,8 @@ rules:
     "
 rules:
   - { id: direct, limit: 1000/s, lease: off }
+  - { id: soft, limit: 1000/s, write_behind: { at_most: 5% } }
+  - { id: softer, limits: [{ name: s, limit: 1000/s, write_behind: { at_most: 50%, every: 1s } }] }
   - id: leased
     lease: auto
     limits:
@@ -205,7 +208,7 @@ rules:
 ",
 ];
 
-const BAD: [&str; 43] = [
+const BAD: [&str; 47] = [
     "{}",
     "[]",
     "rule: []",
@@ -246,6 +249,10 @@ const BAD: [&str; 43] = [
     "rules: [{ id: a, shed: { slots: 5, urgent: 10% } }]",
     "rules: [{ id: a, shed: { slots: 5 }, limit: 5/s }]",
     "rules: [{ id: a, limit: 5/s, lease: on }]",
+    "rules: [{ id: a, limit: 5/s, write_behind: {} }]",
+    "rules: [{ id: a, limit: 5/s, write_behind: { every: 100ms } }]",
+    "rules: [{ id: a, limit: 5/s, write_behind: { at_most: 51% } }]",
+    "rules: [{ id: a, limit: 5/s, write_behind: 5% }]",
     "rules: [{ id: a, limit: 5/s, lease: { at_most: 60% } }]",
     "rules: [{ id: a, limit: 5/s, lease: { at_most: 10 } }]",
     "rules: [{ id: a, limit: 5/s, lease: {} }]",

@@ -3,6 +3,7 @@
 use tidegate_core::disclosure::DenialStatus;
 use tidegate_core::lease::Leasing;
 use tidegate_core::time::MAX_EXACT;
+use tidegate_core::write_behind::WriteBehind;
 use tidegate_core::{Charge, Micros};
 use tidegate_rules::{Request, SettleSource};
 
@@ -314,4 +315,53 @@ fn terms_of_leases_that_cannot_be_are_refused() {
         assert_eq!(wrong(lease), [expected]);
     }
     assert_eq!(wrong("on").len(), 1);
+}
+
+#[test]
+fn a_rule_says_how_far_copies_decide_and_a_limit_says_otherwise() {
+    let settings = |rest: &str| -> Vec<(Option<WriteBehind>, Leasing)> {
+        let rules = rule(rest);
+        rules.matching(&get("/")).charges().map(|charge| (charge.write_behind, charge.leasing)).collect()
+    };
+    let (five, ten) = (WriteBehind::within(5, 100), WriteBehind::within(10, 20));
+    assert_eq!(settings("limit: 1000/s"), [(None, Leasing::AUTO)]);
+    assert_eq!(settings("limit: 1000/s, write_behind: { at_most: 5% }"), [(five, Leasing::OFF)]);
+    assert_eq!(
+        settings(
+            "limits: [1000/s, { name: h, limit: fixed 5000/h, write_behind: { at_most: 10%, every: 20ms } }], write_behind: { at_most: 5% }"
+        ),
+        [(five, Leasing::OFF), (ten, Leasing::OFF)]
+    );
+    assert_eq!(settings("limit: 1000/s, write_behind: { at_most: 5% }, lease: off"), [(five, Leasing::OFF)]);
+}
+
+#[test]
+fn limits_that_copies_cannot_decide_are_refused() {
+    let wrong = |rest: &str| mistakes(&format!("rules: [{{ id: r, {rest} }}]"));
+    for (rest, part) in [
+        (
+            "limit: 100/s, write_behind: { at_most: 60% }",
+            "`at_most` cannot be `60%`; write a share of the limit from `1%` to `50%`",
+        ),
+        ("limit: 100/s, write_behind: { at_most: 5 }", "`at_most` cannot be `5`; write a share"),
+        (
+            "limit: 100/s, write_behind: { every: 1s }",
+            "`write_behind` without `at_most`; write the most that the fleet",
+        ),
+        ("limit: 100/s, write_behind: { at_most: 5%, every: 1ms }", "`every` cannot be 1ms; write `10ms` to `10s`"),
+        (
+            "limit: sliding 100/min, write_behind: { at_most: 5% }",
+            "`write_behind` on `sliding 100/min`, which only the store",
+        ),
+        ("limit: log 100/min, write_behind: { at_most: 5% }", "`write_behind` on `log 100/min`, which only the store"),
+        ("limit: { limit: shaper 10/s queue 5, write_behind: { at_most: 5% } }", "which only the store can decide"),
+        ("limit: { limit: 100/s, reserve: 1min, write_behind: { at_most: 5% } }", "whose cost is reserved"),
+        (
+            "limit: 100/s, write_behind: { at_most: 5% }, lease: auto",
+            "`write_behind` and `lease` on one limit; keep one",
+        ),
+    ] {
+        let found = wrong(rest);
+        assert!(found.len() == 1 && found[0].contains(part), "{rest}: {found:?}");
+    }
 }

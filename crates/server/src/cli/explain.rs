@@ -8,8 +8,11 @@ use anstyle::Style;
 use serde::Serialize;
 use tidegate_core::disclosure::DenialKind;
 use tidegate_core::{Clock, SystemClock};
-use tidegate_rules::{Charged, ExplainedRule, Explanation, Granted, Mode, Request, RuleOutcome, ShownLimit, counted};
+use tidegate_rules::{
+    Charged, ExplainedRule, Explanation, Granted, Mode, Request, RuleOutcome, ShownLimit, ShownWriteBehind, counted,
+};
 
+use super::redis::RedisArgs;
 use super::request::RequestArgs;
 use super::secret::SecretArgs;
 use super::serve::refuse;
@@ -24,9 +27,10 @@ Examples:
   tidegate explain rules/ --request 'GET /search?q=tea' --header 'X-Env: prod' --user ann
   tidegate explain rules/ --request 'POST /v1/chat/completions' --api-key k_7f3a --body max_tokens=500
   tidegate explain rules/ --request 'GET /api' --jwt eyJhbGciOi... --config tidegate.yaml
+  tidegate explain rules.yaml --request 'GET /' --nodes 5             shares of nodes under `write_behind`
   tidegate explain rules.yaml --request 'GET /' --descriptor remote_address=203.0.113.7 --hits 5
 
-Nothing is counted: the request is hypothetical, and no store is used.";
+Nothing is counted: the request is hypothetical, and no store is used. With --redis, the nodes of the fleet are counted.";
 
 /// Explain which rules limit a request, and why the others do not.
 ///
@@ -34,7 +38,7 @@ Nothing is counted: the request is hypothetical, and no store is used.";
 /// does not: the condition that failed, its expected value and the actual one. Secrets (API keys, cookies) are shown as
 /// short hashes; with the server's `secrets.key`, they are the hashes of `tidegate top` and the log.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("urls", |urls| urls.required(false)))]
 pub(super) struct Args {
     #[command(flatten)]
     rules: Rules,
@@ -45,6 +49,23 @@ pub(super) struct Args {
     /// Token (JWT), verified as the server of --config would. User, tier and claims are taken from it.
     #[arg(long, value_name = "TOKEN")]
     jwt: Option<String>,
+    /// Number of nodes, for limits with `write_behind`. Default: those of the fleet at --redis.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    nodes: Option<u32>,
+    #[command(flatten)]
+    redis: RedisArgs,
+}
+
+impl Args {
+    /// The number of nodes: the one given, or that of the fleet.
+    fn nodes(&self) -> io::Result<Result<Option<u32>, ExitCode>> {
+        if self.nodes.is_some() || !self.redis.is_given() {
+            return Ok(Ok(self.nodes));
+        }
+        let fleet = self.redis.with(async |steering| steering.fleet().await)?;
+        // Without nodes there is nothing to divide.
+        Ok(fleet.map(|fleet| u32::try_from(fleet.nodes.len()).ok().filter(|&nodes| nodes > 0)))
+    }
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
@@ -95,7 +116,15 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
             &"this file defines Envoy descriptors, which are matched entry by entry: `explain` supports rules only",
         );
     }
-    let explanation = loaded.rules.with_secret(secret).explain(&request);
+    let mut explanation = loaded.rules.with_secret(secret).explain(&request);
+    if explanation.has_write_behind() {
+        match args.nodes() {
+            Ok(Ok(Some(nodes))) => explanation.set_nodes(nodes),
+            Ok(Ok(None)) => {}
+            Ok(Err(code)) => return Ok(code),
+            Err(error) => return Err(error),
+        }
+    }
     match args.rules.format {
         OutputFormat::Json => {
             print_json(&ExplainReport {
@@ -339,6 +368,18 @@ fn limit_line(limit: &ShownLimit) -> String {
         None | Some("auto") => {}
         Some("off") => line.push_str(", never leased"),
         Some(terms) => line.push_str(&format!(", leased {terms}")),
+    }
+    if let Some(behind) = &limit.write_behind {
+        let ShownWriteBehind { at_most_percent, at_most, every, .. } = behind;
+        line.push_str(&format!(
+            ", write-behind every {every}: the fleet admits at most {at_most} more ({at_most_percent}%)"
+        ));
+        if let (Some(nodes), Some(each)) = (behind.nodes, behind.each_node) {
+            match each {
+                0 => line.push_str(&format!("; with {nodes} nodes that is less than one each, so Redis decides")),
+                _ => line.push_str(&format!("; {each} unreported at each of {}", counted(nodes as usize, "node"))),
+            }
+        }
     }
     if !limit.show {
         line.push_str(", not shown to clients");

@@ -26,7 +26,13 @@ pub(super) struct RedisArgs {
     sentinel: Option<String>,
 
     /// Redis user, if the URL does not contain one. With sentinels, the users in the URLs are for the sentinels.
-    #[arg(long = "redis-user", value_name = "NAME", env = "TIDEGATE_REDIS_USER", hide_env_values = true)]
+    #[arg(
+        id = "redis_user",
+        long = "redis-user",
+        value_name = "NAME",
+        env = "TIDEGATE_REDIS_USER",
+        hide_env_values = true
+    )]
     user: Option<String>,
 
     /// The user's password.

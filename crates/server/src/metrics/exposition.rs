@@ -8,6 +8,7 @@ use tidegate_core::memory::{MemoryStats, RuleUsage};
 use tidegate_redis::RedisStore;
 use tidegate_redis::link::BreakerState;
 use tidegate_redis::tier::{LeaseStats, Tier};
+use tidegate_redis::write_behind::WriteBehindStats;
 use tidegate_rules::{Condition, Health, Mode};
 
 use super::descriptor_counts::DescriptorOutcome;
@@ -51,7 +52,10 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
     write_health(&engine.limiter().health(), &mut page);
     match engine.limiter().store() {
         AnyStore::Memory(store) => write_memory(&store.stats(), &store.usage_by_rule(), &mut page),
-        AnyStore::Redis(tier) => write_redis(tier, &mut page),
+        AnyStore::Redis(tier) => {
+            write_redis(tier.behind(), &mut page);
+            write_write_behind(&tier.stats(), &mut page);
+        }
     }
     process::write(&mut page);
     page.finish()
@@ -381,6 +385,39 @@ fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
     let errors: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
     page.counter("redis_errors", "Calls to Redis that failed, by error code", &errors);
     write_servers(tier.behind(), page);
+}
+
+fn write_write_behind(stats: &WriteBehindStats, page: &mut Page) {
+    page.counter(
+        "write_behind_decisions",
+        "Charges of limits with write_behind, by outcome: allowed or denied by this node's copy, or asked of Redis",
+        &[
+            (&[("outcome", "allowed")], stats.admitted),
+            (&[("outcome", "denied")], stats.denied),
+            (&[("outcome", "asked")], stats.asked),
+        ],
+    );
+    page.counter(
+        "write_behind_reports",
+        "Reports to Redis, by result. Those that were not sent are sent again, those that were lost are not",
+        &[
+            (&[("result", "success")], stats.reports),
+            (&[("result", "not_sent")], stats.not_sent),
+            (&[("result", "lost")], stats.lost),
+        ],
+    );
+    page.counter(
+        "write_behind_cost_reported",
+        "Costs that Redis has charged by reports",
+        &[(&[], stats.cost_reported)],
+    );
+    let help = "Costs in reports whose answer was lost: Redis may have charged them or not";
+    page.counter("write_behind_cost_lost", help, &[(&[], stats.cost_lost)]);
+    let help = "Costs that this node has admitted and that Redis is not known to have charged";
+    page.gauge("write_behind_cost_unreported", help, &[(&[], stats.cost_unreported)]);
+    page.gauge("write_behind_keys", "Keys of which this node has a copy", &[(&[], stats.keys as u64)]);
+    let help = "Nodes that share limits with write_behind; 0 if the number is unknown, and Redis decides";
+    page.gauge("write_behind_nodes", help, &[(&[], u64::from(stats.nodes))]);
 }
 
 fn write_leases(leases: &LeaseStats, page: &mut Page) {

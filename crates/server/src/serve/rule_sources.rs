@@ -81,6 +81,13 @@ pub(super) fn follow_fleet(
             );
         }
         Event::Lost { reason } => tracing::warn!(reason, "published rules and modes cannot be read"),
+        Event::Counted { nodes } => {
+            limiter.store().set_nodes(nodes);
+            tracing::debug!(nodes, "the fleet was counted");
+        }
+        Event::Uncounted { reason } => {
+            tracing::warn!(reason, "this node cannot count the fleet: Redis decides limits with write_behind");
+        }
         Event::Unreported { reason } => tracing::warn!(reason, "this node cannot report to the fleet"),
         event => tracing::debug!(?event, "the fleet"),
     })

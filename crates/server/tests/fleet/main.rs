@@ -413,3 +413,20 @@ fn changes_are_listed_shown_compared_and_rolled_back() {
         (is_back && rules.rules.mode_of("login") == Some(Mode::Off)).then_some(())
     });
 }
+
+#[test]
+fn explain_shows_the_bound_of_write_behind_for_the_present_fleet() {
+    let place = Place::with_nodes(&["gw-1", "gw-2", "gw-3"]);
+    place.run(&["rules", "push", "rules.yaml"]).good();
+    place.run(&["fleet", "--wait", "10"]).good();
+    place.write("soft.yaml", "rules: [{ id: soft, limit: 1000/s, write_behind: { at_most: 5% } }]\n");
+    let line = "1000/s, cost 1, write-behind every 100ms: the fleet admits at most 50 more (5%)";
+    let shown = place.run(&["explain", "soft.yaml", "--request", "GET /"]);
+    assert!(shown.good().contains(&format!("{line}; 16 unreported at each of 3 nodes\n")), "{}", shown.out());
+    let given = place.run(&["explain", "soft.yaml", "--request", "GET /", "--nodes", "5"]);
+    assert!(given.good().contains(&format!("{line}; 10 unreported at each of 5 nodes\n")), "{}", given.out());
+    let many = place.run(&["explain", "soft.yaml", "--request", "GET /", "--nodes", "51"]);
+    assert!(many.good().contains("; with 51 nodes that is less than one each, so Redis decides\n"), "{}", many.out());
+    let json = place.run(&["explain", "soft.yaml", "--request", "GET /", "--nodes", "5", "--format", "json"]).json();
+    assert!(json.to_string().contains("\"each_node\":10"), "{json}");
+}

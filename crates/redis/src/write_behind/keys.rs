@@ -1,0 +1,247 @@
+//! A bounded table of copies, and the reports that are due.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ahash::RandomState;
+use tidegate_core::write_behind::{LocalAnswer, LocalCopy, Noted, WriteBehind};
+use tidegate_core::{Charge, Decision, Key, Limit, Micros, Outcome, RuleId, Timestamp};
+
+const SHARDS: usize = 64;
+/// The time between two looks for keys that have recovered.
+const SWEEP_EVERY: Micros = Micros::from_secs(1);
+
+pub(super) struct Keys {
+    hasher: RandomState,
+    shards: Box<[Mutex<HashMap<u64, Entry>>]>,
+    /// The reports that are due, by time. Those whose entry says otherwise were replaced by an earlier one.
+    due: Mutex<BinaryHeap<Reverse<(Timestamp, u64)>>>,
+    len: AtomicUsize,
+    most: usize,
+    next_sweep: AtomicU64,
+}
+
+struct Entry {
+    rule: RuleId,
+    key: Key<'static>,
+    setting: WriteBehind,
+    copy: LocalCopy,
+    /// The time of its next report.
+    due: Option<Timestamp>,
+    /// The earliest time of a report after one that has failed.
+    not_before: Timestamp,
+}
+
+/// A report to be sent.
+pub(super) struct Report {
+    pub(super) hash: u64,
+    pub(super) rule: RuleId,
+    pub(super) key: Key<'static>,
+    pub(super) limit: Limit,
+    pub(super) sum: u64,
+}
+
+/// The answer of a copy, and whether a report has to be sent earlier than planned.
+pub(super) struct Told {
+    pub(super) hash: u64,
+    pub(super) answer: LocalAnswer,
+    pub(super) is_urgent: bool,
+}
+
+impl Keys {
+    pub(super) fn new(most: usize) -> Keys {
+        Keys {
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            due: Mutex::default(),
+            len: AtomicUsize::new(0),
+            most,
+            next_sweep: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn hash(&self, rule: &RuleId, key: &Key<'_>) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        rule.hash(&mut hasher);
+        key.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, HashMap<u64, Entry>> {
+        let number = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
+        self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decides a charge by its copy, with a share for one of so many nodes. A key that is new is added to the table.
+    pub(super) fn decide(&self, charge: &Charge<'_>, setting: WriteBehind, nodes: u32, now: Timestamp) -> Told {
+        let hash = self.hash(charge.rule, charge.key);
+        let ask = Told { hash, answer: LocalAnswer::Ask, is_urgent: false };
+        let most = setting.most_unreported(charge.limit, nodes);
+        let mut shard = self.shard(hash);
+        let entry = match shard.get_mut(&hash) {
+            Some(entry) => entry,
+            None if charge.cost > most || most == 0 || self.len() >= self.most => return ask,
+            None => {
+                self.len.fetch_add(1, Ordering::Relaxed);
+                shard.entry(hash).or_insert_with(|| Entry {
+                    rule: charge.rule.clone(),
+                    key: charge.key.owned(),
+                    setting,
+                    copy: LocalCopy::new(*charge.limit),
+                    due: None,
+                    not_before: Timestamp::EPOCH,
+                })
+            }
+        };
+        if entry.rule != *charge.rule || entry.key != *charge.key {
+            return ask;
+        }
+        entry.setting = setting;
+        let is_changed = *entry.copy.limit() != *charge.limit;
+        if is_changed {
+            entry.copy.change_limit(*charge.limit);
+        }
+        let is_new = entry.copy.unreported() == 0 && entry.copy.is_blank(now);
+        let mut answer = entry.copy.decide(charge.cost, most, now);
+        let is_half_used = entry.copy.unreported() >= most.div_ceil(2);
+        let at = match &mut answer {
+            // A copy that knows nothing should know soon.
+            LocalAnswer::Admitted(..) if is_new || is_half_used => now,
+            LocalAnswer::Ask if entry.copy.unsent() > 0 || entry.copy.is_unknown() => now,
+            LocalAnswer::Ask => return ask,
+            LocalAnswer::Admitted(..) => now + setting.every(),
+            LocalAnswer::Denied(decision) => {
+                if let Outcome::Deny { retry_after } = &mut decision.outcome
+                    && entry.copy.unreported() > 0
+                {
+                    // What is not reported yet begins to drain when it is.
+                    *retry_after = Micros::new(retry_after.get().saturating_add(setting.every().get()));
+                }
+                now + setting.every()
+            }
+        };
+        Told { hash, answer, is_urgent: self.plan(hash, entry, at) }
+    }
+
+    /// The state of a key as far as this node knows it.
+    pub(super) fn standing(&self, rule: &RuleId, key: &Key<'_>, now: Timestamp) -> Option<Decision> {
+        let hash = self.hash(rule, key);
+        let shard = self.shard(hash);
+        let entry = shard.get(&hash).filter(|entry| entry.rule == *rule && entry.key == *key)?;
+        Some(entry.copy.standing(now))
+    }
+
+    /// Takes back an admission.
+    pub(super) fn put_back(&self, hash: u64, noted: Noted) {
+        if let Some(entry) = self.shard(hash).get_mut(&hash) {
+            entry.copy.put_back(noted);
+        }
+    }
+
+    /// Plans a report, unless one is planned earlier or in flight. Returns whether it is the next one of all.
+    fn plan(&self, hash: u64, entry: &mut Entry, at: Timestamp) -> bool {
+        let at = at.max(entry.not_before);
+        if entry.copy.is_reporting() || entry.due.is_some_and(|due| due <= at) {
+            return false;
+        }
+        entry.due = Some(at);
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = due.peek().is_none_or(|Reverse((first, _))| at < *first);
+        due.push(Reverse((at, hash)));
+        is_first
+    }
+
+    /// Plans a report of a key that somebody has changed. Returns whether it is the next one of all.
+    pub(super) fn plan_now(&self, rule: &RuleId, key: &Key<'_>, now: Timestamp) -> bool {
+        let hash = self.hash(rule, key);
+        self.shard(hash).get_mut(&hash).is_some_and(|entry| self.plan(hash, entry, now))
+    }
+
+    /// Plans reports of all keys with something unreported.
+    pub(super) fn make_all_due(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (hash, entry) in shard.iter_mut().filter(|(_, entry)| entry.copy.unsent() > 0) {
+                self.plan(*hash, entry, Timestamp::EPOCH);
+            }
+        }
+    }
+
+    /// The time of the next report.
+    pub(super) fn next_at(&self) -> Option<Timestamp> {
+        let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        due.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Begins the next report that is due at `now`.
+    pub(super) fn next_due(&self, now: Timestamp) -> Option<Report> {
+        loop {
+            let (at, hash) = {
+                let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+                if due.peek().is_none_or(|Reverse((at, _))| *at > now) {
+                    return None;
+                }
+                let Reverse(next) = due.pop()?;
+                next
+            };
+            let mut shard = self.shard(hash);
+            let Some(entry) = shard.get_mut(&hash).filter(|entry| entry.due == Some(at)) else { continue };
+            entry.due = None;
+            if let Some(sum) = entry.copy.begin_report() {
+                let (rule, key) = (entry.rule.clone(), entry.key.clone());
+                return Some(Report { hash, rule, key, limit: *entry.copy.limit(), sum });
+            }
+        }
+    }
+
+    /// Ends a report, and plans the next one if there is something to report. Returns whether that is the next one of all.
+    pub(super) fn end_report(
+        &self,
+        hash: u64,
+        has_failed: bool,
+        now: Timestamp,
+        end: impl FnOnce(&mut LocalCopy),
+    ) -> bool {
+        let mut shard = self.shard(hash);
+        let Some(entry) = shard.get_mut(&hash) else { return false };
+        end(&mut entry.copy);
+        let next = now + entry.setting.every();
+        // Requests that find nothing left ask for a report each.
+        entry.not_before = if has_failed { next } else { now };
+        entry.copy.unsent() > 0 && self.plan(hash, entry, next)
+    }
+
+    /// Forgets keys whose copies are blank, once a second.
+    pub(super) fn sweep(&self, now: Timestamp) {
+        if now.as_micros() < self.next_sweep.load(Ordering::Relaxed) {
+            return;
+        }
+        self.next_sweep.store((now + SWEEP_EVERY).as_micros(), Ordering::Relaxed);
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = shard.len();
+            shard.retain(|_, entry| entry.due.is_some() || !entry.copy.is_blank(now));
+            self.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// The sum of all costs that are not known to be charged.
+    pub(super) fn unreported(&self) -> u64 {
+        let sum = |shard: &Mutex<HashMap<u64, Entry>>| -> u64 {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.values().map(|entry| entry.copy.unreported()).sum()
+        };
+        self.shards.iter().map(sum).sum()
+    }
+}

@@ -1,0 +1,248 @@
+//! A tier in front of a remote store that decides limits with [`write_behind`](tidegate_core::write_behind) by copies of their keys.
+//!
+//! [`WriteBehindTier`] is a [`Store`] around another one. Charges without write-behind pass through. A charge with it is decided by this
+//! node's copy of the key, at once, and a task reports the sums of what was admitted. The number of nodes
+//! ([`WriteBehindTier::set_nodes`]) says how much a node may have unreported. Past that, or while the number is unknown, the store
+//! decides as it does for other charges, so the failure policy of the rule applies while it is unavailable.
+//!
+//! Of a request over several limits, the copies are asked first, and the store once for the rest. If it denies, what was noted is
+//! taken back, unless a report has left with it in the meantime: then it stays spent. A credit, a penalty or a reset takes effect
+//! when the copies have asked the store: at this node at once, at others after the interval between reports.
+
+mod decision;
+mod keys;
+mod reports;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use tidegate_core::lease::{Grants, LeaseRequest};
+use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::{
+    Charge, Clock, Decision, Key, NowOrLater, Question, Readiness, Receipt, RuleId, Settlement, Store, StoreError,
+};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use self::keys::Keys;
+use crate::tier::SinceStart;
+
+/// The most keys with a copy, of about 300 bytes each. The store decides the requests of others.
+const MOST_KEYS: usize = 1 << 16;
+
+/// Counters of write-behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteBehindStats {
+    /// Charges that copies admitted.
+    pub admitted: u64,
+    /// Charges that copies denied.
+    pub denied: u64,
+    /// Charges that the store was asked about, because as much was unreported as may be, or the table of keys was full.
+    pub asked: u64,
+    /// Reports that the store has answered.
+    pub reports: u64,
+    /// Reports that did not reach the store. They are sent again.
+    pub not_sent: u64,
+    /// Reports whose answer was lost. They are not sent again.
+    pub lost: u64,
+    /// Costs in answered reports.
+    pub cost_reported: u64,
+    /// Costs in reports whose answer was lost.
+    pub cost_lost: u64,
+    /// Costs that were admitted and are not known to be charged.
+    pub cost_unreported: u64,
+    /// Keys with a copy.
+    pub keys: usize,
+    /// The number of nodes by which copies decide; 0 if it is unknown.
+    pub nodes: u32,
+}
+
+#[derive(Default)]
+struct Counters {
+    admitted: AtomicU64,
+    denied: AtomicU64,
+    asked: AtomicU64,
+    reports: AtomicU64,
+    not_sent: AtomicU64,
+    lost: AtomicU64,
+    cost_reported: AtomicU64,
+    cost_lost: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, number: u64) {
+    counter.fetch_add(number, Ordering::Relaxed);
+}
+
+/// A store in front of another one, which decides limits with write-behind by itself. See the [module](self).
+pub struct WriteBehindTier<S, C = SinceStart> {
+    shared: Arc<Shared<S, C>>,
+}
+
+struct Shared<S, C> {
+    store: S,
+    clock: C,
+    keys: Keys,
+    nodes: AtomicU32,
+    counters: Counters,
+    /// Notified when a report is due earlier than those before.
+    work: Arc<Notify>,
+}
+
+impl<S: Store + 'static> WriteBehindTier<S> {
+    /// A tier in front of `store`, which reports on the runtime of the caller. Without a runtime the store decides everything.
+    pub fn new(store: S) -> WriteBehindTier<S> {
+        let tier = WriteBehindTier::with_clock(store, SinceStart::new());
+        if let Ok(runtime) = Handle::try_current() {
+            let shared: Weak<_> = Arc::downgrade(&tier.shared);
+            runtime.spawn(reports::run(shared));
+        }
+        tier
+    }
+}
+
+impl<S, C> WriteBehindTier<S, C> {
+    /// A tier whose reports the caller [sends](WriteBehindTier::send_due). The clock only measures elapsed time, and should never step.
+    /// For simulations and tests in virtual time.
+    pub fn with_clock(store: S, clock: C) -> WriteBehindTier<S, C> {
+        let shared = Shared {
+            store,
+            clock,
+            keys: Keys::new(MOST_KEYS),
+            nodes: AtomicU32::new(0),
+            counters: Counters::default(),
+            work: Arc::new(Notify::new()),
+        };
+        WriteBehindTier { shared: Arc::new(shared) }
+    }
+
+    /// Sets the number of nodes that share the limits, this one included. 0 means that it is unknown: the store decides everything
+    /// then.
+    pub fn set_nodes(&self, nodes: u32) {
+        self.shared.nodes.store(nodes, Ordering::Relaxed);
+    }
+
+    /// The store behind.
+    pub fn behind(&self) -> &S {
+        &self.shared.store
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> WriteBehindStats {
+        let Shared { counters, keys, nodes, .. } = &*self.shared;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        WriteBehindStats {
+            admitted: read(&counters.admitted),
+            denied: read(&counters.denied),
+            asked: read(&counters.asked),
+            reports: read(&counters.reports),
+            not_sent: read(&counters.not_sent),
+            lost: read(&counters.lost),
+            cost_reported: read(&counters.cost_reported),
+            cost_lost: read(&counters.cost_lost),
+            cost_unreported: keys.unreported(),
+            keys: keys.len(),
+            nodes: nodes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl<S: Store, C: Clock> WriteBehindTier<S, C> {
+    /// Sends all reports that are due, one after the other, and forgets keys that have recovered.
+    pub async fn send_due(&self) {
+        let shared = &*self.shared;
+        let now = shared.clock.now();
+        shared.keys.sweep(now);
+        while let Some(report) = shared.keys.next_due(now) {
+            reports::send(shared, report).await;
+        }
+    }
+
+    /// Reports everything, and decides nothing by copies any more: for a node that shuts down.
+    pub async fn finish(&self) {
+        let shared = &*self.shared;
+        shared.nodes.store(0, Ordering::Relaxed);
+        shared.keys.make_all_due();
+        while let Some(report) = shared.keys.next_due(shared.clock.now()) {
+            // A store that is unavailable is not waited for again and again.
+            if !reports::send(shared, report).await {
+                return;
+            }
+        }
+    }
+}
+
+/// The two ways in which a request is decided later.
+enum Way<P, C> {
+    /// By the store alone.
+    Passed(P),
+    /// By copies and the store.
+    Copies(C),
+}
+
+impl<S: Store, C: Clock> Store for WriteBehindTier<S, C> {
+    fn readiness(&self) -> Readiness {
+        match self.shared.store.readiness() {
+            Readiness::Rarely if !self.shared.keys.is_empty() => Readiness::Often,
+            readiness => readiness,
+        }
+    }
+
+    #[inline]
+    fn decide_into(
+        &self,
+        question: Question<'_>,
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+        let shared = &*self.shared;
+        let way = if question.charges().any(|charge| charge.write_behind.is_some()) {
+            if shared.decide_by_copies(question, answer) {
+                return NowOrLater::Now(Ok(()));
+            }
+            Way::Copies(shared.decide_with_store(question, answer))
+        } else {
+            match shared.store.decide_into(question, answer) {
+                NowOrLater::Now(result) => return NowOrLater::Now(result),
+                NowOrLater::Later(later) => Way::Passed(later),
+            }
+        };
+        NowOrLater::Later(async move {
+            match way {
+                Way::Passed(later) => later.await,
+                // Boxed: keeps the large future of this path out of the one of every request.
+                Way::Copies(later) => Box::pin(later).await,
+            }
+        })
+    }
+
+    async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
+        self.shared.store.settle(receipt, actual).await
+    }
+
+    async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
+        self.shared.store.renew(receipt).await
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
+        self.shared.store.peek(charges).await
+    }
+
+    async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
+        let adjusted = self.shared.store.adjust(charge, adjustment).await;
+        self.shared.look_again(charge.rule, charge.key);
+        adjusted
+    }
+
+    async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
+        let reset = self.shared.store.reset(rule, key).await;
+        self.shared.look_again(rule, key);
+        reset
+    }
+
+    async fn lease(&self, requests: &[LeaseRequest<'_>]) -> Result<Grants, StoreError> {
+        self.shared.store.lease(requests).await
+    }
+
+    fn server_generation(&self) -> u64 {
+        self.shared.store.server_generation()
+    }
+}

@@ -1,0 +1,107 @@
+//! Reports to the store.
+
+use std::slice::from_ref;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tidegate_core::store::Adjustment;
+use tidegate_core::{Charge, Clock, Decision, Store, StoreError};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::keys::Report;
+use super::{Shared, add};
+
+/// The most reports in flight. Those that become due meanwhile wait, and their sums grow.
+const MOST_CALLS: usize = 256;
+/// The longest sleep, after which keys that have recovered are forgotten.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// Reports until the tier is dropped.
+pub(super) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<Shared<S, C>>) {
+    let calls = Arc::new(Semaphore::new(MOST_CALLS));
+    loop {
+        let Some(shared) = tier.upgrade() else { return };
+        let now = shared.clock.now();
+        let sleep = match shared.keys.next_at() {
+            Some(at) => Duration::from(at.since(now)).min(LONGEST_SLEEP),
+            None => LONGEST_SLEEP,
+        };
+        let work = Arc::clone(&shared.work);
+        drop(shared);
+        if !sleep.is_zero() {
+            let _ = timeout(sleep, work.notified()).await;
+        }
+        let Some(shared) = tier.upgrade() else { return };
+        shared.keys.sweep(shared.clock.now());
+        loop {
+            // Before the report is begun, so that its sum grows while it waits.
+            let Ok(permit) = Arc::clone(&calls).acquire_owned().await else { return };
+            let Some(report) = shared.keys.next_due(shared.clock.now()) else { break };
+            let shared = Arc::clone(&shared);
+            tokio::spawn(async move {
+                send(&shared, report).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+/// A report on its way. It counts as lost if nobody waits for the answer any more.
+struct InFlight<'t, S, C: Clock> {
+    tier: &'t Shared<S, C>,
+    report: Report,
+    is_answered: bool,
+}
+
+impl<S, C: Clock> InFlight<'_, S, C> {
+    fn end(&mut self, result: Result<Decision, StoreError>) {
+        self.is_answered = true;
+        let Shared { counters, keys, clock, work, .. } = self.tier;
+        let (now, sum) = (clock.now(), self.report.sum);
+        let is_next = match result {
+            Ok(standing) => {
+                add(&counters.reports, 1);
+                add(&counters.cost_reported, sum);
+                keys.end_report(self.report.hash, false, now, |copy| copy.answered(&standing, now))
+            }
+            Err(error) if error.may_have_charged() && sum > 0 => {
+                add(&counters.lost, 1);
+                add(&counters.cost_lost, sum);
+                keys.end_report(self.report.hash, true, now, |copy| copy.answer_lost(now))
+            }
+            Err(_) => {
+                add(&counters.not_sent, 1);
+                keys.end_report(self.report.hash, true, now, |copy| copy.not_sent())
+            }
+        };
+        if is_next {
+            work.notify_one();
+        }
+    }
+}
+
+impl<S, C: Clock> Drop for InFlight<'_, S, C> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.end(Err(StoreError::AnswerLost { reason: "the report was cancelled".into() }));
+        }
+    }
+}
+
+/// Sends a report, and waits for the answer. Returns whether there was one.
+pub(super) async fn send<S: Store, C: Clock>(tier: &Shared<S, C>, report: Report) -> bool {
+    let mut call = InFlight { tier, report, is_answered: false };
+    let Report { rule, key, limit, sum, .. } = &call.report;
+    let charge = Charge::new(rule, key, limit).cost(*sum);
+    let result = if *sum > 0 {
+        tier.store.adjust(&charge, Adjustment::Penalty).await
+    } else {
+        let standing = tier.store.peek(from_ref(&charge)).await;
+        let none = || StoreError::Failed { reason: "the store answered nothing about a key".into() };
+        standing.and_then(|standing| standing.first().copied().ok_or_else(none))
+    };
+    let is_answered = result.is_ok();
+    call.end(result);
+    is_answered
+}
