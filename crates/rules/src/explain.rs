@@ -231,7 +231,7 @@ impl RuleSet {
     /// Slower than [`RuleSet::matching`], which looks only at rules that may match: for people, not for traffic.
     #[must_use]
     pub fn explain<'r>(&'r self, facts: &(impl Facts + ?Sized)) -> Explanation {
-        let request = RequestView::new(facts, &self.written.tiers);
+        let request = RequestView::new(facts, &self.written.tiers, self.stored_tiers());
         let all: Vec<(&'r Rule, Mode)> = self.in_force().collect();
         let taking_part = |&(rule, mode): &(&'r Rule, Mode)| rule.taking_part(mode, &request, &self.secret);
         let stops = |rule: &(&'r Rule, Mode)| rule.0.stops && taking_part(rule).is_some_and(|rule| rule.may_displace());

@@ -56,6 +56,7 @@ mod shown;
 mod single_rule;
 mod spelling;
 mod switches;
+mod tier_directory;
 mod tiers;
 pub mod yaml;
 
@@ -87,12 +88,14 @@ pub use shown::{KeyPartName, LimitName, ShownRule, key_in_full, readable_key};
 pub use single_rule::KeyScope;
 pub use spelling::{PathPolicy, PathRefusal};
 pub use switches::Switches;
+pub use tier_directory::{FoundTier, LONGEST_TIER, TierCounts, TierDirectory, TierLookup, TierSettings};
 
 use std::sync::Arc;
 
 use self::envoy::Domains;
 use self::index::Index;
-use self::tiers::Tiers;
+use self::tier_directory::Answered;
+use self::tiers::{StoredTiers, Tiers};
 
 /// Rules, ready to be held against requests, with the mode that each of them is in.
 ///
@@ -104,6 +107,8 @@ pub struct RuleSet {
     modes: Arc<[Mode]>,
     switches: Arc<Switches>,
     secret: Secret,
+    /// The tiers that a store keeps.
+    directory: Option<Arc<TierDirectory>>,
 }
 
 /// The content of files.
@@ -130,13 +135,65 @@ impl RuleSet {
         let sheds = rules.iter().any(|rule| rule.limits.by_priority.is_some());
         let written = Written { index: Index::new(&rules), rules, tiers, domains, reads_bodies, replaces, sheds };
         let modes = written.modes(&Switches::new());
-        RuleSet { written: Arc::new(written), modes, switches: Arc::default(), secret: Secret::default() }
+        RuleSet {
+            written: Arc::new(written),
+            modes,
+            switches: Arc::default(),
+            secret: Secret::default(),
+            directory: None,
+        }
     }
 
     /// The same rules, hiding secrets under another key.
     #[must_use]
     pub fn with_secret(self, secret: Secret) -> RuleSet {
         RuleSet { secret, ..self }
+    }
+
+    /// The same rules with the tiers that a store keeps, for `tiers: { from: store }`.
+    #[must_use]
+    pub fn with_tiers(self, directory: Option<Arc<TierDirectory>>) -> RuleSet {
+        RuleSet { directory, ..self }
+    }
+
+    /// The tiers that a store keeps.
+    #[must_use]
+    pub const fn tiers(&self) -> Option<&Arc<TierDirectory>> {
+        self.directory.as_ref()
+    }
+
+    /// Whether the tiers of API keys are looked up in the store.
+    #[must_use]
+    pub fn are_tiers_stored(&self) -> bool {
+        self.written.tiers.is_stored
+    }
+
+    fn stored_tiers(&self) -> Option<StoredTiers<'_>> {
+        let directory = self.directory.as_deref().filter(|_| self.written.tiers.is_stored)?;
+        Some(StoredTiers { directory, secret: &self.secret })
+    }
+
+    /// Whether the tier of a request has to be waited for.
+    #[inline]
+    pub(crate) fn awaits_tier(&self, facts: &(impl Facts + ?Sized)) -> bool {
+        self.written.tiers.is_stored && self.missing_tiers(facts).next().is_some()
+    }
+
+    /// Waits until the tier of a request is known, or the store does not tell.
+    pub(crate) async fn learn_tier(&self, facts: &(impl Facts + Sync + ?Sized)) {
+        // Collected: facts need not be there while it waits.
+        let waiting: Vec<_> = self.missing_tiers(facts).collect();
+        for answered in waiting {
+            answered.await;
+        }
+    }
+
+    fn missing_tiers(&self, facts: &(impl Facts + ?Sized)) -> impl Iterator<Item = Answered<'_>> {
+        let lookups = self.stored_tiers().map(|stored| {
+            let lookups = self.written.tiers.lookups(facts, stored.secret);
+            lookups.into_iter().filter_map(move |lookup| stored.directory.ask(lookup))
+        });
+        lookups.into_iter().flatten()
     }
 
     /// The key that secrets are hashed with.

@@ -252,7 +252,7 @@ impl RuleSet {
         'r: 'f,
     {
         let written = &*self.written;
-        let request = RequestView::new(facts, &written.tiers);
+        let request = RequestView::new(facts, &written.tiers, self.stored_tiers());
         let mut refusing: Refusing<'r> = SmallVec::new();
         let mut numbers = Numbers::new();
         for &number in written.index.find(&request, &mut numbers) {

@@ -291,7 +291,7 @@ impl<'r> Meant<'r> {
     ) -> Result<MatchedRule<'r, 'static>, NoSuchKey> {
         let rule = self.rule;
         let facts = KeyFacts { rule, values: &named.values, tier };
-        let of_key = rules.written.tiers.of(&facts);
+        let of_key = rules.written.tiers.of(&facts, rules.stored_tiers());
         let found = match rule.limits.of(named.named.as_deref(), || &of_key) {
             Ok(Some((granted, limits))) if self.limits(limits.iter()).next().is_some() => Some((granted, limits)),
             _ => None,

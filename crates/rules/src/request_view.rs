@@ -7,13 +7,14 @@ use std::net::IpAddr;
 use super::fact_name::FactName;
 use super::index::Lookup;
 use super::path::normalize;
-use super::tiers::Tiers;
+use super::tiers::{StoredTiers, Tiers};
 use crate::facts::{Fact, Facts, Values};
 
 /// A request as rules see it: its path normal, its tier known, its address in one spelling.
 pub(super) struct RequestView<'f, F: ?Sized> {
     pub(super) facts: &'f F,
     tiers: &'f Tiers,
+    stored: Option<StoredTiers<'f>>,
     /// Found out if a rule asks, as the tier is.
     path: OnceCell<Cow<'f, str>>,
     tier: OnceCell<Values<'f>>,
@@ -21,13 +22,13 @@ pub(super) struct RequestView<'f, F: ?Sized> {
 }
 
 impl<'f, F: Facts + ?Sized> RequestView<'f, F> {
-    pub(super) fn new(facts: &'f F, tiers: &'f Tiers) -> RequestView<'f, F> {
+    pub(super) fn new(facts: &'f F, tiers: &'f Tiers, stored: Option<StoredTiers<'f>>) -> RequestView<'f, F> {
         let address = facts.address().map(|address| address.to_canonical());
-        RequestView { facts, tiers, path: OnceCell::new(), tier: OnceCell::new(), address }
+        RequestView { facts, tiers, stored, path: OnceCell::new(), tier: OnceCell::new(), address }
     }
 
     pub(super) fn tier(&self) -> &Values<'f> {
-        self.tier.get_or_init(|| self.tiers.of(self.facts))
+        self.tier.get_or_init(|| self.tiers.of(self.facts, self.stored))
     }
 
     pub(super) const fn known_address(&self) -> Option<IpAddr> {

@@ -46,12 +46,26 @@ struct File {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, transform = optional)]
 struct Tiers {
-    /// The fact that names the tier, such as `header:X-Tier` or `claim:plan`. Tiers that no rule mentions are ignored.
-    from: Fact,
+    /// The fact that names the tier, such as `header:X-Tier`, or `store`: the tier of the API key in Redis. Tiers that no rule mentions are ignored.
+    from: TierSource,
     /// The tiers of API keys.
     api_keys: BTreeMap<String, Text>,
     /// The tier of all others.
     default: Text,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum TierSource {
+    Store(TierStore),
+    Fact(Fact),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum TierStore {
+    /// Tiers of API keys are looked up in Redis.
+    Store,
 }
 
 /// A rule: the requests that it governs, the key that it charges, and the limits that it enforces.

@@ -114,9 +114,13 @@ impl Secret {
         self.hidden(value).to_string()
     }
 
+    pub(super) fn hash(&self, value: &str) -> u128 {
+        self.hasher.hash(value.as_bytes()).as_u128()
+    }
+
     /// As [`Secret::hide`], to be written somewhere.
     pub(super) fn hidden(&self, value: &str) -> impl fmt::Display {
-        let hash = self.hasher.hash(value.as_bytes()).as_u128();
+        let hash = self.hash(value);
         fmt::from_fn(move |f| write!(f, "{hash:032x}"))
     }
 

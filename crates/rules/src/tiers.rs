@@ -3,21 +3,37 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use smallvec::SmallVec;
+
 use super::fact_name::FactName;
 use super::pattern::Pattern;
 use super::rule::Rule;
+use super::secret::Secret;
+use super::tier_directory::{TierDirectory, TierLookup};
 use crate::facts::{Fact, Facts, Values};
 use crate::yaml::{Node, Reader, Value};
 
-/// The sources of a tier, in order: the caller, who has verified it; the API key; the request, if it names a tier that any
+/// The tiers that a store keeps, and the key under which API keys are hashed there.
+#[derive(Clone, Copy)]
+pub(super) struct StoredTiers<'a> {
+    pub(super) directory: &'a TierDirectory,
+    pub(super) secret: &'a Secret,
+}
+
+/// The sources of a tier, in order: the caller, who has verified it; the API key, here or in the store; the request, if it names a tier that any
 /// rule knows; the default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tiers {
     from: Option<FactName>,
+    /// Whether tiers of API keys are looked up in the store.
+    pub(super) is_stored: bool,
     api_keys: BTreeMap<String, String>,
     pub(super) default: Option<String>,
     known: Vec<Pattern>,
 }
+
+/// The word for tiers that the store keeps.
+pub(super) const STORE: &str = "store";
 
 pub(super) const TIERS: [&str; 3] = ["from", "api_keys", "default"];
 
@@ -28,9 +44,11 @@ impl Tiers {
         if let Some(node) = fields.get("from")
             && let Some(text) = reader.text(node, "`from`")
         {
+            tiers.is_stored = text == STORE;
             tiers.from = FactName::parse(&text).filter(FactName::is_named);
-            if tiers.from.is_none() {
-                reader.error(node.at, format_args!("`{text}` says no tier"), "write `header:NAME` or `claim:NAME`");
+            if tiers.from.is_none() && !tiers.is_stored {
+                let help = "write `header:NAME`, `claim:NAME` or `store`";
+                reader.error(node.at, format_args!("`{text}` says no tier"), help);
             }
         }
         if let Some(node) = fields.get("api_keys") {
@@ -56,10 +74,11 @@ impl Tiers {
     }
 
     /// The tier of a request: several if it is told more than once, or comes with several API keys of different tiers.
-    pub(super) fn of<'a>(&'a self, facts: &'a (impl Facts + ?Sized)) -> Values<'a> {
+    pub(super) fn of<'a>(&'a self, facts: &'a (impl Facts + ?Sized), stored: Option<StoredTiers<'a>>) -> Values<'a> {
         facts
             .values(Fact::Tier)
             .or_else(|| self.of_api_key(facts))
+            .or_else(|| stored.map_or(Values::None, |stored| self.of_stored(facts, stored)))
             .or_else(|| self.said(facts))
             .or_else(|| self.otherwise())
     }
@@ -82,6 +101,40 @@ impl Tiers {
                 tiers.into_iter().filter_map(|tier| tier.or(self.default.as_deref())).collect()
             }
         }
+    }
+
+    /// The tier of the API key in the store, if rules know it.
+    fn of_stored<'a>(&'a self, facts: &'a (impl Facts + ?Sized), stored: StoredTiers<'a>) -> Values<'a> {
+        let tier = |key: &Cow<'_, str>| {
+            let tier = stored.directory.tier(TierLookup::of(key, stored.secret))?;
+            let is_known = self.known.iter().any(|known| known.matches(Some(&tier)));
+            if !is_known {
+                stored.directory.count_unknown();
+            }
+            is_known.then_some(tier)
+        };
+        match facts.values(Fact::ApiKey) {
+            Values::None => Values::None,
+            Values::One(key) => {
+                tier(&key).map_or(Values::None, |tier| Values::One(Cow::Owned(tier.as_ref().to_owned())))
+            }
+            Values::Several(keys) => {
+                let tiers: BTreeSet<Option<String>> =
+                    keys.iter().map(|key| tier(key).map(|tier| tier.as_ref().to_owned())).collect();
+                let tiers = tiers.into_iter().filter_map(|tier| tier.or_else(|| self.default.clone()));
+                tiers.map(Cow::<'a, str>::Owned).collect()
+            }
+        }
+    }
+
+    /// The look-ups that a request needs: those of its API keys, unless its tier is known otherwise.
+    pub(super) fn lookups(&self, facts: &(impl Facts + ?Sized), secret: &Secret) -> SmallVec<[TierLookup; 1]> {
+        if !self.is_stored || !facts.values(Fact::Tier).is_none() {
+            return SmallVec::new();
+        }
+        let keys = facts.values(Fact::ApiKey);
+        let is_here = |key: &str| self.api_keys.contains_key(key);
+        keys.iter().filter(|key| !is_here(key)).map(|key| TierLookup::of(key, secret)).collect()
     }
 
     /// The tier that the request says, if rules know it: a made-up one must not escape the limits of those that there are.

@@ -45,6 +45,11 @@ impl Keys {
         format!("{}:nodes", self.base)
     }
 
+    /// The tiers of API keys.
+    pub(super) fn tiers(&self) -> String {
+        format!("{}:tiers", self.base)
+    }
+
     /// The report of one node.
     pub(super) fn node(&self, id: &str) -> String {
         format!("{}:node:{id}", self.base)

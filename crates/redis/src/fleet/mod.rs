@@ -27,8 +27,9 @@
 //!
 //! # Users with few permissions
 //! A node needs the keys and the channel `tidegate:{#steering}:*` (another prefix if one is set) and the commands
-//! `+strlen +getrange +time +set +zadd +zrem +zremrangebyscore +zcard +pexpire +del +multi +exec +subscribe`. A publisher
-//! needs `+strlen +getrange +time +set +watch +multi +exec +publish`, and `+zrange` to see the fleet.
+//! `+strlen +getrange +time +set +zadd +zrem +zremrangebyscore +zcard +hmget +pexpire +del +multi +exec +subscribe`. A publisher
+//! needs `+strlen +getrange +time +set +watch +multi +exec +publish`, `+zrange` to see the fleet, and `+hset +hdel +hmget +hscan` for the
+//! tiers of API keys.
 
 mod applied;
 mod control;
@@ -42,6 +43,7 @@ mod report;
 mod session;
 mod signature;
 mod size;
+mod tiers;
 
 pub use self::applied::ModeChange;
 pub use self::control::FleetControl;
@@ -52,3 +54,4 @@ pub use self::publication::{Publication, Target};
 pub use self::published::{Published, PublishedModes, PublishedRules, Switched};
 pub use self::report::{Fleet, Node, NodeError, NodeReport, NodeState};
 pub use self::signature::Signature;
+pub use self::tiers::ServingTiers;

@@ -8,3 +8,4 @@ mod outages;
 mod publication;
 mod reports;
 mod servers;
+mod tiers;

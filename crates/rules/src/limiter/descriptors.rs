@@ -216,6 +216,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ) -> DescriptorsRuling<'d, 'e> {
         let facts: SmallVec<[EntryFacts<'e>; 2]> =
             asked.iter().map(|asked| EntryFacts::new(asked.entries).hits(asked.hits.cost())).collect();
+        for facts in &facts {
+            generation.rules.learn_tier(facts).await;
+        }
         let matched: SmallVec<[Matched<'_, '_>; 2]> =
             facts.iter().map(|facts| generation.rules.matching(facts)).collect();
         let mut ruling = Ruling::of_nothing(generation);

@@ -116,7 +116,8 @@ impl<S, C: Clock> Limiter<S, C> {
     /// under. Returns the number of the new generation.
     pub fn replace(&self, rules: RuleSet) -> u64 {
         self.turn(|present| {
-            rules.clone().with_switches(present.switches().clone()).with_secret(present.secret().clone())
+            let rules = rules.clone().with_switches(present.switches().clone());
+            rules.with_secret(present.secret().clone()).with_tiers(present.tiers().cloned())
         })
     }
 
@@ -156,7 +157,7 @@ impl<S, C: Clock> Limiter<S, C> {
     /// Decides by other rules in their own modes from now on: no request sees the one without the other. The key that secrets are hidden
     /// under stays. Returns the number of the new generation.
     pub fn replace_switched(&self, rules: RuleSet) -> u64 {
-        self.turn(|present| rules.clone().with_secret(present.secret().clone()))
+        self.turn(|present| rules.clone().with_secret(present.secret().clone()).with_tiers(present.tiers().cloned()))
     }
 
     /// Begins a generation. Concurrent calls build on each other.
@@ -222,12 +223,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         if self.store.readiness() != Readiness::Rarely {
             let generation = self.rules.load();
             let mut matched = Matched::none();
-            generation.rules.match_into(&mut matched, facts);
-            let mut ruling = Ruling::begin(&generation, &matched);
-            let mut charges = Charges::new();
-            add_charges(&mut charges, &matched, ruling.refused.is_some(), &each);
-            if self.decide_now(&matched, &charges, &mut ruling).is_some() {
-                return NowOrLater::Now(then(&matched, &mut ruling));
+            if !generation.rules.awaits_tier(facts) {
+                generation.rules.match_into(&mut matched, facts);
+                let mut ruling = Ruling::begin(&generation, &matched);
+                let mut charges = Charges::new();
+                add_charges(&mut charges, &matched, ruling.refused.is_some(), &each);
+                if self.decide_now(&matched, &charges, &mut ruling).is_some() {
+                    return NowOrLater::Now(then(&matched, &mut ruling));
+                }
             }
         }
         // Boxed when it is polled: a caller that gets its answer now reserves no stack for all that the future could wait for,
@@ -243,6 +246,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ) -> T {
         let generation = self.rules.load();
         let mut matched = Matched::none();
+        generation.rules.learn_tier(facts).await;
         generation.rules.match_into(&mut matched, facts);
         let mut ruling = Ruling::begin(&generation, &matched);
         let mut charges = Charges::new();

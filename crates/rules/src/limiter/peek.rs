@@ -40,6 +40,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// ```
     pub async fn peek(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
         let generation = self.rules.load();
+        generation.rules.learn_tier(facts).await;
         let matched = generation.rules.matching(facts);
         let mut ruling = Ruling::begin(&generation, &matched);
         let mut asked = Charges::new();
@@ -114,6 +115,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// If the store fails; some keys may have been reset by then.
     pub async fn reset(&self, facts: &(impl Facts + Sync + ?Sized)) -> Result<usize, StoreError> {
         let generation = self.rules.load();
+        generation.rules.learn_tier(facts).await;
         let matched = generation.rules.matching(facts);
         let mut known = 0;
         for rule in &matched.rules {

@@ -121,8 +121,9 @@ fn everything_that_can_be_written_is_described() {
     }
 }
 
-const GOOD: [&str; 11] = [
+const GOOD: [&str; 12] = [
     "rules:\n",
+    "{ tiers: { from: store, default: free }, rules: [{ id: a, tiers: { free: 5/s } }] }",
     "tiers: { default: free }",
     "rules: [{ id: a, limit: 20/s burst 50 }]",
     "

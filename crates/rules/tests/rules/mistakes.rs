@@ -193,7 +193,7 @@ fn each_mistake_in_a_file_is_told_with_its_place_and_a_remedy() {
         ("rules: { id: a }", vec!["1:8 [{] `rules` is a map where a list is wanted; begin each rule with `- id: …`".to_owned()]),
         ("rules: [text]", vec!["1:9 [text] a rule is text where a map is wanted; begin it with `- id: …`".to_owned()]),
         ("tiers: []", vec!["1:8 [[] `tiers` is a list where a map is wanted; write a map with `from`, `api_keys` or `default`".to_owned()]),
-        ("tiers: { from: user }", vec!["1:16 [user] `user` says no tier; write `header:NAME` or `claim:NAME`".to_owned()]),
+        ("tiers: { from: user }", vec!["1:16 [user] `user` says no tier; write `header:NAME`, `claim:NAME` or `store`".to_owned()]),
         ("tiers: { api_keys: [a] }", vec!["1:20 [[] `api_keys` is a list where a map is wanted; write API keys and their tiers, such as `{ k_123: paid }`".to_owned()]),
         ("tiers: { default: [a] }", vec!["1:19 [[] `default` is a list where text is wanted; write one value".to_owned()]),
     ] {

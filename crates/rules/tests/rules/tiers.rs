@@ -1,6 +1,11 @@
 //! Tiers and overrides: who is allowed what.
 
-use tidegate_rules::KeyFault;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp, now_or_never};
+use tidegate_rules::{FoundTier, KeyFault, Limiter, Secret, TierDirectory, TierLookup, TierSettings};
 
 use crate::support::{charges, compare, doubts, get, governs, mistakes, rules};
 
@@ -164,4 +169,136 @@ fn overrides_that_no_key_can_have_are_mistakes() {
         let text = format!("rules: [{{ id: r, {rest} }}]");
         (text.clone(), mistakes(&text), vec![expected.to_owned()])
     }));
+}
+
+const STORED: &str = "
+tiers: { from: store, api_keys: { k_here: paid }, default: free }
+rules:
+  - { id: r, key: api_key, tiers: { free: fixed 1/day, paid: fixed 3/day } }
+";
+
+/// A limiter whose tiers are looked up by the test.
+struct Stored {
+    limiter: Limiter<MemoryStore>,
+    directory: Arc<TierDirectory>,
+    clock: ManualClock,
+}
+
+impl Stored {
+    fn new() -> Stored {
+        let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
+        let settings = TierSettings { most_keys: 8, ..TierSettings::default() };
+        let directory = Arc::new(TierDirectory::with_clock(settings, clock.clone()));
+        let limiter = Limiter::new(rules(STORED).with_tiers(Some(Arc::clone(&directory))), MemoryStore::new());
+        directory.open();
+        Stored { limiter, directory, clock }
+    }
+
+    fn lookups(&self) -> Vec<TierLookup> {
+        now_or_never(self.directory.wanted()).unwrap_or_default()
+    }
+
+    /// The remaining number after a request, which waits for `found` if it has to.
+    fn left(&self, api_key: &str, found: Option<FoundTier>) -> u64 {
+        let request = get("/").api_key(api_key);
+        let mut check = pin!(self.limiter.check(&request).into_future());
+        let mut context = Context::from_waker(Waker::noop());
+        let mut polled = check.as_mut().poll(&mut context);
+        if let Some(found) = found {
+            assert!(polled.is_pending(), "it waits for its tier");
+            for lookup in self.lookups() {
+                self.directory.found(lookup, found.clone());
+            }
+            polled = check.as_mut().poll(&mut context);
+        }
+        let Poll::Ready(ruling) = polled else { panic!("nothing is to be waited for") };
+        ruling.ruled[0].decision.remaining
+    }
+}
+
+fn entry(tier: &str) -> Option<FoundTier> {
+    Some(FoundTier::Entry(tier.as_bytes().to_vec()))
+}
+
+#[test]
+fn a_tier_in_the_store_is_looked_up_once_and_then_known() {
+    let stored = Stored::new();
+    assert_eq!(stored.left("k_1", entry("paid")), 2);
+    assert_eq!(stored.left("k_1", None), 1);
+    assert_eq!(stored.left("k_here", None), 2, "the table in the rules comes first");
+    assert_eq!(stored.directory.counts().found, 1);
+    // A change is seen when the time is over.
+    stored.clock.advance(Micros::from_secs(60));
+    assert_eq!(stored.left("k_1", entry("free")), 0);
+}
+
+#[test]
+fn several_requests_wait_for_one_look_up() {
+    let stored = Stored::new();
+    let request = get("/").api_key("k_1");
+    let mut context = Context::from_waker(Waker::noop());
+    let mut checks: Vec<_> = (0..3).map(|_| Box::pin(stored.limiter.check(&request).into_future())).collect();
+    assert!(checks.iter_mut().all(|check| check.as_mut().poll(&mut context).is_pending()));
+    let lookups = stored.lookups();
+    assert_eq!(lookups.len(), 1);
+    stored.directory.found(lookups[0], FoundTier::Entry(b"paid".to_vec()));
+    assert!(checks.iter_mut().all(|check| check.as_mut().poll(&mut context).is_ready()));
+}
+
+#[test]
+fn an_entry_that_is_missing_or_broken_means_the_default_and_is_counted() {
+    let stored = Stored::new();
+    assert_eq!(stored.left("k_1", Some(FoundTier::Missing)), 0);
+    assert_eq!(stored.left("k_2", entry("")), 0);
+    assert_eq!(stored.left("k_3", entry(&"x".repeat(101))), 0);
+    assert_eq!(stored.left("k_4", Some(FoundTier::Entry(vec![0xff, 0xfe]))), 0);
+    assert_eq!(stored.left("k_5", entry("made up")), 0);
+    let counts = stored.directory.counts();
+    assert_eq!((counts.missing, counts.broken, counts.found), (1, 3, 1));
+    assert!(counts.unknown > 0);
+}
+
+#[test]
+fn a_store_that_does_not_answer_leaves_the_last_tier_and_is_asked_again_soon() {
+    let stored = Stored::new();
+    assert_eq!(stored.left("k_1", entry("paid")), 2);
+    stored.clock.advance(Micros::from_secs(60));
+    assert_eq!(stored.left("k_1", Some(FoundTier::Failed)), 1);
+    assert_eq!(stored.left("k_1", None), 0, "not by every request");
+    assert_eq!(stored.left("k_2", Some(FoundTier::Failed)), 0);
+    stored.clock.advance(Micros::from_secs(1));
+    let counts = stored.directory.counts();
+    assert_eq!((counts.found, counts.failed), (1, 2));
+    assert_eq!(stored.lookups(), []);
+}
+
+#[test]
+fn the_cache_is_bounded() {
+    let stored = Stored::new();
+    for number in 0..100 {
+        stored.clock.advance(Micros::from_millis(1));
+        assert_eq!(stored.left(&format!("k_{number}"), entry("paid")), 2);
+        assert!(stored.directory.counts().keys <= 8);
+    }
+}
+
+#[test]
+fn without_anybody_to_ask_the_default_applies() {
+    let limiter = Limiter::new(rules(STORED), MemoryStore::new());
+    assert_eq!(limiter.check_now(&get("/").api_key("k_1")).ruled[0].decision.remaining, 0);
+    let stored = Stored::new();
+    stored.directory.close();
+    assert_eq!(stored.left("k_1", None), 0);
+}
+
+#[test]
+fn new_rules_keep_the_directory_and_a_rotated_secret_looks_under_both() {
+    let stored = Stored::new();
+    assert_eq!(stored.left("k_1", entry("paid")), 2);
+    stored.limiter.replace(rules(STORED));
+    assert_eq!(stored.left("k_1", None), 1);
+    let (old, new) = (Secret::new(b"0123456789abcdef"), Secret::new(b"fedcba9876543210"));
+    let both = new.clone().with_previous(&old).unwrap();
+    let names: Vec<String> = TierLookup::of("k_1", &both).names().collect();
+    assert_eq!(names, [new.hide("k_1"), old.hide("k_1")]);
 }

@@ -7,6 +7,7 @@ mod config;
 mod explain;
 mod fleet;
 mod init;
+mod keys;
 mod lab;
 mod mode;
 mod published;
@@ -44,6 +45,7 @@ pub fn run() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Fleet(args) => fleet::run(&args),
+        Command::Keys(command) => keys::run(&command),
         Command::Lab(args) => lab::run(&args),
         Command::Mode(args) => mode::run(&args),
         Command::Rules(command) => rules::run(&command),
@@ -107,6 +109,7 @@ Examples:
   tidegate rules push rules.yaml --redis redis://cache.internal
   tidegate mode login off --redis redis://cache.internal
   tidegate fleet --redis redis://cache.internal
+  tidegate keys set k_7f3a paid --redis redis://cache.internal
   tidegate replay --rules rules.yaml access.log
   tidegate simulate '20/s burst 50' --traffic 'poisson 30/s'
   tidegate lab
@@ -128,6 +131,8 @@ enum Command {
     Rules(Box<rules::RulesCommand>),
     Mode(Box<mode::Args>),
     Fleet(Box<fleet::Args>),
+    #[command(subcommand)]
+    Keys(Box<keys::KeysCommand>),
     Replay(Box<replay::Args>),
     /// Print the JSON Schema of the rules file, for editors.
     #[command(long_about = schema::ABOUT, after_help = schema::EXAMPLES)]

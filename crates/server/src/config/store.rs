@@ -8,6 +8,7 @@ use tidegate_redis::fleet::FleetControl;
 use tidegate_redis::link::Login;
 use tidegate_redis::link::Tls as RedisTls;
 use tidegate_redis::{Names, RedisStore, Settings, SettingsError};
+use tidegate_rules::TierSettings;
 
 use super::values::{choice, count, flag, span, text};
 use super::{ConfigReader, MS, error};
@@ -33,6 +34,10 @@ pub enum StoreSettings {
         follow: bool,
         /// Whether busy keys are leased.
         leases: bool,
+        /// Bounds on tiers that are looked up.
+        tiers: TierSettings,
+        /// The longest time that a request waits for its tier.
+        tiers_deadline: Duration,
         /// The servers as they may be shown.
         shown: String,
     },
@@ -55,6 +60,16 @@ impl StoreSettings {
 }
 
 impl StoreSettings {
+    /// The tiers of API keys in Redis, and the longest time that a request waits for one; `None` for state in memory.
+    ///
+    /// # Errors
+    /// If the settings are invalid.
+    pub fn tiers(&self) -> Result<Option<(FleetControl, TierSettings, Duration)>, SettingsError> {
+        let StoreSettings::Redis { settings, prefix, tiers, tiers_deadline, .. } = self else { return Ok(None) };
+        let control = FleetControl::new(settings)?.with_prefix(prefix).ok();
+        Ok(control.map(|control| (control, *tiers, *tiers_deadline)))
+    }
+
     /// Access to what is published for the fleet; `None` if it is not followed.
     ///
     /// # Errors
@@ -125,6 +140,9 @@ impl ConfigReader<'_> {
         });
         let follow = self.value("store.redis.follow", flag);
         let leases = self.value("store.redis.leases", flag);
+        let tiers_ttl = self.value("store.redis.tiers_ttl", span(MS, Duration::from_secs(86_400)));
+        let tiers_keys = self.value("store.redis.tiers_keys", count(1, 100_000_000));
+        let tiers_deadline = self.value("store.redis.tiers_deadline", span(MS, Duration::from_secs(60)));
         let deadline = self.value("store.redis.deadline", span(MS, Duration::from_secs(60)));
         let connect_time = self.value("store.redis.connect_time", span(MS, Duration::from_secs(60)));
         self.log_in(&mut settings);
@@ -140,8 +158,19 @@ impl ConfigReader<'_> {
             .get(urls)
             .map(|found| found.values.iter().map(|url| found.setting.shown(url)).collect::<Vec<_>>().join(", "));
         let (names, prefix) = names?;
+        let (tiers, tiers_deadline) =
+            (TierSettings { ttl: tiers_ttl?.into(), most_keys: tiers_keys? }, tiers_deadline?);
         let (settings, shown) = (Box::new(settings), shown.unwrap_or_default());
-        Some(StoreSettings::Redis { settings, names, prefix, follow: follow?, leases: leases?, shown })
+        Some(StoreSettings::Redis {
+            settings,
+            names,
+            prefix,
+            follow: follow?,
+            leases: leases?,
+            tiers,
+            tiers_deadline,
+            shown,
+        })
     }
 
     fn servers(&mut self, kind: StoreKind) -> Option<Settings> {

@@ -590,6 +590,21 @@ fn rest() -> Vec<Setting> {
              still admit no more than the limit.",
         ),
         Setting::new(
+            "store.redis.tiers_ttl",
+            &["60s"],
+            "Time for which the tier of an API key is used without asking Redis again, for rules with `tiers: { from: store }`.",
+        ),
+        Setting::new(
+            "store.redis.tiers_keys",
+            &["100000"],
+            "Maximum number of API keys whose tiers are kept in memory, at about 200 bytes each.",
+        ),
+        Setting::new(
+            "store.redis.tiers_deadline",
+            &["100ms"],
+            "Longest time that a request waits for the tier of its API key. After that, the default tier applies.",
+        ),
+        Setting::new(
             "secrets.key",
             &[],
             "Key of the hashes that replace secrets: 32 hexadecimal digits, as printed by `openssl rand -hex 16`. \

@@ -9,7 +9,7 @@ use tidegate_redis::RedisStore;
 use tidegate_redis::link::BreakerState;
 use tidegate_redis::tier::{LeaseStats, Tier};
 use tidegate_redis::write_behind::WriteBehindStats;
-use tidegate_rules::{Condition, Health, Mode};
+use tidegate_rules::{Condition, Health, Mode, TierCounts};
 
 use super::descriptor_counts::DescriptorOutcome;
 use super::histogram::HistogramSnapshot;
@@ -50,6 +50,9 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
     }
     write_rules(engine, &mut page);
     write_health(&engine.limiter().health(), &mut page);
+    if let Some(tiers) = engine.limiter().with_rules(|present| present.rules.tiers().map(|tiers| tiers.counts())) {
+        write_tiers(&tiers, &mut page);
+    }
     match engine.limiter().store() {
         AnyStore::Memory(store) => write_memory(&store.stats(), &store.usage_by_rule(), &mut page),
         AnyStore::Redis(tier) => {
@@ -385,6 +388,22 @@ fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
     let errors: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
     page.counter("redis_errors", "Calls to Redis that failed, by error code", &errors);
     write_servers(tier.behind(), page);
+}
+
+fn write_tiers(tiers: &TierCounts, page: &mut Page) {
+    page.counter(
+        "tier_lookups",
+        "Tiers of API keys looked up in Redis, by result. Without a tier that is found, the default applies",
+        &[
+            (&[("result", "found")], tiers.found),
+            (&[("result", "missing")], tiers.missing),
+            (&[("result", "broken")], tiers.broken),
+            (&[("result", "failed")], tiers.failed),
+        ],
+    );
+    let help = "Times that the tier of an API key in Redis was one that no rule knows, and the default applied";
+    page.counter("tiers_unknown", help, &[(&[], tiers.unknown)]);
+    page.gauge("tier_lookup_keys", "API keys whose tiers are kept in memory", &[(&[], tiers.keys as u64)]);
 }
 
 fn write_write_behind(stats: &WriteBehindStats, page: &mut Page) {

@@ -17,8 +17,8 @@ use std::time::Duration;
 use std::{io, thread};
 
 use tidegate_core::SystemClock;
-use tidegate_redis::fleet::{Following, NoRuntime};
-use tidegate_rules::{Diagnostics, Limiter, RuleSet};
+use tidegate_redis::fleet::{Following, NoRuntime, ServingTiers};
+use tidegate_rules::{Diagnostics, Limiter, RuleSet, TierDirectory};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
@@ -115,6 +115,8 @@ pub struct Server {
     stop: CancellationToken,
     watch: Option<Watch>,
     following: Option<Following>,
+    /// Looks up tiers while the server runs.
+    _tiers: Option<ServingTiers>,
     access_log: Option<Arc<AccessLog>>,
     certificates: Vec<Arc<Tls>>,
     /// Another server has taken this one's place.
@@ -144,7 +146,19 @@ impl Server {
             known.warn(&rules);
         }
         let Configuration { rules: paths, handover, store, origin, .. } = configuration;
-        let (steering, store) = (store.steering()?, store.open()?);
+        let (steering, tiers, store) = (store.steering()?, store.tiers()?, store.open()?);
+        let tiers = match tiers {
+            Some((control, settings, deadline)) => {
+                Some(control.serve_tiers(Arc::new(TierDirectory::new(settings)), deadline)?)
+            }
+            None => None,
+        };
+        if tiers.is_none() && rules.are_tiers_stored() {
+            tracing::warn!(
+                "rules look tiers of API keys up in Redis, and state is in memory: the default tier applies"
+            );
+        }
+        let rules = rules.with_tiers(tiers.as_ref().map(ServingTiers::directory).cloned());
         let traces = configuration.traces.as_ref().map(Traces::open).transpose()?.unwrap_or_default();
         let engine = Arc::new(Engine::new(Limiter::new(rules, store)).with_traces(traces));
         engine.metrics().call_node(configuration.node.name());
@@ -248,6 +262,7 @@ impl Server {
             stop,
             watch,
             following,
+            _tiers: tiers,
             access_log,
             certificates,
             succeeded,

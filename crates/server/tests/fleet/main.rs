@@ -430,3 +430,33 @@ fn explain_shows_the_bound_of_write_behind_for_the_present_fleet() {
     let json = place.run(&["explain", "soft.yaml", "--request", "GET /", "--nodes", "5", "--format", "json"]).json();
     assert!(json.to_string().contains("\"each_node\":10"), "{json}");
 }
+
+#[test]
+fn tiers_of_api_keys_are_managed() {
+    let place = Place::with_nodes(&[]);
+    let key = ["--secrets-key", "0f1e2d3c4b5a69788796a5b4c3d2e1f0"];
+    let run = |words: &[&str]| place.run(&[words, &key[..]].concat());
+    assert!(run(&["keys", "get", "k_1"]).bad().contains("the API key has no tier"));
+    assert_eq!(run(&["keys", "set", "k_1", "paid"]).good(), "set: 1 API key\n");
+    assert_eq!(run(&["keys", "get", "k_1"]).good(), "paid\n");
+    assert!(place.run(&["keys", "get", "k_1"]).bad().contains("no tier"), "another key makes other hashes");
+    place.write("keys.csv", "# API key, tier\nk_2, free\n\nk_3,with,commas,enterprise\n");
+    assert_eq!(run(&["keys", "import", "keys.csv"]).good(), "set: 2 API keys\n");
+    assert_eq!(run(&["keys", "get", "k_3,with,commas"]).good(), "enterprise\n");
+    let listed = place.run(&["keys", "list", "--format", "json"]).json();
+    assert_eq!(listed.as_array().unwrap().len(), 3);
+    assert!(!listed.to_string().contains("k_1"), "no API key is shown: {listed}");
+    assert_eq!(run(&["keys", "remove", "k_1"]).good(), "removed\n");
+    assert!(run(&["keys", "remove", "k_1"]).bad().contains("the API key has no tier"));
+    for (text, problem) in [
+        ("k_1 paid\n", "line 1 has no comma"),
+        ("k_1,paid\n,free\n", "line 2 has no API key"),
+        ("k_1,\n", "line 1: `` cannot name a tier"),
+        ("# nothing\n", "`wrong.csv` has no API keys in it"),
+    ] {
+        place.write("wrong.csv", text);
+        let message = run(&["keys", "import", "wrong.csv"]);
+        assert!(message.bad().contains(problem), "{}", message.err());
+    }
+    assert!(run(&["keys", "set", "k_1", ""]).bad().contains("cannot name a tier"));
+}
