@@ -272,3 +272,75 @@ fn configurations_in_guides_can_be_used() {
     }
     assert!(seen > 3, "{seen}");
 }
+
+/// Rules in guides load without a warning, and the tests that stand behind some of them pass.
+#[test]
+fn rules_in_guides_can_be_used_and_pass_their_tests() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).current_dir(folder.path()).output().unwrap();
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (output.status.success(), said)
+    };
+    let (mut checked, mut tested) = (0, 0);
+    for Guide { name, blocks, .. } in guides() {
+        for (label, block) in blocks {
+            let is_rules =
+                label == "yaml" && block.contains("rules:") && (block.contains("- id:") || block.contains("{ id:"));
+            // Settings, and files that include others, are tried elsewhere.
+            if is_rules && !block.contains("include:") && (block.starts_with("rules:") || block.starts_with("tiers:")) {
+                std::fs::write(folder.path().join("rules.yaml"), &block).unwrap();
+                let (is_good, said) = run(&["check", "--deny-warnings", "rules.yaml"]);
+                assert!(is_good, "{name}\n{block}\n{said}");
+                checked += 1;
+            } else if label == "yaml,test" {
+                std::fs::write(folder.path().join("rules.test.yaml"), format!("rules: rules.yaml\n{block}")).unwrap();
+                let (is_good, said) = run(&["test", "rules.test.yaml"]);
+                assert!(is_good, "{name}\n{block}\n{said}");
+                tested += 1;
+            }
+        }
+    }
+    assert!(checked > 30 && tested > 5, "{checked} checked, {tested} tested");
+}
+
+/// The anchor of a heading, as code hosts make it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase()
+}
+
+fn anchors(prose: &str) -> Vec<String> {
+    let headings = prose.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| anchor(line.trim_start_matches('#').trim())).collect()
+}
+
+#[test]
+fn links_in_guides_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for Guide { name, prose, .. } in guides() {
+        let folder = if name == "README.md" { root.clone() } else { root.join("docs") };
+        let own = anchors(&prose);
+        for link in prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.starts_with("http") || link.contains(' ') {
+                continue;
+            }
+            seen += 1;
+            let (file, place) = link.split_once('#').map_or((link, None), |(file, place)| (file, Some(place)));
+            let known = match folder.join(file) {
+                _ if file.is_empty() => Some(own.clone()),
+                path if !path.exists() => None,
+                path if path.extension().is_some_and(|kind| kind == "md") => Some(anchors(&read(&path).prose)),
+                _ => Some(Vec::new()),
+            };
+            let is_found = known.is_some_and(|known| place.is_none_or(|place| known.iter().any(|one| one == place)));
+            if !is_found {
+                wrong.push(format!("{name}: {link}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty() && seen > 100, "{seen} links, {wrong:#?}");
+}
