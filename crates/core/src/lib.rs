@@ -90,3 +90,8 @@ pub use receipt::{Receipt, Settlement};
 pub use store::{Readiness, Store, StoreError};
 pub use time::{Micros, Timestamp};
 pub use verdict::Verdict;
+
+/// The crate's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

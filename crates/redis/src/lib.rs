@@ -40,3 +40,8 @@ pub use self::link::{Link, LinkError, Settings, SettingsError};
 pub use self::names::{Names, PrefixError};
 pub use self::slots::slot_of;
 pub use self::store::{RedisStore, RefundCounts};
+
+/// The crate's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

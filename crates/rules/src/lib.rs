@@ -237,3 +237,8 @@ impl RuleSet {
         self.written.rules.iter().zip(self.modes.iter().copied())
     }
 }
+
+/// The crate's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -32,5 +32,6 @@ pub mod serve;
 pub mod store;
 pub mod traces;
 mod vectored_write;
+mod version;
 pub mod watch;
 mod whole_body;

@@ -499,3 +499,48 @@ fn explain_shows_what_clients_see() {
     assert_eq!((&rule["problem"], &rule["status"]), (&"abnormal-usage".into(), &403.into()), "{told}");
     assert_eq!((&rule["limits"][0]["show"], &rule["limits"][1]["show"]), (&true.into(), &false.into()), "{told}");
 }
+
+#[test]
+fn a_real_bash_completes_commands_and_options() {
+    let completions = Folder::with(&[]).run(&["completions", "bash"]);
+    let folder = Folder::with(&[("tidegate.bash", completions.good())]);
+    let complete = |words: &str, last: usize| {
+        let script = format!(
+            "source tidegate.bash; COMP_WORDS=({words}); COMP_CWORD={last}; COMP_LINE='{words}'; COMP_POINT=${{#COMP_LINE}}; \
+             _tidegate tidegate \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let output = Command::new("bash").args(["-c", &script]).current_dir(folder.0.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(complete("tidegate ser", 1), "serve\n");
+    assert_eq!(complete("tidegate check --deny", 2), "--deny-warnings\n");
+    for shell in ["zsh", "fish"] {
+        let completions = Folder::with(&[]).run(&["completions", shell]);
+        assert!(completions.good().contains("deny-warnings"), "{shell}");
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = Folder::with(&[]);
+    folder.run(&["man", "man1"]).good();
+    for command in ["tidegate", "tidegate-serve", "tidegate-rules-push", "tidegate-completions"] {
+        let page = std::fs::read_to_string(folder.0.path().join(format!("man1/{command}.1"))).unwrap();
+        assert!(page.contains(".TH") && page.contains(".SH NAME"), "{command}: {page}");
+    }
+    let serve = std::fs::read_to_string(folder.0.path().join("man1/tidegate-serve.1")).unwrap();
+    assert!(serve.contains("store\\-redis\\-urls"), "{serve}");
+    assert!(Folder::with(&[("file", "")]).run(&["man", "file"]).bad().contains("file"));
+}
+
+#[test]
+fn the_version_says_how_the_program_was_built() {
+    let folder = Folder::with(&[]);
+    let short = folder.run(&["-V"]);
+    assert!(short.good().starts_with(concat!("tidegate ", env!("CARGO_PKG_VERSION"))), "{}", short.out());
+    let long = folder.run(&["--version"]);
+    for part in ["commit: ", &format!("target: {}-linux", std::env::consts::ARCH), "features: "] {
+        assert!(long.good().contains(part), "{}", long.out());
+    }
+}

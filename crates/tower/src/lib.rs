@@ -86,3 +86,8 @@ pub use service::RateLimit;
 pub use shed::{PriorityShed, PriorityShedLayer};
 pub use unserved::{Unanswered, Unserved};
 pub use upgrade::UpgradeHold;
+
+/// The crate's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,12 +3,14 @@
 mod banner;
 mod call;
 mod check;
+mod completions;
 mod config;
 mod explain;
 mod fleet;
 mod init;
 mod keys;
 mod lab;
+mod man;
 mod mode;
 mod published;
 mod redis;
@@ -30,6 +32,8 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::version;
+
 /// Runs the program with the arguments that it was started with.
 ///
 /// Exits with 0 on success, 1 if it found errors, 2 on a usage error.
@@ -43,10 +47,12 @@ pub fn run() -> ExitCode {
         Command::Config(args) => config::run(&args),
         Command::Call(args) => call::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Completions(args) => completions::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Fleet(args) => fleet::run(&args),
         Command::Keys(command) => keys::run(&command),
         Command::Lab(args) => lab::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Mode(args) => mode::run(&args),
         Command::Rules(command) => rules::run(&command),
         Command::Replay(args) => replay::run(&args),
@@ -69,7 +75,7 @@ pub fn run() -> ExitCode {
 
 /// Rate limiter for HTTP, Envoy and Redis clients, with rules in a file.
 #[derive(Parser)]
-#[command(version, after_help = EXAMPLES, disable_help_subcommand = true, subcommand_required = true)]
+#[command(version = version::short(), long_version = version::long(), after_help = EXAMPLES, disable_help_subcommand = true, subcommand_required = true)]
 struct Cli {
     /// Use of colours in the output.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
@@ -141,6 +147,8 @@ enum Command {
     Lab(lab::Args),
     Call(Box<call::Args>),
     Top(Box<top::Args>),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// Arguments shared by commands that read rules.

@@ -29,7 +29,7 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
     let mut page = Page::new(format);
     let metrics = engine.metrics();
     let traces = if cfg!(feature = "otel") { "true" } else { "false" };
-    let build = [("version", env!("CARGO_PKG_VERSION")), ("arch", std::env::consts::ARCH), ("otel", traces)];
+    let build = [("version", crate::version::short()), ("arch", std::env::consts::ARCH), ("otel", traces)];
     page.gauge("build_info", "Always 1; the labels identify the build", &[(&build, 1)]);
     if let Some(node) = metrics.node.get() {
         page.gauge("node_info", "Always 1; the label is the name of the node", &[(&[("name", &**node)], 1)]);
