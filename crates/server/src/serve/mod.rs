@@ -160,7 +160,12 @@ impl Server {
         }
         let rules = rules.with_tiers(tiers.as_ref().map(ServingTiers::directory).cloned());
         let traces = configuration.traces.as_ref().map(Traces::open).transpose()?.unwrap_or_default();
-        let engine = Arc::new(Engine::new(Limiter::new(rules, store)).with_traces(traces));
+        let is_shared = !store.is_in_memory();
+        let mut limiter = Limiter::new(rules, store);
+        if is_shared {
+            limiter = limiter.at_node(configuration.node.name());
+        }
+        let engine = Arc::new(Engine::new(limiter).with_traces(traces));
         engine.metrics().call_node(configuration.node.name());
         let stop = CancellationToken::new();
         let mut listeners = Listeners::new(Arc::clone(&engine), stop.clone());
