@@ -194,7 +194,7 @@ pub struct ShownLimit {
     pub lease: Option<String>,
     /// How far nodes decide it by their own copies.
     pub write_behind: Option<ShownWriteBehind>,
-    /// The part of the limit that each node charges, such as `4 parts of shaper 25/s queue 12`. `None` if it is not split.
+    /// The part of the limit that each node charges, such as `4 parts of shaper 1/40ms queue 12`. `None` if it is not split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
     /// Whether clients see it.

@@ -124,7 +124,7 @@ rules:
     fn a_node_has_one_part_of_each_split_limit() {
         let parts = limits(&rules(RULES).at_node("node-1"));
         assert!(parts[0].0.starts_with("exports~") && parts[0].0.ends_with("of4"), "{parts:?}");
-        assert_eq!(parts[0].1, "shaper 25/s queue 12");
+        assert_eq!(parts[0].1, "shaper 1/40ms queue 12");
         assert_eq!(parts[1], ("api".to_owned(), "100/s".to_owned()));
         assert!(parts[2].0.starts_with("both/log~") && parts[2].1 == "log 333/min", "{parts:?}");
         assert_eq!(parts[3], ("both/day".to_owned(), "fixed 5000/day".to_owned()));

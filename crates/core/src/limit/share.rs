@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn parts_together_are_no_more_than_the_whole() {
         for (limit, parts, part) in [
-            ("shaper 100/s queue 50", 4, "shaper 25/s queue 12"),
-            ("shaper 10/s queue 50", 3, "shaper 10/3s queue 16"),
+            ("shaper 100/s queue 50", 4, "shaper 1/40ms queue 12"),
+            ("shaper 10/s queue 50", 3, "shaper 1/300ms queue 16"),
             ("log 1000/min", 3, "log 333/min"),
         ] {
             let limit: Limit = limit.parse().unwrap();

@@ -284,7 +284,7 @@ fn keeps_to_the_limit(mutant: Option<Mutant>, drift: i64, delay: u64, stands_sti
             return false;
         }
     }
-    (0..200).all(|_| world.request(0, &[0], 1, false).is_ok())
+    (0..1_000).all(|_| world.request(0, &[0], 1, false).is_ok())
 }
 
 #[test]

@@ -16,8 +16,8 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Split> {
     split
 }
 
-/// Refuses to split limits that have better means, and those with too little to share.
-pub(super) fn check(reader: &mut Reader<'_>, node: &Node, limit: &Limit, split: Split) {
+/// Refuses to split limits that have better means, and those with too little to share. Returns whether it did.
+pub(super) fn check(reader: &mut Reader<'_>, node: &Node, limit: &Limit, split: Split) -> bool {
     if !can_be_split(limit) {
         let help = match Terms::under(limit, Leasing::AUTO) {
             Some(_) => "remove it: nodes lease the busy keys of this limit, see `lease`",
@@ -27,7 +27,10 @@ pub(super) fn check(reader: &mut Reader<'_>, node: &Node, limit: &Limit, split: 
     } else if limit.capacity() > 0 && split.part_of(limit).is_none() {
         let problem = format_args!("`{limit}` is too small for {} parts: each would admit nothing", split.parts());
         reader.error(node.at, problem, "write fewer parts, or a larger limit");
+    } else {
+        return false;
     }
+    true
 }
 
 /// Splits all limits of a rule that have no number of parts of their own.
@@ -37,8 +40,10 @@ pub(super) fn apply<'l>(
     split: Split,
     limits: impl Iterator<Item = &'l mut RuleLimit>,
 ) {
+    let mut is_refused = false;
     for limit in limits.filter(|limit| limit.split.is_none()) {
-        check(reader, node, &limit.limit, split);
+        // One error says it for the limits of all tiers and priorities.
+        is_refused = is_refused || check(reader, node, &limit.limit, split);
         limit.split = Some(split);
     }
 }
