@@ -32,7 +32,8 @@ fn servers(tier: &Tier<RedisStore>) -> usize {
 
 /// The first `most` keys that the store is called for. `None` if the store is in memory.
 pub(crate) fn top(engine: &Engine, most: usize) -> Option<TopKeys> {
-    let AnyStore::Redis(tier) = engine.limiter().store() else { return None };
+    let AnyStore::Redis(store) = engine.limiter().store() else { return None };
+    let tier = store.behind();
     let (StoreKeys { period, calls, keys }, present) = (called(tier, most), engine.limiter().rules());
     let shown = |StoreKey { rule, key, calls, error, is_hot }: StoreKey| {
         let KeyName { readable, in_full } = name(&present.rules, &rule, &key);

@@ -292,7 +292,7 @@ impl StoreView {
             tier: None,
         };
         match engine.limiter().store() {
-            AnyStore::Redis(tier) => StoreView { tier: Some(TierView::of(&tier.stats())), ..view },
+            AnyStore::Redis(tier) => StoreView { tier: Some(TierView::of(&tier.behind().stats())), ..view },
             AnyStore::Memory(store) => {
                 let stats = store.stats();
                 let keys = Some((stats.keys as u64, stats.max_keys as u64));

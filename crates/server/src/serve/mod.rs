@@ -385,7 +385,7 @@ impl Server {
         self.engine.limiter().report_local().await;
         match self.engine.limiter().store() {
             AnyStore::Memory(store) => self.pressure.check(store),
-            AnyStore::Redis(tier) => self.hot_keys.check(tier, &self.engine.limiter().rules().rules),
+            AnyStore::Redis(tier) => self.hot_keys.check(tier.behind(), &self.engine.limiter().rules().rules),
         }
         self.reload_certificates();
         if let Some(verifier) = &self.verifier {
