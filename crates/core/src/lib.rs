@@ -70,6 +70,7 @@ pub mod receipt;
 mod receipt_id;
 pub mod shares;
 pub mod shed;
+pub mod sketch;
 pub mod store;
 pub mod time;
 mod verdict;

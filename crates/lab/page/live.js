@@ -109,6 +109,10 @@ export class Live {
     this.traffic = h("tbody");
     this.denied = h("tbody");
     this.feed = h("tbody");
+    this.called = h("tbody");
+    this.tier = h("p", { class: "hint", id: "tier" });
+    this.redis = card("Calls to Redis", "", this.tier, list(["Key", "Rule", "#Calls /s", "Share", "State"], this.called));
+    this.redis.hidden = true;
     this.operating = new Operating();
     this.rows = new Map();
     this.silence = noRows(8, "No rule has matched a request yet.");
@@ -120,6 +124,7 @@ export class Live {
       card("Rules", "", list(RULE_HEADS, this.rules)),
       card("Busiest keys", "half", list(["Key", "Rule", "#Requests", "Headroom"], this.traffic)),
       card("Most denied keys", "half", list(["Key", "Rule", "#Denials", "Share"], this.denied)),
+      this.redis,
       card("Recent denials (sampled)", "half", list(["At (UTC)", "Rule", "Key", "Retry after"], this.feed, "feed")),
       card("Operate", "half", this.operating.element));
     this.place.replaceChildren(board);
@@ -166,6 +171,7 @@ export class Live {
     this.#rules(view, rates);
     this.#switched(view.switched ?? []);
     this.#keys(view);
+    this.#calls(view, before);
     this.denials = [...view.denials.slice().reverse(), ...this.denials].slice(0, LISTED);
     this.#feed();
     this.#draw();
@@ -239,6 +245,28 @@ export class Live {
     const refused = denied.map((top) => row(top, meter(top.count / Math.max(1, view.denied.total), true)));
     this.traffic.replaceChildren(...(busy.length > 0 ? busy : [noRows(4, "No recent requests.")]));
     this.denied.replaceChildren(...(refused.length > 0 ? refused : [noRows(4, "No recent denials.")]));
+  }
+
+  /** Where requests are decided, and the keys that Redis is called for all the same. */
+  #calls({ store, store_keys: called }, before) {
+    this.redis.hidden = !store.tier;
+    if (!store.tier || !called) return;
+    const then = before?.store.tier ?? store.tier;
+    const grown = (name) => Math.max(0, store.tier[name] - then[name]);
+    const decisions = grown("by_redis") + grown("by_memory") + grown("by_lease");
+    const calls = grown("by_redis") + grown("lease_calls");
+    const held = `${count(store.tier.cost_held)} held of ${count(store.tier.keys_held)} leased keys.`;
+    const rates = decisions > 0
+      ? `Leases decide ${percent(grown("by_lease") / decisions)} of requests, remembered denials ${percent(grown("by_memory") / decisions)}: `
+        + `${(calls / decisions).toFixed(3)} calls a decision. `
+      : "";
+    setText(this.tier, rates + held);
+    const rows = called.keys.slice(0, KEYS).map(({ key, rule, count: times, hot, leased }) => h("tr", { "data-hot": String(hot ?? false) },
+      h("td", {}, h("code", {}, shown(key))), h("td", {}, rule),
+      h("td", { class: "number" }, short(times / called.seconds)),
+      h("td", {}, meter(times / Math.max(1, called.total), hot ?? false)),
+      h("td", {}, [hot ? "hot" : null, leased ? "leased" : null].filter(Boolean).join(", "))));
+    this.called.replaceChildren(...(rows.length > 0 ? rows : [noRows(5, "No recent calls.")]));
   }
 
   #feed() {

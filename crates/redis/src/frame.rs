@@ -63,7 +63,7 @@ pub(crate) fn decide_some<'a>(
     for (charge, number) in charges {
         let mut entry = Entry::of(&mut draft.keys, names, &charge);
         if charge.is_reserved() {
-            entry.hold = Some(draft.keys.add_other(names.hold(charge.key, id, number)));
+            entry.hold = Some(draft.keys.add_other(names.hold((charge.rule, charge.key), id, number)));
             entry.ttl = charge.reserve.map_or(0, |ttl| countable(ttl.get()));
         }
         holds_any |= charge.is_held();
@@ -98,7 +98,7 @@ pub(crate) fn decide_groups<'g, 'a: 'g>(
         for charge in charges {
             let mut entry = Entry::of(&mut draft.keys, names, charge);
             if charge.is_reserved() {
-                entry.hold = Some(draft.keys.add_other(names.hold(charge.key, id, held)));
+                entry.hold = Some(draft.keys.add_other(names.hold((charge.rule, charge.key), id, held)));
                 entry.ttl = charge.reserve.map_or(0, |ttl| countable(ttl.get()));
             }
             held += usize::from(charge.is_held());
@@ -294,7 +294,7 @@ impl Draft {
     fn hold(&mut self, names: &Names, charge: &Charge<'_>, id: ReceiptId, number: usize, held: (u64, Option<u64>)) {
         let mut entry = Entry::of(&mut self.keys, names, charge);
         if !charge.limit.holds_slots() {
-            entry.hold = Some(self.keys.add_other(names.hold(charge.key, id, number)));
+            entry.hold = Some(self.keys.add_other(names.hold((charge.rule, charge.key), id, number)));
         }
         entry.detail = Detail::Held(held.0, held.1);
         self.entries.push(entry);

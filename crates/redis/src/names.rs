@@ -3,6 +3,9 @@
 //! `prefix:{tag}:rule` is the state of a client under a rule. The tag stands for the client's key: all limits of one client
 //! share it, and so, in a cluster, are in one slot. `prefix:{tag}~receipt.number` is a held charge of that client.
 //!
+//! A rule that is a [part](part_of) of a split limit has another tag, so that the parts of one key are on different servers:
+//! `prefix:{alice~2of4}:exports~2of4`.
+//!
 //! Tags are readable: `{acme,alice}` is the key of two parts. Special characters are percent-encoded (`%2C`). A long key is
 //! cut, with a hash of all of it: `{the beginning#0a1b…}`.
 
@@ -48,29 +51,33 @@ impl Names {
 
     /// The name of the state of `key` under `rule`.
     pub(crate) fn state(&self, rule: &RuleId, key: &Key<'_>) -> Vec<u8> {
-        let mut name = self.tagged(key, 1 + rule.as_str().len());
+        let mut name = self.tagged(rule, key, 1 + rule.as_str().len());
         name.push(b':');
         name.extend_from_slice(rule.as_str().as_bytes());
         name
     }
 
-    /// The name of the held charge `number` of the receipt `id`, to `key`.
-    pub(crate) fn hold(&self, key: &Key<'_>, id: ReceiptId, number: usize) -> Vec<u8> {
-        let mut name = self.tagged(key, 40);
+    /// The name of the held charge `number` of the receipt `id`, to `key` under `rule`.
+    pub(crate) fn hold(&self, (rule, key): (&RuleId, &Key<'_>), id: ReceiptId, number: usize) -> Vec<u8> {
+        let mut name = self.tagged(rule, key, 40);
         name.extend_from_slice(format!("~{id}.{number}").as_bytes());
         name
     }
 
-    /// The slot of all names that belong to `key`.
-    pub(crate) fn slot(&self, key: &Key<'_>) -> u16 {
-        slot_of(&self.tagged(key, 0))
+    /// The slot of all names that belong to `key` under `rule`.
+    pub(crate) fn slot(&self, rule: &RuleId, key: &Key<'_>) -> u16 {
+        slot_of(&self.tagged(rule, key, 0))
     }
 
-    fn tagged(&self, key: &Key<'_>, more: usize) -> Vec<u8> {
+    fn tagged(&self, rule: &RuleId, key: &Key<'_>, more: usize) -> Vec<u8> {
         let mut name = Vec::with_capacity(self.prefix.len() + 3 + LONGEST_TAG.min(48) + more);
         name.extend_from_slice(self.prefix.as_bytes());
         name.extend_from_slice(b":{");
         write_tag(&mut name, key);
+        if let Some(part) = part_of(rule) {
+            name.push(b'~');
+            name.extend_from_slice(part.as_bytes());
+        }
         name.push(b'}');
         name
     }
@@ -81,6 +88,13 @@ impl Default for Names {
     fn default() -> Names {
         Names { prefix: "tidegate".to_owned() }
     }
+}
+
+/// `2of4`, if a rule is part 2 of 4 of a limit that is split: its id ends with `~2of4`.
+pub(crate) fn part_of(rule: &RuleId) -> Option<&str> {
+    let (_, part) = rule.as_str().rsplit_once('~')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    part.split_once("of").is_some_and(|(number, all)| is_number(number) && is_number(all)).then_some(part)
 }
 
 fn write_tag(name: &mut Vec<u8>, key: &Key<'_>) {
@@ -162,6 +176,19 @@ mod tests {
         assert!(Names::new("").is_ok());
     }
 
+    #[test]
+    fn parts_of_a_split_limit_have_tags_of_their_own() {
+        let key = Key::from("alice");
+        assert_eq!(state("exports~2of4", &key), "tidegate:{alice~2of4}:exports~2of4");
+        assert_eq!(state("exports~2of4", &Key::GLOBAL), "tidegate:{*~2of4}:exports~2of4");
+        for whole in ["exports~of4", "exports~2of", "exports~2", "exports~2of4/x", "2of4"] {
+            assert_eq!(state(whole, &key), format!("tidegate:{{alice}}:{whole}"));
+        }
+        let (names, rule, other) = (Names::default(), RuleId::new("exports~2of4"), RuleId::new("exports~3of4"));
+        assert_eq!(slot_of(&names.hold((&rule, &key), ReceiptId::new(1), 0)), names.slot(&rule, &key));
+        assert_ne!(names.slot(&other, &key), names.slot(&rule, &key));
+    }
+
     fn part() -> impl Strategy<Value = Vec<u8>> {
         let tricky = prop::sample::select(b"%,{}#*~:.0Aa2B \xff\x00".to_vec());
         prop_oneof![
@@ -184,7 +211,7 @@ mod tests {
             let (key, other_key) = (Key::of(&parts), Key::of(&other_parts));
             let (one, other) = (names.state(&RuleId::new(&rule), &key), names.state(&RuleId::new(&other_rule), &other_key));
             prop_assert_eq!(one == other, (&rule, &parts) == (&other_rule, &other_parts));
-            let hold = names.hold(&other_key, ReceiptId::new(id), number);
+            let hold = names.hold((&RuleId::new(&other_rule), &other_key), ReceiptId::new(id), number);
             prop_assert_ne!(&one, &hold);
             prop_assert_eq!(tag(&one) == tag(&hold), parts == other_parts);
         }

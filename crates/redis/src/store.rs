@@ -115,7 +115,7 @@ impl RedisStore {
 
     /// Decides enforced charges, of which there is at least one.
     async fn decide_together(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
-        if let Some(parts) = self.apart(charges.iter().map(|charge| charge.key)) {
+        if let Some(parts) = self.apart(charges.iter().map(|charge| (charge.rule, charge.key))) {
             // Boxed: keeps the large future of this rare path out of the common one.
             return Box::pin(self.decide_apart(charges, parts)).await;
         }
@@ -144,7 +144,7 @@ impl Store for RedisStore {
         if receipt.held.is_empty() {
             return Ok(Settlement::Gone);
         }
-        if let Some(parts) = self.apart(receipt.held.iter().map(|held| &held.key)) {
+        if let Some(parts) = self.apart(receipt.held.iter().map(|held| (&held.rule, &held.key))) {
             return Box::pin(self.settle_apart(receipt, &parts, actual)).await;
         }
         let reply = self.ask(frame::settle(&self.names, receipt, actual)?, self.deadline).await?;
@@ -155,7 +155,7 @@ impl Store for RedisStore {
         if receipt.held.is_empty() {
             return Ok(true);
         }
-        if let Some(parts) = self.apart(receipt.held.iter().map(|held| &held.key)) {
+        if let Some(parts) = self.apart(receipt.held.iter().map(|held| (&held.rule, &held.key))) {
             return Box::pin(self.renew_apart(receipt, &parts)).await;
         }
         let reply = self.ask(frame::renew(&self.names, receipt)?, self.deadline).await?;
@@ -166,7 +166,7 @@ impl Store for RedisStore {
         if charges.is_empty() {
             return Ok(Decisions::new());
         }
-        if let Some(parts) = self.apart(charges.iter().map(|charge| charge.key)) {
+        if let Some(parts) = self.apart(charges.iter().map(|charge| (charge.rule, charge.key))) {
             return Box::pin(self.peek_apart(charges, &parts)).await;
         }
         let reply = self.ask(frame::peek(&self.names, charges)?, self.deadline(charges)).await?;
@@ -190,7 +190,7 @@ impl Store for RedisStore {
         if requests.is_empty() {
             return Ok(Grants::new());
         }
-        if let Some(parts) = self.apart(requests.iter().map(|request| request.key)) {
+        if let Some(parts) = self.apart(requests.iter().map(|request| (request.rule, request.key))) {
             return Box::pin(self.lease_apart(requests, &parts)).await;
         }
         self.lease_together(requests.iter().copied().collect()).await

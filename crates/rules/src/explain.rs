@@ -194,6 +194,9 @@ pub struct ShownLimit {
     pub lease: Option<String>,
     /// How far nodes decide it by their own copies.
     pub write_behind: Option<ShownWriteBehind>,
+    /// The part of the limit that each node charges, such as `4 parts of shaper 1/40ms queue 12`. `None` if it is not split.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<String>,
     /// Whether clients see it.
     pub show: bool,
 }
@@ -329,6 +332,10 @@ impl MatchedRule<'_, '_> {
             settle: limit.settle.as_ref().map(ToString::to_string),
             lease: limit.leased(),
             write_behind: limit.write_behind.map(|setting| ShownWriteBehind::of(setting, &limit.limit)),
+            split: limit.split.and_then(|split| {
+                let part = split.part_of(&limit.limit)?;
+                Some(format!("{} parts of {part}", split.parts()))
+            }),
             show: limit.disclosure.is_shown,
         });
         let disclosure = self.rule.disclosure();

@@ -55,6 +55,7 @@ mod settle;
 mod shown;
 mod single_rule;
 mod spelling;
+mod split;
 mod switches;
 mod tier_directory;
 mod tiers;
@@ -117,7 +118,7 @@ struct Written {
     rules: Vec<Rule>,
     index: Index,
     tiers: Tiers,
-    domains: Domains,
+    domains: Arc<Domains>,
     /// Whether any rule looks into the bodies of requests.
     reads_bodies: bool,
     /// Whether any rule replaces others.
@@ -133,7 +134,8 @@ impl RuleSet {
             rules.iter().flat_map(|rule| rule.limits.all()).any(|limit| limit.cost.fields().next().is_some());
         let replaces = rules.iter().any(|rule| !rule.replaces.is_empty());
         let sheds = rules.iter().any(|rule| rule.limits.by_priority.is_some());
-        let written = Written { index: Index::new(&rules), rules, tiers, domains, reads_bodies, replaces, sheds };
+        let (index, domains) = (Index::new(&rules), Arc::new(domains));
+        let written = Written { index, rules, tiers, domains, reads_bodies, replaces, sheds };
         let modes = written.modes(&Switches::new());
         RuleSet {
             written: Arc::new(written),

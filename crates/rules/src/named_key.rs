@@ -188,7 +188,7 @@ impl RuleSet {
     /// The rule that an id belongs to, which is its own or that of one of its limits; `None` if there is none.
     #[must_use]
     pub fn rule_of(&self, id: &str) -> Option<&Rule> {
-        self.meant(id).ok().map(|meant| meant.rule)
+        self.find(id).map(|meant| meant.rule)
     }
 
     /// The hashes of the secrets that the rules themselves name: API keys with a tier, and keys with limits of their own.
@@ -203,12 +203,16 @@ impl RuleSet {
     }
 
     fn meant(&self, id: &str) -> Result<Meant<'_>, NoSuchKey> {
+        self.find(id).ok_or_else(|| self.unknown(id))
+    }
+
+    fn find(&self, id: &str) -> Option<Meant<'_>> {
         if let Some(rule) = self.rules().iter().find(|rule| rule.id() == id) {
-            return Ok(Meant { rule, limit: None });
+            return Some(Meant { rule, limit: None });
         }
         let limits = self.rules().iter().flat_map(|rule| rule.limits.all().map(move |limit| (rule, &limit.id)));
         let found = limits.into_iter().find(|(_, limit)| limit.as_str() == id);
-        found.map(|(rule, limit)| Meant { rule, limit: Some(limit) }).ok_or_else(|| self.unknown(id))
+        found.map(|(rule, limit)| Meant { rule, limit: Some(limit) })
     }
 
     fn unknown(&self, id: &str) -> NoSuchKey {

@@ -18,6 +18,7 @@ use super::priority::Priority;
 use super::route::PathPattern;
 use super::settle::Settle;
 use crate::facts::Fact;
+use crate::split::Split;
 use crate::yaml::Place;
 use tidegate_core::disclosure::{Disclosure, QuotaUnit};
 use tidegate_core::lease::{Leasing, Terms};
@@ -328,6 +329,15 @@ impl Limits {
         self.default.iter().chain(by_tier).chain(single).chain(by_priority).flat_map(|limits| limits.iter())
     }
 
+    /// Makes copies of limits that others have too, so that they can be changed.
+    pub(super) fn make_own(&mut self) {
+        let by_tier = self.tiers.iter_mut().map(|(_, limits)| limits);
+        let single = self.overrides.0.iter_mut().flat_map(|all| all.values_mut());
+        let by_priority = self.by_priority.iter_mut().flat_map(|all| all.iter_mut());
+        let all = self.default.iter_mut().chain(by_tier).chain(single).chain(by_priority);
+        all.for_each(|limits| *limits = limits.iter().cloned().collect());
+    }
+
     /// The same, while they are read and nobody else has them.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut RuleLimit> {
         let by_tier = self.tiers.iter_mut().map(|(_, limits)| limits);
@@ -383,6 +393,8 @@ pub(crate) struct RuleLimit {
     pub(super) leasing: Option<Leasing>,
     /// Whether and how far nodes decide it by their own copies.
     pub(super) write_behind: Option<WriteBehind>,
+    /// The number of parts of which each node charges one. `None` if it is not split, or is such a part.
+    pub(super) split: Option<Split>,
     /// The properties that clients may see.
     pub(super) disclosure: Disclosure,
 }
@@ -399,6 +411,7 @@ impl RuleLimit {
             share: None,
             leasing: None,
             write_behind: None,
+            split: None,
             disclosure: Disclosure::DEFAULT,
         }
     }

@@ -131,6 +131,9 @@ struct Rule {
     lease: Lease,
     /// How far nodes decide the rule's limits by their own copies, without waiting for the store.
     write_behind: WriteBehind,
+    /// The number of parts of which each node charges one. Only for shapers and logs, which cannot be leased.
+    #[schemars(range(min = 2, max = 64))]
+    split: u8,
     /// The priority of the requests when not all can be served.
     priority: Priority,
     /// Rules that do not apply where this one does.

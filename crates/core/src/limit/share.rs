@@ -1,5 +1,7 @@
 //! A share of a limit, for a process that has to decide without the others.
 
+use std::num::NonZeroU8;
+
 use super::{
     Algorithm, Concurrency, FixedWindow, Gcra, Limit, LimitError, Meter, Shaper, SlidingLog, SlidingWindow,
     TokenBucket, Windows,
@@ -19,12 +21,26 @@ impl Limit {
         if percent >= 100 {
             return Ok(*self);
         }
-        let count = |whole: u64| share_of_count(whole, percent);
+        self.fraction(Fraction { of: percent.into(), all: 100 })
+    }
+
+    /// One of so many equal parts of a limit. All parts together admit no more than the limit, if it has at least one for each.
+    ///
+    /// Rounded as a [share](Limit::share).
+    ///
+    /// # Errors
+    /// If a bucket of that share cannot be counted exactly.
+    pub fn equal_part(&self, parts: NonZeroU8) -> Result<Limit, LimitError> {
+        self.fraction(Fraction { of: 1, all: parts.get().into() })
+    }
+
+    fn fraction(&self, fraction: Fraction) -> Result<Limit, LimitError> {
+        let count = |whole: u64| fraction.of_count(whole);
         match *self.algorithm() {
-            Algorithm::TokenBucket(limit) => bucket(limit.capacity(), limit.refill(), percent, TokenBucket::new),
-            Algorithm::Gcra(limit) => bucket(limit.capacity(), limit.rate(), percent, Gcra::new),
-            Algorithm::Meter(limit) => bucket(limit.capacity(), limit.outflow(), percent, Meter::new),
-            Algorithm::Shaper(limit) => bucket(limit.capacity(), limit.outflow(), percent, Shaper::new),
+            Algorithm::TokenBucket(limit) => bucket(limit.capacity(), limit.refill(), fraction, TokenBucket::new),
+            Algorithm::Gcra(limit) => bucket(limit.capacity(), limit.rate(), fraction, Gcra::new),
+            Algorithm::Meter(limit) => bucket(limit.capacity(), limit.outflow(), fraction, Meter::new),
+            Algorithm::Shaper(limit) => bucket(limit.capacity(), limit.outflow(), fraction, Shaper::new),
             Algorithm::FixedWindow(limit) => match limit.windows() {
                 Windows::Every(window) => FixedWindow::new(count(limit.limit()), window).map(Limit::from),
                 Windows::Calendar(calendar) => FixedWindow::calendar(count(limit.limit()), calendar).map(Limit::from),
@@ -38,34 +54,42 @@ impl Limit {
     }
 }
 
-fn share_of_count(whole: u64, percent: u8) -> u64 {
-    let share = u128::from(whole) * u128::from(percent) / 100;
-    u64::try_from(share).unwrap_or(whole).max(whole.min(1))
+#[derive(Clone, Copy)]
+struct Fraction {
+    of: u64,
+    all: u64,
+}
+
+impl Fraction {
+    fn of_count(self, whole: u64) -> u64 {
+        let share = u128::from(whole) * u128::from(self.of) / u128::from(self.all);
+        u64::try_from(share).unwrap_or(whole).max(whole.min(1))
+    }
+
+    /// `tokens · of` per `all · period`, reduced.
+    fn of_rate(self, rate: Rate) -> Result<Rate, LimitError> {
+        let (tokens, period) = (rate.drops_per_micro() * self.of, rate.drops_per_token() * self.all);
+        let reduced = gcd(tokens, period);
+        let (tokens, period) = (tokens / reduced, period / reduced);
+        if period <= LONGEST_PERIOD.get() {
+            return Rate::new(tokens, Micros::new(period));
+        }
+        let in_longest = u128::from(tokens) * u128::from(LONGEST_PERIOD.get()) / u128::from(period);
+        Rate::new(u64::try_from(in_longest).unwrap_or(u64::MAX).max(1), LONGEST_PERIOD)
+    }
 }
 
 fn bucket<L: Into<Limit>>(
     capacity: u64,
     rate: Rate,
-    percent: u8,
+    fraction: Fraction,
     build: impl Fn(u64, Rate) -> Result<L, LimitError>,
 ) -> Result<Limit, LimitError> {
-    let capacity = share_of_count(capacity, percent);
-    let exact = exact_share(rate, percent).and_then(|rate| build(capacity, rate));
+    let capacity = fraction.of_count(capacity);
+    let exact = fraction.of_rate(rate).and_then(|rate| build(capacity, rate));
     // A fraction of a token per period may need more drops than can be counted. Whole tokens need fewer.
-    let bucket = exact.or_else(|_| build(capacity, Rate::new(share_of_count(rate.tokens(), percent), rate.period())?));
+    let bucket = exact.or_else(|_| build(capacity, Rate::new(fraction.of_count(rate.tokens()), rate.period())?));
     bucket.map(L::into)
-}
-
-/// `tokens · percent` per `100 · period`, reduced.
-fn exact_share(rate: Rate, percent: u8) -> Result<Rate, LimitError> {
-    let (tokens, period) = (rate.drops_per_micro() * u64::from(percent), rate.drops_per_token() * 100);
-    let reduced = gcd(tokens, period);
-    let (tokens, period) = (tokens / reduced, period / reduced);
-    if period <= LONGEST_PERIOD.get() {
-        return Rate::new(tokens, Micros::new(period));
-    }
-    let in_longest = u128::from(tokens) * u128::from(LONGEST_PERIOD.get()) / u128::from(period);
-    Rate::new(u64::try_from(in_longest).unwrap_or(u64::MAX).max(1), LONGEST_PERIOD)
 }
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {
@@ -99,6 +123,18 @@ mod tests {
         ] {
             assert_eq!(share(limit, 20), share_of_20);
             assert_eq!(share(limit, 100), limit);
+        }
+    }
+
+    #[test]
+    fn parts_together_are_no_more_than_the_whole() {
+        for (limit, parts, part) in [
+            ("shaper 100/s queue 50", 4, "shaper 1/40ms queue 12"),
+            ("shaper 10/s queue 50", 3, "shaper 1/300ms queue 16"),
+            ("log 1000/min", 3, "log 333/min"),
+        ] {
+            let limit: Limit = limit.parse().unwrap();
+            assert_eq!(limit.equal_part(NonZeroU8::new(parts).unwrap()).unwrap().to_string(), part);
         }
     }
 

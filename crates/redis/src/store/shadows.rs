@@ -28,7 +28,7 @@ impl RedisStore {
             [] => self.deadline(question.charges()),
             counting => self.deadline(counting),
         };
-        if self.apart(question.charges().map(|charge| charge.key)).is_some() {
+        if self.apart(question.charges().map(|charge| (charge.rule, charge.key))).is_some() {
             // Boxed: keeps the large future of this rare path out of the common one.
             return Box::pin(self.decide_groups_apart(question, deadline)).await;
         }

@@ -6,10 +6,11 @@ use std::task::Poll;
 use smallvec::SmallVec;
 use tidegate_core::lease::{Grant, Grants, LeaseRequest};
 use tidegate_core::store::Decisions;
-use tidegate_core::{Charge, Decision, Key, Receipt, Settlement, StoreError};
+use tidegate_core::{Charge, Decision, Key, Receipt, RuleId, Settlement, StoreError};
 
 use super::{RedisStore, unusable};
 use crate::frame;
+use crate::names::part_of;
 use crate::reply::{self, ReplyError};
 
 /// The indexes of the charges, or held charges, in one slot.
@@ -19,17 +20,18 @@ pub(super) type Parts = SmallVec<[Places; 4]>;
 
 impl RedisStore {
     /// The split of these keys by slot, in the order of slot numbers; `None` if all are in one slot.
-    pub(super) fn apart<'k>(&self, mut keys: impl Iterator<Item = &'k Key<'k>> + Clone) -> Option<Parts> {
+    pub(super) fn apart<'k>(&self, mut keys: impl Iterator<Item = (&'k RuleId, &'k Key<'k>)> + Clone) -> Option<Parts> {
         if !self.link.is_cluster() {
             return None;
         }
         let all = keys.clone();
-        let first = keys.next()?;
-        if keys.all(|key| key == first) {
+        let (rule, first) = keys.next()?;
+        let part = part_of(rule);
+        if keys.all(|(rule, key)| key == first && part_of(rule) == part) {
             return None;
         }
         let mut slots: SmallVec<[(u16, usize); 8]> =
-            all.enumerate().map(|(place, key)| (self.names.slot(key), place)).collect();
+            all.enumerate().map(|(place, (rule, key))| (self.names.slot(rule, key), place)).collect();
         slots.sort_unstable();
         let of_slot = |slot: &[(u16, usize)]| slot.iter().map(|&(_, place)| place).collect();
         let parts: Parts = slots.chunk_by(|(one, _), (other, _)| one == other).map(of_slot).collect();

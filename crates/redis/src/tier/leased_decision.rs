@@ -98,6 +98,17 @@ impl<S, C: Clock> Shared<S, C> {
     /// Decides a request from leases alone. Returns whether that was possible; if not, nothing was taken.
     #[inline]
     pub(super) fn pay_from_leases(&self, leases: &Leases, question: Question<'_>, answer: &mut Answer) -> bool {
+        // Most requests have one limit, and nothing to put back.
+        if let ([charge], []) = (question.counting, question.shadows) {
+            let Some(decision) = leases.pay(charge, &self.clock) else { return false };
+            answer.decisions.push(decision);
+            leases.counters.admitted.add_one();
+            return true;
+        }
+        self.pay_several(leases, question, answer)
+    }
+
+    fn pay_several(&self, leases: &Leases, question: Question<'_>, answer: &mut Answer) -> bool {
         let mut payments = Payments::new(leases, false);
         if question.is_empty() || !payments.pay_all(question.counting, &self.clock, &mut answer.decisions) {
             return false;
@@ -115,7 +126,7 @@ impl<S, C: Clock> Shared<S, C> {
             answer.shadows = shadows.into();
         }
         payments.commit();
-        add(&leases.counters.admitted, 1);
+        leases.counters.admitted.add_one();
         true
     }
 
@@ -202,7 +213,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
             if !shadows.is_empty() {
                 answer.shadows = self.decide_shadows(leases, question, &seen, &mut payments, asked).await?;
             }
-            add(&leases.counters.admitted, 1);
+            leases.counters.admitted.add_one();
             payments.commit();
             return Ok(());
         }

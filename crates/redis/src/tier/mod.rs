@@ -56,9 +56,11 @@ mod denials;
 mod leased_decision;
 mod leases;
 mod since_start;
+mod store_keys;
 
 pub use leases::{LeaseSettings, LeaseStats};
 pub use since_start::SinceStart;
+pub use store_keys::{StoreKey, StoreKeys};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -74,6 +76,7 @@ use tokio::runtime::Handle;
 
 use self::denials::{Denials, Lookup};
 use self::leases::Leases;
+use self::store_keys::StoreCalls;
 
 /// The longest wait for a renewal that is in flight when all leases are returned.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
@@ -122,6 +125,7 @@ struct Shared<S, C> {
     leases: Option<Leases>,
     asked: AtomicU64,
     spared: AtomicU64,
+    calls: StoreCalls,
 }
 
 impl<S: Store + 'static> Tier<S> {
@@ -137,7 +141,8 @@ impl<S, C> Tier<S, C> {
     pub fn with_clock(store: S, settings: Settings, clock: C) -> Tier<S, C> {
         let denials = Denials::new(settings);
         let (asked, spared) = (AtomicU64::new(0), AtomicU64::new(0));
-        Tier { shared: Arc::new(Shared { store, clock, denials, leases: None, asked, spared }) }
+        let calls = StoreCalls::new();
+        Tier { shared: Arc::new(Shared { store, clock, denials, leases: None, asked, spared, calls }) }
     }
 
     /// The same tier with leases, which the caller renews: [`Tier::renew_leases`] has to run all the time, because requests wait
@@ -171,6 +176,17 @@ impl<S, C: Clock> Tier<S, C> {
             keys: shared.denials.keys(),
             leases: shared.leases.as_ref().map(|leases| leases.stats(shared.clock.now())),
         }
+    }
+
+    /// The `most` keys that the store was called for most often in the last 10 to 20 seconds. A key is hot at 1 % of the calls to
+    /// its server. `servers` share the keys: 1, or the primaries of a cluster.
+    pub fn store_keys(&self, servers: usize, most: usize) -> StoreKeys {
+        self.shared.calls.top(servers as u64, most, self.shared.clock.now())
+    }
+
+    /// Whether this node leases a key, or is about to.
+    pub fn leases_key(&self, rule: &RuleId, key: &Key<'_>) -> bool {
+        self.shared.leases.as_ref().is_some_and(|leases| leases.find_key(rule, key).is_some())
     }
 }
 
@@ -232,22 +248,26 @@ impl<S: Store, C: Clock> Shared<S, C> {
     ) -> Result<(), StoreError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.store.decide_into(question, answer).await?;
-        self.denials.learn(question, seen, answer, asked, self.clock.now());
+        let now = self.clock.now();
+        self.calls.count(question.charges().map(|charge| (charge.rule, charge.key)), now);
+        self.denials.learn(question, seen, answer, asked, now);
         Ok(())
     }
 
     /// Makes a change to these keys.
-    async fn changing<'k, T, F: Future<Output = T>>(
+    async fn changing<'k, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         keys: impl Iterator<Item = (&'k RuleId, &'k Key<'k>)> + Clone,
         doing: impl FnOnce() -> F,
-    ) -> T {
+    ) -> Result<T, StoreError> {
         // Before the change: no request is denied by a stale entry. After it, on drop too: an answer that was in flight
         // meanwhile, and may be older, is not remembered.
         let forget = || keys.clone().for_each(|(rule, key)| self.denials.forget(rule, key));
         forget();
         let _after = AtEnd(forget);
-        doing().await
+        let done = doing().await?;
+        self.calls.count(keys.clone(), self.clock.now());
+        Ok(done)
     }
 
     /// Returns the lease of a key that somebody is about to change, so that the change takes effect at once.
@@ -334,6 +354,8 @@ impl<S: Store, C: Clock> Store for Tier<S, C> {
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
         let mut decisions = self.shared.store.peek(charges).await?;
+        let keys = charges.iter().map(|charge| (charge.rule, charge.key));
+        self.shared.calls.count(keys, self.shared.clock.now());
         if let Some(leases) = self.shared.leases.as_ref().filter(|leases| leases.is_in_use()) {
             let now = self.shared.clock.now();
             for (charge, decision) in charges.iter().zip(&mut decisions) {

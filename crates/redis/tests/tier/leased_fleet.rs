@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::test_runner::Config;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, TestRunner};
 use tidegate_core::contract::faulty::{Fault, Faulty};
 use tidegate_core::limit::{Limit, State};
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Clock, Key, MemoryStore, Micros, Receipt, RuleId, Store};
 use tidegate_redis::tier::Tier;
 
-use crate::nodes::{Fleet, drive};
+use crate::nodes::{Fleet, Mutant, drive};
 use crate::support::finish;
 
 /// Limits that requests are charged to, with the ones that they are raised to.
@@ -57,6 +58,11 @@ enum Step {
         node: usize,
         fault: Option<Fault>,
     },
+    /// Answers to renewals of this node take so long from now on.
+    Delay {
+        node: usize,
+        millis: u64,
+    },
     /// The node is gone at once, and another takes its place.
     Crash {
         node: usize,
@@ -96,6 +102,8 @@ fn steps(rules: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => (node(), rule(), 1_u64..100, select(vec![Adjustment::Penalty, Adjustment::Credit]))
             .prop_map(|(node, rule, cost, adjustment)| Step::Adjust { node, rule, cost, adjustment }),
         4 => (node(), faults()).prop_map(|(node, fault)| Step::Fail { node, fault }),
+        2 => (node(), select(vec![0_u64, 0, 3, 50, 1_500]))
+            .prop_map(|(node, millis)| Step::Delay { node, millis }),
         1 => node().prop_map(|node| Step::Crash { node }),
         1 => (1_u64..5_000).prop_map(|millis| Step::Freeze { millis }),
         1 => (1_u64..1_000).prop_map(|millis| Step::Wait { millis }),
@@ -117,10 +125,10 @@ struct World {
 }
 
 impl World {
-    fn new(limits: &[[&str; 2]], drifts: &[i64]) -> World {
+    fn new(limits: &[[&str; 2]], drifts: &[i64], mutant: Option<Mutant>) -> World {
         let limits: Vec<[Limit; 2]> = limits.iter().map(|limits| limits.map(|limit| limit.parse().unwrap())).collect();
         World {
-            fleet: Fleet::with_drifts(drifts),
+            fleet: Fleet::with_drifts(drifts, mutant),
             rules: (0..limits.len()).map(|number| RuleId::new(&format!("rule {number}"))).collect(),
             key: Key::of(["alice"]),
             raised: vec![0; limits.len()],
@@ -186,6 +194,7 @@ impl World {
                 }
             }
             Step::Fail { node, fault } => self.fleet.nodes[*node].behind().fail(fault.clone()),
+            Step::Delay { node, millis } => self.fleet.nodes[*node].behind().delay(*millis),
             Step::Crash { node } => self.fleet.crash(*node),
             Step::Freeze { millis } => self.fleet.clock.advance(Micros::from_millis(*millis)),
             Step::Wait { millis } => self.fleet.wait(*millis),
@@ -228,10 +237,67 @@ proptest! {
         drifts in prop::collection::vec(-64_i64..=64, 3),
         steps in steps(2),
     ) {
-        let mut world = World::new(&[first, second], &drifts);
+        let mut world = World::new(&[first, second], &drifts, None);
         for step in &steps {
             world.step(step)?;
         }
+    }
+}
+
+/// Whether some random trace breaks the property with a rule switched off. The same traces every time.
+fn is_missed(mutant: Mutant) -> bool {
+    let limits = || select(&LIMITS[..4]);
+    let traces = (limits(), limits(), prop::collection::vec(-64_i64..=64, 3), steps(2));
+    let mut runner = TestRunner::deterministic();
+    (0..2_000).any(|_| {
+        let (first, second, drifts, steps) = traces.new_tree(&mut runner).unwrap().current();
+        let mut world = World::new(&[first, second], &drifts, Some(mutant));
+        steps.iter().any(|step| world.step(step).is_err())
+    })
+}
+
+#[test]
+fn random_traces_miss_a_node_that_reports_twice_when_an_answer_is_lost() {
+    assert!(is_missed(Mutant::LostIsAskedAgain));
+}
+
+/// A node takes a lease, and stands still until some moment before or after the end of it. Somebody then takes everything that the
+/// store has left, and the node spends what it can. Returns whether all of that is within the limit.
+fn keeps_to_the_limit(mutant: Option<Mutant>, drift: i64, delay: u64, stands_still: u64) -> bool {
+    let limits = [["1000/s burst 1000", "1000/s burst 1000"]];
+    let mut world = World::new(&limits, &[drift], mutant);
+    let load = Step::Load { node: 0, rules: vec![0], a_milli: 1, millis: 100, cost: 1 };
+    world.step(&load).unwrap();
+    world.fleet.nodes[0].behind().delay(delay);
+    let renewals = world.fleet.leases(0).renewals;
+    while world.fleet.leases(0).renewals == renewals {
+        world.request(0, &[0], 1, false).unwrap();
+        world.fleet.wait(1);
+    }
+    assert!(world.fleet.leases(0).outstanding > 0);
+    world.fleet.nodes[0].behind().fail(Fault::Unreachable);
+    world.fleet.clock.advance(Micros::from_millis(stands_still));
+    let (limit, now) = (world.limit(0), world.fleet.clock.now());
+    let charge = Charge::new(&world.rules[0], &world.key, &limit);
+    while world.fleet.store.0.decide(&[charge]).unwrap().is_allowed() {
+        if !limit.decide(&mut world.ideal[0], 1, now).is_allowed() {
+            return false;
+        }
+    }
+    (0..1_000).all(|_| world.request(0, &[0], 1, false).is_ok())
+}
+
+#[test]
+fn the_end_of_a_lease_is_counted_from_the_question_and_with_a_margin() {
+    let late: Vec<u64> = (100..6_000).step_by(100).collect();
+    // A lease ends after two epochs. A clock that is slow by a thousandth sees that four milliseconds later.
+    let drifted: Vec<u64> = (3_600..3_920).collect();
+    for (mutant, drift, delay, instants) in
+        [(Mutant::EndFromAnswer, 0, 1_500, late), (Mutant::NoDriftMargin, -64, 0, drifted)]
+    {
+        let breaks = |mutant| instants.iter().any(|&millis| !keeps_to_the_limit(mutant, drift, delay, millis));
+        assert!(!breaks(None), "{mutant:?}");
+        assert!(breaks(Some(mutant)), "{mutant:?}");
     }
 }
 

@@ -3,7 +3,8 @@
 //! [`contract`] puts it through the suite that every store must pass, [`differential`] through random traffic beside a
 //! store without it, [`fleet`] through what other nodes do behind its back, [`flood`] through attacks, [`blocked`] through
 //! one against a real server, and [`shadowed`] through rules in the shadow there. [`leases`] has what a node decides from leases,
-//! and [`leased_fleet`] random traffic over several nodes that lease, lose calls and crash.
+//! [`leased_fleet`] random traffic over several nodes that lease, lose calls and crash, and [`hot_keys`] the keys that the store is
+//! called for all the same.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod blocked;
@@ -11,6 +12,7 @@ mod contract;
 mod differential;
 mod fleet;
 mod flood;
+mod hot_keys;
 mod leased_fleet;
 mod leases;
 mod nodes;

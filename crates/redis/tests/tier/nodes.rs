@@ -1,7 +1,9 @@
 //! Nodes with leases in front of one store in memory, in virtual time.
 
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use tidegate_core::contract::faulty::Faulty;
@@ -68,29 +70,122 @@ impl Clock for Drifting {
     }
 }
 
-pub(crate) type Node = Tier<Faulty<Common>, Drifting>;
+/// A safety rule of nodes that is switched off, to see that it is missed. The node is the real one: the network between it and the
+/// store makes it act as one without the rule would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// The end of a lease is counted from the answer.
+    EndFromAnswer,
+    /// A renewal whose answer was lost is asked again with its report.
+    LostIsAskedAgain,
+    /// There is no margin for clocks that drift.
+    NoDriftMargin,
+}
+
+/// The way from a node to the store and back, which may take time.
+pub(crate) struct Network {
+    store: Faulty<Common>,
+    clock: ManualClock,
+    /// The time that the answer to a renewal takes, in milliseconds.
+    delay: AtomicU64,
+    mutant: Option<Mutant>,
+}
+
+impl Deref for Network {
+    type Target = Faulty<Common>;
+
+    fn deref(&self) -> &Faulty<Common> {
+        &self.store
+    }
+}
+
+impl Network {
+    /// Answers to renewals take this long from now on.
+    pub(crate) fn delay(&self, millis: u64) {
+        self.delay.store(millis, Ordering::Relaxed);
+    }
+
+    /// The grant that a node without a safety rule would make of this one.
+    fn mutated(&self, grant: &mut tidegate_core::lease::Grant, took: Micros) {
+        let ends_after = grant.ends_after.get();
+        grant.ends_after = match self.mutant {
+            Some(Mutant::EndFromAnswer) => Micros::new(ends_after + took.get()),
+            Some(Mutant::NoDriftMargin) => Micros::new(ends_after * 1_024 / 1_023 + 2),
+            Some(Mutant::LostIsAskedAgain) | None => grant.ends_after,
+        };
+    }
+}
+
+impl Store for Network {
+    fn decide_into(
+        &self,
+        question: Question<'_>,
+        answer: &mut Answer,
+    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+        self.store.decide_into(question, answer)
+    }
+
+    async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
+        self.store.settle(receipt, actual).await
+    }
+
+    async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
+        self.store.renew(receipt).await
+    }
+
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
+        self.store.peek(charges).await
+    }
+
+    async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
+        self.store.adjust(charge, adjustment).await
+    }
+
+    async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
+        self.store.reset(rule, key).await
+    }
+
+    async fn lease(&self, requests: &[LeaseRequest<'_>]) -> Result<Grants, StoreError> {
+        let answer = self.store.lease(requests).await;
+        let took = Micros::from_millis(self.delay.load(Ordering::Relaxed));
+        self.clock.advance(took);
+        match (answer, self.mutant) {
+            (Err(StoreError::AnswerLost { reason }), Some(Mutant::LostIsAskedAgain)) => {
+                Err(StoreError::Unreachable { reason })
+            }
+            (Err(error), _) => Err(error),
+            (Ok(mut grants), _) => {
+                grants.iter_mut().for_each(|grant| self.mutated(grant, took));
+                Ok(grants)
+            }
+        }
+    }
+}
+
+pub(crate) type Node = Tier<Network, Drifting>;
 
 pub(crate) struct Fleet {
     pub(crate) clock: ManualClock,
     pub(crate) store: Common,
     pub(crate) nodes: Vec<Node>,
+    mutant: Option<Mutant>,
 }
 
 impl Fleet {
     pub(crate) fn new(nodes: usize) -> Fleet {
-        Fleet::with_drifts(&vec![0; nodes])
+        Fleet::with_drifts(&vec![0; nodes], None)
     }
 
-    pub(crate) fn with_drifts(drifts: &[i64]) -> Fleet {
+    pub(crate) fn with_drifts(drifts: &[i64], mutant: Option<Mutant>) -> Fleet {
         let clock = start();
         let store = Common(Arc::new(MemoryStore::with_clock(clock.clone())));
-        let nodes = drifts.iter().map(|&drift| node(&store, &clock, drift)).collect();
-        Fleet { clock, store, nodes }
+        let nodes = drifts.iter().map(|&drift| node(&store, &clock, drift, mutant)).collect();
+        Fleet { clock, store, nodes, mutant }
     }
 
     /// A node crashes, and another one takes its place.
     pub(crate) fn crash(&mut self, number: usize) {
-        self.nodes[number] = node(&self.store, &self.clock, 0);
+        self.nodes[number] = node(&self.store, &self.clock, 0, self.mutant);
     }
 
     /// Decides a request. Renewals are sent when something waits for them.
@@ -130,9 +225,10 @@ impl Fleet {
     }
 }
 
-fn node(store: &Common, clock: &ManualClock, drift: i64) -> Node {
-    let clock = Drifting { clock: clock.clone(), drift };
-    Tier::with_clock(Faulty::new(store.clone()), Settings::default(), clock)
+fn node(store: &Common, clock: &ManualClock, drift: i64, mutant: Option<Mutant>) -> Node {
+    let (store, delay) = (Faulty::new(store.clone()), AtomicU64::new(0));
+    let network = Network { store, clock: clock.clone(), delay, mutant };
+    Tier::with_clock(network, Settings::default(), Drifting { clock: clock.clone(), drift })
         .with_leases_by_hand(LeaseSettings::default())
 }
 

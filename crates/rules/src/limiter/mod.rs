@@ -67,6 +67,8 @@ pub struct Limiter<S, C = SystemClock> {
     store: S,
     fallback: Fallback<C>,
     watch: Watch,
+    /// The name of this node, if it shares the store with others.
+    node: Option<Box<str>>,
 }
 
 /// Rules in their modes, and their generation number.
@@ -89,7 +91,26 @@ impl<S, C: Clock> Limiter<S, C> {
     /// Decides by `rules`, with state in `store`. While the store is unavailable, time is what `clock` says.
     pub fn with_clock(rules: RuleSet, store: S, clock: C) -> Limiter<S, C> {
         let first = Generation { number: 1, rules };
-        Limiter { rules: ArcSwap::from_pointee(first), store, fallback: Fallback::new(clock), watch: Watch::new() }
+        let (rules, fallback) = (ArcSwap::from_pointee(first), Fallback::new(clock));
+        Limiter { rules, store, fallback, watch: Watch::new(), node: None }
+    }
+
+    /// The same limiter at a node of this name, which shares the store with others. It charges its [part](RuleSet::at_node) of
+    /// limits that are split. Without a name it charges them as a whole.
+    #[must_use]
+    pub fn at_node(mut self, node: &str) -> Limiter<S, C> {
+        self.node = Some(node.into());
+        let present = self.rules();
+        let rules = self.as_here(present.rules.clone());
+        self.rules.store(Arc::new(Generation { number: present.number, rules }));
+        self
+    }
+
+    fn as_here(&self, rules: RuleSet) -> RuleSet {
+        match &self.node {
+            Some(node) => rules.at_node(node),
+            None => rules,
+        }
     }
 
     /// The store that keeps the state.
@@ -115,6 +136,7 @@ impl<S, C: Clock> Limiter<S, C> {
     /// Decides by other rules from now on. Switched modes stay, also for new rules, and so does the key that [secrets](Secret) are hidden
     /// under. Returns the number of the new generation.
     pub fn replace(&self, rules: RuleSet) -> u64 {
+        let rules = self.as_here(rules);
         self.turn(|present| {
             let rules = rules.clone().with_switches(present.switches().clone());
             rules.with_secret(present.secret().clone()).with_tiers(present.tiers().cloned())
@@ -157,6 +179,7 @@ impl<S, C: Clock> Limiter<S, C> {
     /// Decides by other rules in their own modes from now on: no request sees the one without the other. The key that secrets are hidden
     /// under stays. Returns the number of the new generation.
     pub fn replace_switched(&self, rules: RuleSet) -> u64 {
+        let rules = self.as_here(rules);
         self.turn(|present| rules.clone().with_secret(present.secret().clone()).with_tiers(present.tiers().cloned()))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{cost, is_name, lease, long_form, overrides, settle, shed, span_of, write_behind};
+use super::{cost, is_name, lease, long_form, overrides, settle, shed, span_of, split, write_behind};
 use crate::presets::Preset;
 use crate::rule::{Cost, KeyPart, Limits, RuleLimit};
 use crate::yaml::{Fields, Node, Reader, Value};
@@ -12,7 +12,7 @@ use tidegate_core::disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit}
 use tidegate_core::lease::Leasing;
 
 /// The fields of a limit: its own, and those of the long form.
-pub(crate) const LIMIT: [&str; 18] = [
+pub(crate) const LIMIT: [&str; 19] = [
     "name",
     "show",
     "cost",
@@ -20,6 +20,7 @@ pub(crate) const LIMIT: [&str; 18] = [
     "settle",
     "lease",
     "write_behind",
+    "split",
     "algorithm",
     "rate",
     "limit",
@@ -79,6 +80,7 @@ pub(super) fn read(
                     share: None,
                     leasing: None,
                     write_behind: None,
+                    split: None,
                     disclosure: Disclosure { unit: cost.unit(), ..Disclosure::DEFAULT },
                 }]) as Arc<[_]>
             });
@@ -108,6 +110,11 @@ pub(super) fn read(
     }
     for limit in limits.all_mut().filter(|limit| limit.write_behind.is_some()) {
         limit.leasing = Some(Leasing::OFF);
+    }
+    if let Some(node) = fields.get("split")
+        && let Some(parts) = split::read(reader, node)
+    {
+        split::apply(reader, node, parts, limits.all_mut());
     }
     let says = |name: &&str| fields.get(name).is_some();
     if fields.understood && !["limit", "limits", "shed", "tiers", "overrides", "preset"].iter().any(says) {
@@ -202,7 +209,7 @@ const MOST_LIMITS: usize = 16;
 
 fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Option<String>, RuleLimit)> {
     let (mut name, mut of_cost, mut reserve, mut settled) = (None, default_cost.clone(), None, None);
-    let (mut is_shown, mut leasing, mut behind) = (true, None, None);
+    let (mut is_shown, mut leasing, mut behind, mut parts) = (true, None, None, None);
     let limit = if let Value::Map(_) = node.value {
         let fields = reader.fields(node, "a limit", &LIMIT)?;
         name = fields.get("name").and_then(|node| limit_name(reader, node));
@@ -228,6 +235,11 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
             behind = Some(write_behind::read(reader, node)?);
             write_behind::check(reader, node, &limit, reserve, leasing);
         }
+        if let Some(node) = fields.get("split") {
+            let split = split::read(reader, node)?;
+            split::check(reader, node, &limit, split);
+            parts = Some(split);
+        }
         limit
     } else {
         reader.limit(node)?
@@ -237,20 +249,19 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
     let unit = if settled.is_some() { QuotaUnit::Other } else { of_cost.unit() };
     let disclosure = Disclosure { is_shown, unit, ..Disclosure::DEFAULT };
     let id = RuleId::new("");
-    Some((
-        name,
-        RuleLimit {
-            id,
-            limit,
-            cost: of_cost,
-            reserve,
-            settle: settled,
-            share: None,
-            leasing,
-            write_behind: behind,
-            disclosure,
-        },
-    ))
+    let limit = RuleLimit {
+        id,
+        limit,
+        cost: of_cost,
+        reserve,
+        settle: settled,
+        share: None,
+        leasing,
+        write_behind: behind,
+        split: parts,
+        disclosure,
+    };
+    Some((name, limit))
 }
 
 fn limit_name(reader: &mut Reader<'_>, node: &Node) -> Option<String> {

@@ -10,6 +10,7 @@ mod long_form;
 mod overrides;
 mod settle;
 pub(crate) mod shed;
+mod split;
 pub(super) mod write_behind;
 
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub(super) struct Mention {
 }
 
 pub(crate) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(crate) const RULE: [&str; 23] = [
+pub(crate) const RULE: [&str; 24] = [
     "id",
     "preset",
     "match",
@@ -64,6 +65,7 @@ pub(crate) const RULE: [&str; 23] = [
     "store_deadline",
     "lease",
     "write_behind",
+    "split",
     "priority",
     "replaces",
     "stop",

@@ -62,6 +62,9 @@ pub(super) struct SpelledOut {
     lease: Lease,
     /// How far nodes decide this limit by their own copies, if that differs from the rule.
     write_behind: WriteBehind,
+    /// The number of parts of which each node charges one. Only for shapers and logs, which cannot be leased.
+    #[schemars(range(min = 2, max = 64))]
+    split: u8,
     /// The limit in its short notation; or, with `algorithm`, the number that a window admits.
     limit: Text,
     /// The algorithm. A token bucket, if left out.

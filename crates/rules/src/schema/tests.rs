@@ -207,9 +207,14 @@ rules:
       - { name: second, limit: 1000/s, lease: { at_most: 10%, every: 100ms } }
       - { name: day, limit: fixed 1_000_000/day, lease: { at_most: 1% } }
 ",
+    "
+rules:
+  - { id: smooth, limit: shaper 100/s queue 50, split: 4 }
+  - { id: logged, limits: [{ name: hour, limit: log 1000/h, split: 2 }, { name: day, limit: fixed 9000/day }] }
+",
 ];
 
-const BAD: [&str; 47] = [
+const BAD: [&str; 50] = [
     "{}",
     "[]",
     "rule: []",
@@ -257,4 +262,7 @@ const BAD: [&str; 47] = [
     "rules: [{ id: a, limit: 5/s, lease: { at_most: 60% } }]",
     "rules: [{ id: a, limit: 5/s, lease: { at_most: 10 } }]",
     "rules: [{ id: a, limit: 5/s, lease: {} }]",
+    "rules: [{ id: a, limit: log 500/s, split: 1 }]",
+    "rules: [{ id: a, limit: log 500/s, split: 65 }]",
+    "rules: [{ id: a, limit: { limit: log 500/s, split: many } }]",
 ];

@@ -109,3 +109,25 @@ fn terms_of_a_lease_on_what_cannot_be_leased_are_doubtful() {
     assert_eq!(doubt("limit: log 100/s, lease: off"), 0);
     assert_eq!(doubt("limit: 1000/s, lease: auto"), 0);
 }
+
+#[test]
+fn only_shapers_and_logs_can_be_split() {
+    let told = |rule: &str| mistakes(&format!("rules: [{{ id: r, {rule} }}]"));
+    for good in ["limit: shaper 100/s queue 50, split: 4", "limits: [{ limit: log 64/min, split: 64 }, 5/s]"] {
+        assert_eq!(doubts(&format!("rules: [{{ id: r, {good} }}]")), [""; 0], "{good}");
+    }
+    for (bad, problem) in [
+        ("limit: 100/s, split: 4", "`split` on `100/s`, which is neither a shaper nor a log; remove it: nodes lease"),
+        ("limit: 1/s, split: 4", "`split` on `1/s`, which is neither a shaper nor a log; remove it: shapers and logs"),
+        ("limits: [log 9/s, 5/s], split: 2", "`split` on `5/s`"),
+        ("limits: [{ limit: fixed 5000/s, split: 2 }]", "`split` on `fixed 5000/s`"),
+        ("shed: { slots: 100 }, split: 2", "`split` on `concurrent 100"),
+        ("limit: log 3/s, split: 4", "`log 3/s` is too small for 4 parts: each would admit nothing"),
+        ("limit: log 300/s, split: 1", "`split` cannot be 1; write a number of parts from 2 to 64"),
+        ("limit: log 300/s, split: 1000", "`split` cannot be 1000"),
+        ("limit: log 300/s, split: two", "`split` is `two` where a whole number is wanted"),
+    ] {
+        let told = told(bad);
+        assert!(!told.is_empty() && told.iter().all(|line| line.contains(problem)), "{bad}: {told:?}");
+    }
+}

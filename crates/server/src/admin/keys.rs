@@ -12,7 +12,7 @@ use super::extract::{Json, most, parameter};
 use super::named_key::{DescriptorKey, NamedParts};
 use super::{AdminState, json};
 use crate::engine::{Engine, THROTTLE_RULE};
-use crate::metrics::Ranking;
+use crate::metrics::{Ranking, top_store_keys};
 use crate::problem::Problem;
 
 #[derive(Deserialize)]
@@ -119,14 +119,18 @@ pub(super) async fn reset(
 }
 
 pub(super) async fn top(State(state): State<AdminState>, uri: Uri) -> Result<Response, Problem> {
-    let ranking = match parameter(&uri, "by").as_deref() {
-        None | Some("traffic") => Ranking::Traffic,
-        Some("denials") => Ranking::Denials,
+    let (engine, most) = (&state.0.engine, most(&uri)?);
+    let top = match parameter(&uri, "by").as_deref() {
+        None | Some("traffic") => engine.metrics().top_keys(Ranking::Traffic, most),
+        Some("denials") => engine.metrics().top_keys(Ranking::Denials, most),
+        // A store in memory is not called.
+        Some("store") => top_store_keys(engine, most).unwrap_or_default(),
         Some(_) => {
-            return Err(Problem::new(StatusCode::BAD_REQUEST, "`by` is neither `traffic` nor `denials`."));
+            let detail = "`by` is none of `traffic`, `denials` and `store`.";
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
     };
-    Ok(json(&state.0.engine.metrics().top_keys(ranking, most(&uri)?)))
+    Ok(json(&top))
 }
 
 /// State of a key.

@@ -381,6 +381,9 @@ fn limit_line(limit: &ShownLimit) -> String {
             }
         }
     }
+    if let Some(split) = &limit.split {
+        line.push_str(&format!(", with Redis split into {split}"));
+    }
     if !limit.show {
         line.push_str(", not shown to clients");
     }

@@ -93,6 +93,7 @@ fn watch(model: &mut Model, mut news: Receiver<FeedEvent>) -> io::Result<ExitCod
                 break Ok(ExitCode::SUCCESS);
             }
             Ok(Some(KeyEvent { code: KeyCode::Char('s'), .. })) => model.sort_by_next(),
+            Ok(Some(KeyEvent { code: KeyCode::Char('k'), .. })) => model.rank_by_next(),
             Ok(Some(KeyEvent { code: KeyCode::Char('p' | ' '), .. })) => model.pause(!model.is_paused),
             Ok(_) => {}
             Err(error) => break Err(error),

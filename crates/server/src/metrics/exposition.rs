@@ -16,7 +16,7 @@ use super::histogram::HistogramSnapshot;
 use super::limit_counters::{LimitEvent, OTHER};
 use super::page::{Labels, Page};
 use super::process;
-use super::{ConnectionCounts, Format, ListenerKind, Metrics};
+use super::{ConnectionCounts, Format, ListenerKind, Metrics, hot_keys};
 use crate::engine::Engine;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
@@ -374,6 +374,7 @@ fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
         &[(&[("by", "redis")], stats.asked), (&[("by", "memory")], stats.spared), (&[("by", "lease")], by_lease)],
     );
     page.gauge("tier_keys", "Keys with a cached denial", &[(&[], stats.keys as u64)]);
+    write_hot_keys(tier, page);
     if let Some(leases) = stats.leases {
         write_leases(&leases, page);
     }
@@ -437,6 +438,14 @@ fn write_write_behind(stats: &WriteBehindStats, page: &mut Page) {
     page.gauge("write_behind_keys", "Keys of which this node has a copy", &[(&[], stats.keys as u64)]);
     let help = "Nodes that share limits with write_behind; 0 if the number is unknown, and Redis decides";
     page.gauge("write_behind_nodes", help, &[(&[], u64::from(stats.nodes))]);
+}
+
+fn write_hot_keys(tier: &Tier<RedisStore>, page: &mut Page) {
+    let (hot, called) = hot_keys(tier);
+    let help = "Keys that each take 1 % or more of the calls to their Redis server";
+    page.gauge("store_hot_keys", help, &[(&[], hot.len() as u64)]);
+    let busiest = called.keys.first().map_or(0.0, |key| key.calls as f64 / (called.calls as f64).max(1.0));
+    page.gauge("store_busiest_key_ratio", "Part of the calls to Redis that the busiest key takes", &[(&[], busiest)]);
 }
 
 fn write_leases(leases: &LeaseStats, page: &mut Page) {

@@ -1,7 +1,7 @@
 //! Metrics: counting, and exposition.
 //!
 //! Every decision is counted under its limit (`limit_counters.rs`), without hashing a name and without contention
-//! between threads (`thread_counters.rs`). Costlier work, reading a clock and ranking keys (`top.rs`, `sketch.rs`), is
+//! between threads (`thread_counters.rs`). Costlier work, reading a clock and ranking keys (`top.rs`), is
 //! done for a sample of requests (`sample_epoch.rs`). Memory is bounded for any input: limits come from rules and share
 //! counters past a bound, names chosen by clients have counters up to a bound (`descriptor_counts.rs`), and keys go to
 //! a sketch of fixed size. `exposition.rs` writes all metrics for Prometheus (`page.rs`, `format.rs`), and `view.rs`
@@ -19,7 +19,7 @@ mod page;
 mod process;
 mod sample_epoch;
 mod settled;
-mod sketch;
+mod store_keys;
 mod thread_counters;
 mod top;
 mod unkeyed;
@@ -48,13 +48,14 @@ use self::limit_counters::{LimitCounters, LimitTable};
 pub use self::limit_counters::{MOST_LIMITS, OTHER};
 use self::sample_epoch::{SampleEpoch, Weight};
 use self::settled::SettledCosts;
+pub(crate) use self::store_keys::{hot as hot_keys, name as key_name, top as top_store_keys};
 use self::thread_counters::ThreadCounters;
 pub(crate) use self::top::KeyName;
 use self::top::KeyRanking;
 pub use self::top::{Ranking, TopKey, TopKeys};
 use self::unkeyed::UnkeyedRequests;
 use self::unsettled::UnsettledCosts;
-pub use self::view::{Reload, Requests, RuleView, StoreView, View};
+pub use self::view::{Reload, Requests, RuleView, StoreView, TierView, View};
 use crate::access_log::AccessLog;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
@@ -330,9 +331,7 @@ impl Metrics {
     #[cold]
     pub(crate) fn look_at_charges<'m>(&self, inspection: Inspection, charges: impl Iterator<Item = RuledCharge<'m>>) {
         for RuledCharge { matched, charge, ruled, .. } in charges {
-            let named =
-                || KeyName { readable: matched.rule.readable(charge.key), in_full: matched.rule.in_full(charge.key) };
-            self.inspect(inspection, ruled, charge.key, named);
+            self.inspect(inspection, ruled, charge.key, || store_keys::of_rule(matched.rule, charge.key));
         }
     }
 

@@ -4,9 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use ahash::RandomState;
 use serde::{Deserialize, Serialize};
+use tidegate_core::sketch::{Sketch, SketchEntry};
 use tidegate_core::{Key, Micros, RuleId, Timestamp};
-
-use super::sketch::{Sketch, SketchEntry};
 
 /// Number of keys tracked for each ranking.
 const KEYS: usize = 256;
@@ -25,7 +24,7 @@ pub enum Ranking {
 }
 
 /// A frequent key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopKey {
     /// Limit that it is charged under.
     pub rule: String,
@@ -38,6 +37,12 @@ pub struct TopKey {
     pub count: u64,
     /// Maximum error of the count.
     pub error: u64,
+    /// Among the keys that the store is called for: whether it takes 1 % or more of the calls to its server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hot: bool,
+    /// Among the keys that the store is called for: whether this node leases it, or is about to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leased: bool,
 }
 
 /// Ranking of keys, and the total it is based on.
@@ -144,6 +149,7 @@ impl KeyRanking {
             in_full: name.key.in_full,
             count,
             error,
+            ..TopKey::default()
         };
         TopKeys { seconds, total, keys: all.into_iter().take(most).map(shown).collect() }
     }

@@ -1,10 +1,11 @@
 //! Live data of a server, for programs.
 
 use serde::{Deserialize, Serialize};
+use tidegate_redis::tier::TierStats;
 use tidegate_rules::{Condition, Mode, Rule, RuleSet, Switches};
 
 use super::limit_counters::{EventCounts, LimitEvent};
-use super::{Denial, Metrics, Ranking, RequestOutcome, TopKeys};
+use super::{Denial, Metrics, Ranking, RequestOutcome, TopKeys, top_store_keys};
 use crate::engine::Engine;
 use crate::store::AnyStore;
 
@@ -35,6 +36,9 @@ pub struct View {
     pub traffic: TopKeys,
     /// The keys that were denied most.
     pub denied: TopKeys,
+    /// The keys that Redis was called for most. `None` if the store is in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_keys: Option<TopKeys>,
     /// Some of the requests that were denied since the last time, the oldest first.
     pub denials: Vec<Denial>,
 }
@@ -113,6 +117,64 @@ pub struct StoreView {
     pub overflowed: u64,
     /// Requests that were decided without it.
     pub without: u64,
+    /// What is decided in front of Redis. `None` if the store is in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierView>,
+}
+
+/// Requests by where they were decided, and the leases of this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierView {
+    /// Requests that Redis decided.
+    pub by_redis: u64,
+    /// Requests that were denied by a remembered denial.
+    pub by_memory: u64,
+    /// Requests that leases decided.
+    pub by_lease: u64,
+    /// Calls to Redis that renewed or returned leases.
+    pub lease_calls: u64,
+    /// Keys that this node holds a lease of.
+    pub keys_held: u64,
+    /// Unspent costs of these leases.
+    pub cost_held: u64,
+}
+
+impl TierView {
+    fn of(stats: &TierStats) -> TierView {
+        let leases = stats.leases.unwrap_or_default();
+        TierView {
+            by_redis: stats.asked,
+            by_memory: stats.spared,
+            by_lease: leases.admitted + leases.denied,
+            lease_calls: leases.calls,
+            keys_held: leases.leased as u64,
+            cost_held: leases.outstanding,
+        }
+    }
+
+    /// All requests.
+    #[must_use]
+    pub const fn decisions(&self) -> u64 {
+        self.by_redis + self.by_memory + self.by_lease
+    }
+
+    /// Calls to Redis.
+    #[must_use]
+    pub const fn calls(&self) -> u64 {
+        self.by_redis + self.lease_calls
+    }
+
+    /// The counts since an earlier view, and what is held now.
+    #[must_use]
+    pub const fn since(&self, before: &TierView) -> TierView {
+        TierView {
+            by_redis: self.by_redis.saturating_sub(before.by_redis),
+            by_memory: self.by_memory.saturating_sub(before.by_memory),
+            by_lease: self.by_lease.saturating_sub(before.by_lease),
+            lease_calls: self.lease_calls.saturating_sub(before.lease_calls),
+            ..*self
+        }
+    }
 }
 
 impl RuleView {
@@ -201,6 +263,7 @@ impl View {
             store: StoreView::of(engine),
             traffic: metrics.top_keys(Ranking::Traffic, most),
             denied: metrics.top_keys(Ranking::Denials, most),
+            store_keys: top_store_keys(engine, most),
             denials: metrics.denials_after(after).iter().map(|denial| (**denial).clone()).collect(),
         }
     }
@@ -226,9 +289,10 @@ impl StoreView {
                 + decided.local_allowed
                 + decided.local_denied
                 + decided.too_large,
+            tier: None,
         };
         match engine.limiter().store() {
-            AnyStore::Redis(_) => view,
+            AnyStore::Redis(tier) => StoreView { tier: Some(TierView::of(&tier.behind().stats())), ..view },
             AnyStore::Memory(store) => {
                 let stats = store.stats();
                 let keys = Some((stats.keys as u64, stats.max_keys as u64));

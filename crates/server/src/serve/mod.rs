@@ -1,6 +1,7 @@
 //! The life of a server.
 
 mod fallback;
+mod hot_keys;
 mod listeners;
 mod memory_pressure;
 mod open_files;
@@ -23,6 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
 pub use self::fallback::StoreFallback;
+use self::hot_keys::HotKeys;
 pub use self::listeners::Listeners;
 use self::listeners::OpenListener;
 use self::memory_pressure::MemoryPressure;
@@ -122,6 +124,7 @@ pub struct Server {
     /// Another server has taken this one's place.
     succeeded: CancellationToken,
     pressure: MemoryPressure,
+    hot_keys: HotKeys,
     /// Facts that the gateway can know.
     known: Option<KnownFacts>,
     /// Verifier whose keys are reloaded when they change.
@@ -160,7 +163,12 @@ impl Server {
         }
         let rules = rules.with_tiers(tiers.as_ref().map(ServingTiers::directory).cloned());
         let traces = configuration.traces.as_ref().map(Traces::open).transpose()?.unwrap_or_default();
-        let engine = Arc::new(Engine::new(Limiter::new(rules, store)).with_traces(traces));
+        let is_shared = !store.is_in_memory();
+        let mut limiter = Limiter::new(rules, store);
+        if is_shared {
+            limiter = limiter.at_node(configuration.node.name());
+        }
+        let engine = Arc::new(Engine::new(limiter).with_traces(traces));
         engine.metrics().call_node(configuration.node.name());
         let stop = CancellationToken::new();
         let mut listeners = Listeners::new(Arc::clone(&engine), stop.clone());
@@ -267,6 +275,7 @@ impl Server {
             certificates,
             succeeded,
             pressure: MemoryPressure::default(),
+            hot_keys: HotKeys::default(),
             known,
             verifier,
             is_store_awaited: false,
@@ -374,8 +383,9 @@ impl Server {
     async fn keep_house(&mut self) {
         log::refill();
         self.engine.limiter().report_local().await;
-        if let AnyStore::Memory(store) = self.engine.limiter().store() {
-            self.pressure.check(store);
+        match self.engine.limiter().store() {
+            AnyStore::Memory(store) => self.pressure.check(store),
+            AnyStore::Redis(tier) => self.hot_keys.check(tier.behind(), &self.engine.limiter().rules().rules),
         }
         self.reload_certificates();
         if let Some(verifier) = &self.verifier {

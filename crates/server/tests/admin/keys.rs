@@ -1,6 +1,9 @@
 use serde_json::{Value, json};
 use tidegate_core::{Key, Limit, RuleId, now_or_never};
+use tidegate_redis::RedisStore;
+use tidegate_redis::link::Settings;
 use tidegate_rules::{DescriptorRequest, DomainTerms, Hits, InlineLimit, OnStoreFailure, Request, Secret};
+use tidegate_test_redis::Server as Redis;
 
 use crate::support::Server;
 
@@ -210,4 +213,35 @@ fn the_keys_that_come_most_often_are_known_and_secrets_are_not() {
     assert_eq!(server.get("/v1/keys/top?most=0").good()["keys"], serde_json::json!([]));
     server.get("/v1/keys/top?by=luck").problem(400);
     server.get("/v1/keys/top?most=many").problem(400);
+}
+
+#[test]
+fn the_keys_that_redis_is_called_for_are_known_and_secrets_are_not() {
+    let redis = Redis::start();
+    let url = redis.url();
+    let server = Server::over(|_| {}, || RedisStore::open(Settings::standalone(&url).unwrap()).unwrap().into());
+    server.requests("203.0.113.7", 2);
+    server.requests("203.0.113.8", 1);
+    let top = server.get("/v1/keys/top?by=store").good();
+    let keys: Vec<_> = top["keys"].as_array().unwrap().iter().map(|key| (&key["rule"], &key["count"])).collect();
+    let (login, shared) = (&json!("login"), &json!("per-key"));
+    assert_eq!(
+        (&top["total"], &keys[..]),
+        (&json!(6), &[(shared, &json!(3)), (login, &json!(2)), (login, &json!(1))][..])
+    );
+    assert!(top["keys"][0]["key"][0].as_str().unwrap().starts_with('#') && !top.to_string().contains("hunter2"));
+    assert_eq!(top["keys"][1]["in_full"], json!(["203.0.113.7"]));
+    // Requests that a remembered denial decides are no calls.
+    server.requests("203.0.113.7", 9);
+    let view = server.get("/v1/view").good();
+    let tier = &view["store"]["tier"];
+    assert!(tier["by_redis"].as_u64().unwrap() < 12 && tier["by_memory"].as_u64().unwrap() > 0, "{tier}");
+    let calls = view["store_keys"]["keys"].as_array().unwrap().iter().find(|key| key["key"] == json!(["203.0.113.7"]));
+    assert!(calls.is_some_and(|key| key["count"].as_u64().unwrap() < 11), "{calls:?}");
+    let metrics = server.get("/metrics").text;
+    assert!(
+        metrics.contains("\ntidegate_store_hot_keys 0\n") && metrics.contains("\ntidegate_store_busiest_key_ratio 0.")
+    );
+    // A store in memory is not called.
+    assert_eq!(Server::start().get("/v1/keys/top?by=store").good()["keys"], json!([]));
 }

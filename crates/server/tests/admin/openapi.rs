@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate_test_redis::Server as Redis;
 
 use crate::serving::{Answer, Server};
 use crate::support::TOKEN;
@@ -188,6 +189,7 @@ fn the_responses_of_the_admin_listener_are_as_described() {
         described.get(path, 200);
     }
     described.get("/v1/keys/top?by=denials&most=3", 200);
+    described.get("/v1/keys/top?by=store", 200);
     described.get("/v1/keys/top?by=size", 400);
     described.get("/v1/view?most=few", 400);
     described.get("/v1/stream?most=few", 400);
@@ -235,6 +237,14 @@ fn the_responses_of_the_admin_listener_are_as_described() {
     assert_eq!(described.ask("POST", "/v1/rules/reload", &[], b"").status, 409);
     described.post("/v1/keys/reset", &json!({"rule": "@cl.throttle", "key": ["a"]}), 503);
     described.get("/v1/view", 200);
+    let seen = std::mem::take(&mut described.seen);
+    let redis = Redis::start();
+    let args = ["--rules", "rules.yaml", "--store-kind", "redis", "--store-redis-urls", &redis.url()];
+    let mut described = Described::start(Some(RULES), &args);
+    described.seen = seen;
+    described.server.check(r#"{"address": "203.0.113.7", "path": "/"}"#);
+    described.get("/v1/view", 200);
+    described.get("/v1/keys/top?by=store", 200);
 
     for (method, path) in described.operations() {
         let method = method.to_ascii_lowercase();

@@ -1,4 +1,5 @@
 use serde_json::json;
+use tidegate_test_redis::Server as Redis;
 
 use crate::browser::Browser;
 use crate::serving::{Server, until};
@@ -187,5 +188,32 @@ rules:
     };
     browser.until("what is left", &format!("{} return said.includes('0 of 2') || null", said("uuu")));
     browser.until("the hidden key", &format!("{} return said.includes('0 of 2') || null", said("#")));
+    browser.assert_quiet(|_| false);
+}
+
+#[test]
+fn the_keys_that_redis_is_called_for_are_shown() {
+    const RULES: &str = "\
+rules:
+  - { id: login, match: { path: /login }, key: address, limit: 5/day }
+";
+    let redis = Redis::start();
+    let arguments = ["--rules", "rules.yaml", "--store-kind", "redis", "--store-redis-urls", &redis.url()];
+    let server = Server::start_with(&[("rules.yaml", RULES)], &arguments, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let (_, rest) = server.banner.split_once("\n  Admin ").unwrap_or_else(|| panic!("{}", server.banner));
+    let admin = rest.lines().next().unwrap().trim().to_owned();
+    let browser = Browser::open();
+    browser.go_to_lab(&format!("{admin}/lab/#live"));
+    browser.write("#token", TOKEN);
+    browser.click(".token button");
+    ask(&server, "/login", 12);
+    browser.until(
+        "the key",
+        "const row = document.querySelector('[data-hot]'); return row?.cells[0].textContent === '203.0.113.7' || null",
+    );
+    browser.until(
+        "the leases",
+        "return document.getElementById('tier').textContent.includes('0 held of 0 leased keys.') || null",
+    );
     browser.assert_quiet(|_| false);
 }

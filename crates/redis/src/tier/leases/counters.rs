@@ -1,6 +1,7 @@
 //! Counters of leases.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tidegate_core::Micros;
 
@@ -35,7 +36,7 @@ pub struct LeaseStats {
 
 #[derive(Default)]
 pub(in crate::tier) struct Counters {
-    pub(in crate::tier) admitted: AtomicU64,
+    pub(in crate::tier) admitted: StripedCount,
     pub(in crate::tier) denied: AtomicU64,
     pub(super) calls: AtomicU64,
     pub(super) renewals: AtomicU64,
@@ -51,7 +52,7 @@ impl Counters {
     pub(super) fn stats(&self) -> LeaseStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LeaseStats {
-            admitted: get(&self.admitted),
+            admitted: self.admitted.sum(),
             denied: get(&self.denied),
             calls: get(&self.calls),
             renewals: get(&self.renewals),
@@ -63,6 +64,43 @@ impl Counters {
             ..LeaseStats::default()
         }
     }
+}
+
+/// The stripes of a counter.
+const STRIPES: usize = 16;
+
+/// A counter that every leased decision adds to. Threads have cache lines of their own, as far as these go.
+#[derive(Default)]
+pub(in crate::tier) struct StripedCount([Stripe; STRIPES]);
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Stripe(AtomicU64);
+
+impl StripedCount {
+    #[inline]
+    pub(in crate::tier) fn add_one(&self) {
+        self.0[stripe()].0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.iter().map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// The stripe of this thread.
+#[inline]
+fn stripe() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: Cell<usize> = const { Cell::new(STRIPES) };
+    }
+    OWN.with(|own| {
+        if own.get() >= STRIPES {
+            own.set(NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES);
+        }
+        own.get()
+    })
 }
 
 /// Adds to a counter.

@@ -18,14 +18,10 @@ const NEVER: u64 = u64::MAX;
 /// A key with the tokens that this node holds of it.
 ///
 /// Requests touch the atomics only, while there are tokens. All else is behind a lock.
+// Fields that every decision reads come first and close together.
+#[repr(C, align(64))]
 pub(in crate::tier) struct LeasedKey {
     pub(super) rule: RuleId,
-    pub(super) key: Key<'static>,
-    pub(super) limit: Limit,
-    pub(super) leasing: Leasing,
-    pub(super) hash: u64,
-    terms: Terms,
-    holding: Holding,
     /// The tokens at the last answer.
     lease: AtomicU64,
     /// The largest cost that is paid from the lease.
@@ -36,7 +32,13 @@ pub(in crate::tier) struct LeasedKey {
     resets_at: AtomicU64,
     /// The instant before which a lease that runs low is not renewed.
     quiet_until: AtomicU64,
+    pub(super) leasing: Leasing,
     is_retired: AtomicBool,
+    pub(super) limit: Limit,
+    pub(super) key: Key<'static>,
+    holding: Holding,
+    pub(super) hash: u64,
+    terms: Terms,
     progress: Mutex<Progress>,
     /// Notified of every answer to a renewal.
     pub(in crate::tier) answered: Notify,

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::lease::Terms;
-use tidegate_core::{Charge, Decision, Key, Micros, RuleId, Timestamp};
+use tidegate_core::{Charge, Clock, Decision, Key, Micros, RuleId, Timestamp};
 use tokio::sync::Notify;
 
 use self::candidates::Candidates;
@@ -103,6 +103,18 @@ impl Leases {
         }
         let found = self.table.find(self.table.hash(charge.rule, charge.key), charge.rule, charge.key)?;
         found.get().is_some_and(|key| key.is_same_limit(charge.limit, charge.leasing)).then_some(found)
+    }
+
+    /// Pays a charge from its lease, if there are tokens for it.
+    #[inline]
+    pub(super) fn pay(&self, charge: &Charge<'_>, clock: &impl Clock) -> Option<Decision> {
+        let found = self.find(charge)?;
+        let key = found.get()?;
+        let paid = key.pay(charge.cost, clock)?;
+        if paid.is_low {
+            self.renew_low(key, clock.now());
+        }
+        Some(paid.decision)
     }
 
     /// The leased key under a rule, whatever its limit.

@@ -98,6 +98,7 @@ pub(in crate::tier) async fn renew<S: Store, C: Clock>(tier: &Shared<S, C>, keys
     match answer {
         Ok(grants) if grants.len() == requests.len() => {
             leases.resume();
+            tier.calls.count(requests.iter().map(|request| (request.rule, request.key)), now);
             for ((renewal, denial), grant) in call.renewals.iter().zip(&denials).zip(&grants) {
                 if grant.tokens == 0 && !grant.decision.is_allowed() {
                     tier.denials.learn_one(&renewal.charge(), denial, &grant.decision, sent_at, now);

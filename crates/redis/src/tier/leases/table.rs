@@ -70,7 +70,8 @@ impl Table {
     }
 
     fn set(&self, hash: u64) -> usize {
-        usize::try_from(hash % self.tags.len() as u64).unwrap_or_default()
+        // As a fraction of all: without a division.
+        usize::try_from((u128::from(hash) * self.tags.len() as u128) >> 64).unwrap_or_default()
     }
 
     /// The key under a rule, whatever its limit.

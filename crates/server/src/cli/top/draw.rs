@@ -8,9 +8,9 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
 use tidegate_core::Micros;
 use tidegate_rules::Mode;
 
-use super::model::{LinkState, Model, Speed};
+use super::model::{LinkState, Model, SecondRanking, Speed};
 use crate::cli::plain;
-use crate::metrics::{RuleView, TopKeys, View};
+use crate::metrics::{RuleView, TierView, TopKeys, View};
 
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -21,7 +21,7 @@ const DOUBTFUL: Style = Style::new().fg(Color::Yellow);
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let [head, numbers, curve, rules, keys, denials, foot] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(2),
+        Constraint::Length(if model.has_tier() { 3 } else { 2 }),
         Constraint::Length(3),
         Constraint::Min(5),
         Constraint::Fill(1),
@@ -36,12 +36,22 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     if let Some(view) = &model.view {
         let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(keys);
         draw_keys(frame, left, "top keys by traffic", &view.traffic);
-        draw_keys(frame, right, "top keys by denials", &view.denied);
+        match (model.ranking, &view.store_keys) {
+            (SecondRanking::StoreCalls, Some(top)) => draw_keys(frame, right, "top keys by calls to Redis", top),
+            (SecondRanking::StoreCalls | SecondRanking::Denials, _) => {
+                draw_keys(frame, right, "top keys by denials", &view.denied);
+            }
+        }
     }
     draw_denials(frame, denials, model);
     let order = model.order.name();
     let pause = if model.is_paused { "p resume" } else { "p pause" };
-    frame.render_widget(Words::styled(format!("q quit   {pause}   s sort rules (by {order})"), FAINT), foot);
+    let keys = match (model.has_tier(), model.ranking) {
+        (false, _) => "",
+        (true, SecondRanking::Denials) => "   k keys by calls to Redis",
+        (true, SecondRanking::StoreCalls) => "   k keys by denials",
+    };
+    frame.render_widget(Words::styled(format!("q quit   {pause}   s sort rules (by {order}){keys}"), FAINT), foot);
 }
 
 fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model) {
@@ -70,7 +80,26 @@ fn draw_numbers(frame: &mut Frame<'_>, area: Rect, model: &Model) {
         Span::styled(format!("denied {}/s", short(speed.denied)), if speed.denied > 0.0 { DOUBTFUL } else { FAINT }),
         Span::raw(format!("  refused {}/s  dropped {:.1} %", short(speed.refused), speed.drop_rate())),
     ]);
-    frame.render_widget(Paragraph::new(vec![requests, store(view)]), area);
+    let tier = model.tier().map(|tier| decided_by(view, &tier));
+    let lines: Vec<Words<'_>> = [requests, store(view)].into_iter().chain(tier).collect();
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Where requests are decided, the efficiency of leases, and hot keys.
+fn decided_by<'v>(view: &'v View, tier: &TierView) -> Words<'v> {
+    let decisions = tier.decisions() as f64;
+    let percent = |part: u64| if decisions > 0.0 { 100.0 * part as f64 / decisions } else { 0.0 };
+    let mut words =
+        vec![Span::raw(format!("leases {:.1} %  cache {:.1} %  ", percent(tier.by_lease), percent(tier.by_memory)))];
+    if decisions > 0.0 {
+        words.push(Span::raw(format!("{:.3} Redis calls a decision  ", tier.calls() as f64 / decisions)));
+    }
+    words.push(Span::raw(format!("{} held", short(tier.cost_held as f64))));
+    let hot = view.store_keys.iter().flat_map(|top| &top.keys).filter(|key| key.hot).count();
+    if hot > 0 {
+        words.push(Span::styled(format!("  {hot} HOT"), DOUBTFUL));
+    }
+    Words::from(words)
 }
 
 fn store(view: &View) -> Words<'_> {
@@ -160,6 +189,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, title: &str, top: &TopKeys) {
             number_from(2, 2, rate(key.count as f64 / top.seconds as f64)),
             number_from(3, 2, format!("{part:.1}")),
         ])
+        .style(if key.hot { DOUBTFUL } else { Style::new() })
     });
     let widths = [Constraint::Fill(3), Constraint::Fill(2), Constraint::Length(7), Constraint::Length(6)];
     let header = ["key", "rule", "per s", "%"].map(str::to_owned).into_iter().enumerate();
@@ -229,13 +259,7 @@ mod tests {
         let top = |key: &str| TopKeys {
             seconds: 60,
             total: 1_000,
-            keys: vec![TopKey {
-                rule: "login".to_owned(),
-                key: vec![key.to_owned()],
-                in_full: None,
-                count: 600,
-                error: 0,
-            }],
+            keys: vec![TopKey { rule: "login".to_owned(), key: vec![key.to_owned()], count: 600, ..TopKey::default() }],
         };
         View {
             at_ms,
@@ -345,6 +369,47 @@ mod tests {
         view.rules[0].without_key = 12_345;
         model.learn(FeedEvent::View(Box::new(view)));
         assert!(screen(100, 24, &model).contains("login (12.3k without key)"));
+    }
+
+    #[test]
+    fn leases_and_hot_keys_of_a_redis_store_are_shown() {
+        let of_redis = |at_ms, count: u64| {
+            let tier = TierView {
+                by_redis: 10 * count,
+                by_memory: 40 * count,
+                by_lease: 950 * count,
+                lease_calls: 2 * count,
+                keys_held: 3,
+                cost_held: 240,
+            };
+            let key = |name: &str, hot| TopKey {
+                rule: "login".to_owned(),
+                key: vec![name.to_owned()],
+                count: 120,
+                hot,
+                ..TopKey::default()
+            };
+            let keys = vec![key("hot.test", true), key("b", false)];
+            let store_keys = Some(TopKeys { seconds: 10, total: 1_000, keys });
+            let store = StoreView { kind: "redis".to_owned(), healthy: true, tier: Some(tier), ..StoreView::default() };
+            View { store, store_keys, ..view(at_ms, count) }
+        };
+        let mut model = Model::new("http://127.0.0.1:9600");
+        model.learn(FeedEvent::View(Box::new(of_redis(1_000, 1))));
+        model.learn(FeedEvent::View(Box::new(of_redis(2_000, 2))));
+        let first = screen(100, 24, &model);
+        let line = "leases 95.0 %  cache 4.0 %  0.012 Redis calls a decision  240 held  1 HOT";
+        assert!(screen(80, 24, &model).contains(line), "{first}");
+        assert!(first.contains("top keys by denials") && first.contains("k keys by calls to Redis"), "{first}");
+        model.rank_by_next();
+        let second = screen(100, 24, &model);
+        assert!(second.contains("top keys by calls to Redis, last 10 s") && second.contains("hot.test"), "{second}");
+        model.rank_by_next();
+        assert_eq!(screen(100, 24, &model), first);
+        // A store in memory is not called.
+        let mut model = live();
+        model.rank_by_next();
+        assert!(screen(100, 24, &model).contains("top keys by denials"));
     }
 
     #[test]

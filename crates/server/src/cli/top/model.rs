@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::metrics::{Denial, RuleView, View};
+use crate::metrics::{Denial, RuleView, TierView, View};
 
 /// Seconds of history kept for the graph.
 const HISTORY: usize = 240;
@@ -47,12 +47,21 @@ impl Order {
     }
 }
 
+/// Ranking of keys that is shown beside the one by traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SecondRanking {
+    Denials,
+    /// By calls to Redis.
+    StoreCalls,
+}
+
 /// Data of the server, and how to show it.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) url: String,
     pub(super) line: LinkState,
     pub(super) order: Order,
+    pub(super) ranking: SecondRanking,
     /// Whether the screen is paused: new views are ignored.
     pub(super) is_paused: bool,
     pub(super) view: Option<View>,
@@ -87,6 +96,7 @@ impl Model {
             url: url.to_owned(),
             line: LinkState::Connecting,
             order: Order::Denied,
+            ranking: SecondRanking::Denials,
             is_paused: false,
             view: None,
             before: None,
@@ -129,6 +139,26 @@ impl Model {
             Order::Decided => Order::Name,
             Order::Name => Order::Denied,
         };
+    }
+
+    /// Shows the other ranking of keys. A store in memory has only one.
+    pub(super) fn rank_by_next(&mut self) {
+        self.ranking = match self.ranking {
+            SecondRanking::Denials if self.has_tier() => SecondRanking::StoreCalls,
+            SecondRanking::Denials | SecondRanking::StoreCalls => SecondRanking::Denials,
+        };
+    }
+
+    /// Whether requests are decided in front of Redis.
+    pub(super) fn has_tier(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.store.tier.is_some())
+    }
+
+    /// Requests by where they were decided, between the last two views.
+    pub(super) fn tier(&self) -> Option<TierView> {
+        let now = self.view.as_ref()?.store.tier?;
+        let before = self.before.as_ref().and_then(|before| before.store.tier).unwrap_or(now);
+        Some(now.since(&before))
     }
 
     /// Whether there are two views to compute a rate from.

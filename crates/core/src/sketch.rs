@@ -3,6 +3,18 @@
 //! Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005) with a fixed number `n` of counters. A new key takes over
 //! the smallest counter and its count. Counts are never too small, and too large by at most the count taken over, which
 //! is kept as the error. Every key with more than `1/n` of the total has a counter.
+//!
+//! ```
+//! use tidegate_core::sketch::Sketch;
+//!
+//! let mut sketch = Sketch::new(8);
+//! for client in ["alice", "bob", "alice"] {
+//!     let hash = client.bytes().fold(0, |hash, byte| hash * 31 + u64::from(byte));
+//!     sketch.add(hash, 1, || client);
+//! }
+//! let busiest = sketch.entries().iter().max_by_key(|entry| entry.count).map(|entry| (entry.name, entry.count));
+//! assert_eq!(busiest, Some(("alice", 2)));
+//! ```
 
 use std::collections::HashMap;
 
@@ -10,7 +22,7 @@ use ahash::RandomState;
 
 /// Counters of the most frequent keys.
 #[derive(Debug)]
-pub(super) struct Sketch<T> {
+pub struct Sketch<T> {
     most: usize,
     entries: Vec<SketchEntry<T>>,
     by_hash: HashMap<u64, usize, RandomState>,
@@ -19,24 +31,29 @@ pub(super) struct Sketch<T> {
 
 /// A frequent key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SketchEntry<T> {
+pub struct SketchEntry<T> {
     hash: u64,
-    pub(super) name: T,
+    /// The name that it was given when it got its counter.
+    pub name: T,
     /// Upper bound of its count.
-    pub(super) count: u64,
+    pub count: u64,
     /// By how much the count may be too large.
-    pub(super) error: u64,
+    pub error: u64,
 }
 
 impl<T> Sketch<T> {
     /// A sketch that keeps `most` counters; one at least.
-    pub(super) fn new(most: usize) -> Sketch<T> {
+    #[must_use]
+    pub fn new(most: usize) -> Sketch<T> {
         let most = most.max(1);
-        Sketch { most, entries: Vec::new(), by_hash: HashMap::default(), total: 0 }
+        // Fixed seeds: callers choose the hashes, so clients cannot make them collide.
+        let by_hash = HashMap::with_hasher(RandomState::with_seeds(1, 2, 3, 4));
+        Sketch { most, entries: Vec::new(), by_hash, total: 0 }
     }
 
-    /// Counts the key with this hash, `weight` times. `name` is called only if it had no counter.
-    pub(super) fn add(&mut self, hash: u64, weight: u64, name: impl FnOnce() -> T) {
+    /// Counts the key with this hash, `weight` times. `name` is called only if it had no counter. The hash should be keyed: keys with
+    /// equal hashes count as one.
+    pub fn add(&mut self, hash: u64, weight: u64, name: impl FnOnce() -> T) {
         self.total += weight;
         if let Some(entry) = self.by_hash.get(&hash).and_then(|&place| self.entries.get_mut(place)) {
             entry.count += weight;
@@ -56,17 +73,22 @@ impl<T> Sketch<T> {
     }
 
     /// Total count.
-    pub(super) const fn total(&self) -> u64 {
+    #[must_use]
+    pub const fn total(&self) -> u64 {
         self.total
     }
 
-    pub(super) fn entries(&self) -> &[SketchEntry<T>] {
+    /// The counters, in no order.
+    #[must_use]
+    pub fn entries(&self) -> &[SketchEntry<T>] {
         &self.entries
     }
 }
 
 impl<T> SketchEntry<T> {
-    pub(super) const fn hash(&self) -> u64 {
+    /// The hash that the key was counted by.
+    #[must_use]
+    pub const fn hash(&self) -> u64 {
         self.hash
     }
 }
@@ -88,8 +110,18 @@ mod tests {
             })
             .collect();
         let all = sums.last().copied().unwrap_or(1.0);
-        let mut random = fastrand::Rng::with_seed(seed);
-        let draw = |_| sums.partition_point(|sum| *sum < random.f64() * all) as u64;
+        // SplitMix64.
+        let mut state = seed;
+        let mut random = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        let draw = |_| {
+            let drawn = random() * all;
+            sums.partition_point(|sum| *sum < drawn) as u64
+        };
         (0..length).map(draw).collect()
     }
 
