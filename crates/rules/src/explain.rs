@@ -196,6 +196,9 @@ pub struct ShownLimit {
     pub write_behind: Option<ShownWriteBehind>,
     /// Whether clients see it.
     pub show: bool,
+    /// The terms on which its rate adapts, if it does: `limit` is then the present one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapt: Option<String>,
 }
 
 /// How far the nodes of a fleet decide a limit by their own copies.
@@ -330,6 +333,7 @@ impl MatchedRule<'_, '_> {
             lease: limit.leased(),
             write_behind: limit.write_behind.map(|setting| ShownWriteBehind::of(setting, &limit.limit)),
             show: limit.disclosure.is_shown,
+            adapt: self.rule.adaptive_rate().map(ToString::to_string),
         });
         let disclosure = self.rule.disclosure();
         Charged {

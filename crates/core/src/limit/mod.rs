@@ -12,6 +12,7 @@
 //! moved to the present (the only change that a denial can make), so no key waits longer than its limit takes to recover
 //! in full. A step ahead admits as much as the skipped time would have.
 
+mod at_rate;
 mod bounds;
 mod bucket;
 mod calendar;

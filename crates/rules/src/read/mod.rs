@@ -1,5 +1,6 @@
 //! Our own rules files: from the tree to rules.
 
+pub(crate) mod adapt;
 pub(super) mod conditions;
 pub(super) mod cost;
 pub(super) mod failure;
@@ -46,7 +47,7 @@ pub(super) struct Mention {
 }
 
 pub(crate) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(crate) const RULE: [&str; 23] = [
+pub(crate) const RULE: [&str; 24] = [
     "id",
     "preset",
     "match",
@@ -55,6 +56,7 @@ pub(crate) const RULE: [&str; 23] = [
     "on_repeated_key",
     "limit",
     "limits",
+    "adapt",
     "shed",
     "tiers",
     "overrides",

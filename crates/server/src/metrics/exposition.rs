@@ -9,7 +9,7 @@ use tidegate_redis::RedisStore;
 use tidegate_redis::link::BreakerState;
 use tidegate_redis::tier::{LeaseStats, Tier};
 use tidegate_redis::write_behind::WriteBehindStats;
-use tidegate_rules::{Condition, Health, Mode, TierCounts};
+use tidegate_rules::{AdaptiveRate, Condition, Health, Mode, RuleSet, TierCounts};
 
 use super::descriptor_counts::DescriptorOutcome;
 use super::histogram::HistogramSnapshot;
@@ -279,6 +279,7 @@ fn write_rules(engine: &Engine, page: &mut Page) {
     }
     let quiet: [(Labels<'_>, u64); 2] = [(&[("mode", "shadow")], shadow), (&[("mode", "off")], off)];
     page.gauge("rules_not_enforced", "Rules in shadow mode or off, as written or switched", &quiet);
+    write_rates(&present.rules, page);
     let switches = present.rules.switches();
     let switched = switches.rules().len() as u64 + u64::from(switches.all().is_some());
     page.gauge("rules_switched", "Switches in force that override the modes in the rules files", &[(&[], switched)]);
@@ -300,6 +301,29 @@ fn write_rules(engine: &Engine, page: &mut Page) {
         "Time of the last attempt to reload the rules; 0 if there was none since the start",
         &[(&[], at)],
     );
+}
+
+/// Rates that adapt, in units of a second.
+#[expect(clippy::cast_precision_loss, reason = "rates are shown with a few digits")]
+fn write_rates(rules: &RuleSet, page: &mut Page) {
+    let rates: Vec<_> = rules.adaptive_rates().collect();
+    if rates.is_empty() {
+        return;
+    }
+    let labels: Vec<_> = rates.iter().map(|rate| [("rule", rate.rule())]).collect();
+    let per_second = |rate: &AdaptiveRate, tokens: u64| tokens as f64 * 1e6 / rate.period().get() as f64;
+    let mut gauge = |name, help, tokens: fn(&AdaptiveRate) -> u64| {
+        let values = rates.iter().map(|rate| per_second(rate, tokens(rate)));
+        let values: Vec<(Labels<'_>, f64)> = labels.iter().map(|labels| &labels[..]).zip(values).collect();
+        page.gauge(name, help, &values);
+    };
+    let present = "Present rate of rules that adapt, in units of cost per second";
+    gauge("adaptive_rate", present, AdaptiveRate::tokens);
+    gauge("adaptive_rate_min", "Lowest rate of rules that adapt", |rate| rate.bounds().0);
+    gauge("adaptive_rate_max", "Highest rate of rules that adapt", |rate| rate.bounds().1);
+    let counts: Vec<(Labels<'_>, u64)> =
+        labels.iter().map(|labels| &labels[..]).zip(rates.iter().map(|rate| rate.decreases())).collect();
+    page.counter("adaptive_rate_decreases", "Times that this node has lowered the rate because of overload", &counts);
 }
 
 fn write_health(health: &Health, page: &mut Page) {

@@ -54,7 +54,7 @@ use self::top::KeyRanking;
 pub use self::top::{Ranking, TopKey, TopKeys};
 use self::unkeyed::UnkeyedRequests;
 use self::unsettled::UnsettledCosts;
-pub use self::view::{Reload, Requests, RuleView, StoreView, View};
+pub use self::view::{RateView, Reload, Requests, RuleView, StoreView, View};
 use crate::access_log::AccessLog;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;

@@ -374,6 +374,7 @@ impl Server {
     async fn keep_house(&mut self) {
         log::refill();
         self.engine.limiter().report_local().await;
+        self.engine.limiter().adapt().await;
         if let AnyStore::Memory(store) = self.engine.limiter().store() {
             self.pressure.check(store);
         }
