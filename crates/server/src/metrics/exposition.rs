@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tidegate_core::RuleId;
 use tidegate_core::memory::{MemoryStats, RuleUsage};
@@ -21,6 +22,7 @@ use crate::engine::Engine;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
 use crate::log;
+use crate::state_file::StateFileStats;
 use crate::store::AnyStore;
 
 /// All metrics of an engine, and of the process that it runs in.
@@ -47,6 +49,9 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
         page.counter("access_log_lines", "Access log lines handed to the writer", &[(&[], log.taken())]);
         let help = "Access log lines dropped because the queue was full or the file could not be written";
         page.counter("access_log_lines_dropped", help, &[(&[], log.dropped())]);
+    }
+    if let Some(file) = metrics.state_file.get() {
+        write_state_file(&file.stats(), &mut page);
     }
     write_rules(engine, &mut page);
     write_health(&engine.limiter().health(), &mut page);
@@ -301,6 +306,16 @@ fn write_rules(engine: &Engine, page: &mut Page) {
         "Time of the last attempt to reload the rules; 0 if there was none since the start",
         &[(&[], at)],
     );
+}
+
+fn write_state_file(stats: &StateFileStats, page: &mut Page) {
+    page.counter("state_saves", "Times that the state was saved to its file", &[(&[], stats.saves)]);
+    page.counter("state_save_failures", "Times that the state could not be saved", &[(&[], stats.failures)]);
+    let help = "Time at which the last saved state was read from memory, in seconds since the Unix epoch";
+    page.gauge("state_saved_timestamp_seconds", help, &[(&[], stats.saved_at)]);
+    page.gauge("state_saved_bytes", "Size of the last saved state", &[(&[], stats.bytes)]);
+    let seconds = Duration::from_micros(stats.took).as_secs_f64();
+    page.gauge("state_save_duration_seconds", "Time that the last save took", &[(&[], seconds)]);
 }
 
 /// Rates that adapt, in units of a second.

@@ -58,6 +58,7 @@ pub use self::view::{RateView, Reload, Requests, RuleView, StoreView, View};
 use crate::access_log::AccessLog;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
+use crate::state_file::StateFile;
 
 /// A listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +114,7 @@ pub struct Metrics {
     reloads: Reloads,
     /// Access log, if there is one.
     access_log: OnceLock<Arc<AccessLog>>,
+    state_file: OnceLock<Arc<StateFile>>,
     /// Gateway, if it is on.
     gateway: OnceLock<Arc<GatewayMetrics>>,
     /// Verifier of tokens, which counts them.
@@ -198,6 +200,7 @@ impl Metrics {
             received: ThreadCounters::new(),
             reloads: Reloads::default(),
             access_log: OnceLock::new(),
+            state_file: OnceLock::new(),
             gateway: OnceLock::new(),
             tokens: OnceLock::new(),
             counted: Mutex::new(None),
@@ -427,6 +430,11 @@ impl Metrics {
     /// Includes the counts of the access log. Only the first call has an effect.
     pub(crate) fn watch_access_log(&self, log: Arc<AccessLog>) {
         let _ = self.access_log.set(log);
+    }
+
+    /// Counts the snapshots of the state.
+    pub(crate) fn watch_state_file(&self, file: Arc<StateFile>) {
+        let _ = self.state_file.set(file);
     }
 
     /// Includes the counts of the gateway. Only the first call has an effect.
