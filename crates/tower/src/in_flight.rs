@@ -122,7 +122,7 @@ impl<S: Store + 'static, C: Clock + 'static> InFlight<S, C> {
     /// Adds the rate-limit headers to the response, and returns what its body holds until it ends.
     pub(crate) fn respond<B>(self, response: &mut Response<B>) -> BodyGuard {
         if let Some(outcome) = self.outcome {
-            outcome.answer(response.status());
+            outcome.answer(response.status(), response.headers());
         }
         let ResponseContext { refund, headers } = self.response;
         let is_unserved = response.extensions().get::<Unserved>().is_some();

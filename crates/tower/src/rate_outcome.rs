@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
-use tidegate_core::adaptive::ServiceOutcome;
+use tidegate_core::adaptive::{SampleOutcome, ServiceOutcome};
 use tidegate_core::{Clock, Store, Timestamp};
 use tidegate_rules::{AdaptiveRate, Limiter, Matched};
 
+use crate::adaptive::sample_outcome;
 use crate::cleanup::Cleanup;
 
 /// The outcome of a request that rules with adaptive rates govern. If it is dropped, the client has gone away.
@@ -34,8 +35,9 @@ impl<S: Store + 'static, C: Clock + 'static> RateOutcome<S, C> {
     }
 
     /// The service has answered.
-    pub(crate) fn answer(mut self: Box<Self>, status: StatusCode) {
-        self.end(if status.is_server_error() { ServiceOutcome::Failed } else { ServiceOutcome::Answered });
+    pub(crate) fn answer(mut self: Box<Self>, status: StatusCode, headers: &HeaderMap) {
+        let is_failed = status.is_server_error() || sample_outcome(status, headers) == SampleOutcome::Dropped;
+        self.end(if is_failed { ServiceOutcome::Failed } else { ServiceOutcome::Answered });
     }
 
     /// The service has failed without a response.
