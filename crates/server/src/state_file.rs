@@ -198,7 +198,8 @@ mod tests {
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
             let restored = read(&path, 1_000).unwrap().unwrap();
             assert_eq!(restored.note, b"key");
-            let charge = Charge::new(&rule, &Key::from("alice"), &limit).cost(0);
+            let key = Key::from("alice");
+            let charge = Charge::new(&rule, &key, &limit).cost(0);
             assert_eq!(restored.store.peek_one(&charge).remaining, left);
         }
         let stats = file.stats();

@@ -47,7 +47,12 @@ impl Reloading {
 
     fn reloaded(&self) -> MutexGuard<'_, MemoryStore<ManualClock>> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        let Restored { store: next, dropped, .. } = restored(&self.clock, KEYS, &saved(&store));
+        // Saved as of long ago, so that keys which have recovered are kept: the traces of the contract also turn the clock back.
+        let now = self.clock.now();
+        self.clock.set(Timestamp::from_secs(1));
+        let bytes = saved(&store);
+        self.clock.set(now);
+        let Restored { store: next, dropped, .. } = restored(&self.clock, KEYS, &bytes);
         assert_eq!(dropped, 0);
         *store = next;
         store
@@ -120,7 +125,7 @@ const LIMITS: [&str; 9] = [
     "fixed 70/min",
     "fixed 900/month calendar",
     "sliding 60/min",
-    "sliding 60/min parts 7",
+    "sliding 60/min parts 6",
     "log 40/min",
 ];
 
