@@ -9,6 +9,7 @@ export const DEFAULTS = {
   speed: "2",
   store: "memory",
   holding: "",
+  server: "",
 };
 
 /** The query of some settings. The same settings make the same text. */
@@ -20,6 +21,7 @@ export function toQuery(settings) {
   query.append("seed", settings.seed);
   query.append("speed", settings.speed);
   if (settings.holding) query.append("holding", settings.holding);
+  if (settings.server) query.append("server", settings.server);
   if (settings.store !== "memory") query.append("store", settings.store);
   return query.toString();
 }
@@ -37,5 +39,6 @@ export function fromQuery(text) {
     speed: of("speed", "1"),
     store: of("store", "memory"),
     holding: of("holding", ""),
+    server: of("server", ""),
   };
 }

@@ -54,6 +54,7 @@ export class Form {
       speed: this.speed.value,
       store: this.store.value,
       holding: this.holding.value.trim(),
+      server: this.server.value.trim(),
     };
   }
 
@@ -64,6 +65,7 @@ export class Form {
     this.length.value = settings.for;
     this.seed.value = settings.seed;
     this.holding.value = settings.holding;
+    this.server.value = settings.server ?? "";
     choose(this.speed, settings.speed);
     choose(this.store, settings.store);
     this.#clearErrors();
@@ -169,12 +171,14 @@ export class Form {
     this.speed = h("select", {}, SPEEDS.map(([value, name]) => h("option", { value }, name)));
     this.store = h("select", {}, h("option", { value: "memory" }, "Memory"));
     this.holding = text("");
+    this.server = text("");
     Object.assign(this.fields, {
       for: line("Length", "length", this.length),
       speed: line("Speed", "speed", this.speed),
       seed: line("Seed", "seed", this.seed),
       store: line("Store", "store", this.store),
       holding: line("Slots are held for", "holding", this.holding, "such as 250ms; empty: as long as a lease"),
+      server: line("Server behind each limit", "server", this.server, "workers and their time, such as 20 x 40ms"),
     });
     this.store.addEventListener("change", () => {
       if (this.store.value === "redis") this.speed.value = "1";
@@ -183,10 +187,12 @@ export class Form {
     byId("limits").addEventListener("change", () => this.#needed());
   }
 
-  /** How long slots are held matters where there are slots. */
+  /** How long slots are held matters where there are slots, and a server where a limit adapts to it. */
   #needed() {
     const needed = this.limits.texts().some((text) => text.startsWith("concurrent"));
     this.holding.parentElement.hidden = !needed && this.holding.value === "";
+    const adapts = this.limits.texts().some((text) => text.includes(" adapt "));
+    this.server.parentElement.hidden = !adapts && this.server.value === "";
   }
 }
 

@@ -200,7 +200,8 @@ export class Live {
       setText(mode, rule.mode ?? "–");
       mode.className = `tag ${rule.mode ?? ""}`;
       // A global key: all clients share the limit.
-      setText(lacking, rule.without_key > 0 ? ` ${count(rule.without_key)} without key` : "");
+      const keyless = rule.without_key > 0 ? ` ${count(rule.without_key)} without key` : "";
+      setText(lacking, keyless + (rule.rate ? ` at ${rule.rate.present} of ${rule.rate.highest}` : ""));
       const rates = [rule.allowedRate, rule.deniedRate, rule.shadowRate].map(short);
       const shown = [...rates, count(rule.denied + rule.shadow_denied)];
       numbers.forEach((cell, n) => setText(cell, shown[n]));

@@ -15,6 +15,8 @@ export function drawState(pane, standing, counted, time, series) {
   switch (standing.kind) {
     case "tokens":
       return bucket(context, box, ink, level, standing.top, "tokens");
+    case "server":
+      return server(context, box, ink, level, standing, counted);
     case "water":
       return water(context, box, ink, level, standing.top);
     case "queue":
@@ -154,6 +156,27 @@ function water(context, box, ink, level, top) {
     context.stroke();
   }
   label(context, ink, box, short(level), `of ${short(top)}, leaking`);
+}
+
+/** The requests in a server, and the rate of the limit before it. */
+function server(context, box, ink, level, standing, counted) {
+  const { workers, highest } = standing.described.server;
+  const rate = standing.rate(counted);
+  const bar = (y, share, colour) => {
+    rounded(context, box.x, y, box.width, 18, 5);
+    context.fillStyle = colour;
+    context.globalAlpha = 0.14;
+    context.fill();
+    context.globalAlpha = 0.9;
+    rounded(context, box.x, y, box.width * Math.min(1, share), 18, 5);
+    context.fill();
+    context.globalAlpha = 1;
+  };
+  const middle = box.y + (box.height - 40) / 2;
+  bar(middle - 24, rate / (highest || 1), ink.ink);
+  bar(middle + 6, level / standing.top, ink.own);
+  const waiting = Math.max(0, level - workers);
+  label(context, ink, box, `${short(rate)}/s admitted at most`, `${short(waiting)} wait for ${workers} workers`);
 }
 
 /** Those who wait, the next to go at the left. */
@@ -349,6 +372,7 @@ export function describeState(standing, counted, time) {
   const top = standing.kind === "ahead" ? span(standing.top) : short(standing.top);
   const now = {
     tokens: () => `${short(level)} of ${top} tokens`,
+    server: () => `limit at ${short(standing.rate(counted))}/s, ${short(level)} requests in the server`,
     water: () => `water at ${short(level)} of ${top}`,
     queue: () => `${short(level)} of ${top} in the queue`,
     ahead: () => `TAT ${span(level)} ahead of now, ${top} at most`,

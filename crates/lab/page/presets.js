@@ -3,7 +3,7 @@
 const run = (name, about, limits, traffic, length, speed, more = {}) => ({
   name,
   about,
-  settings: { limits, traffic, for: length, speed, seed: "1", store: "memory", holding: "", ...more },
+  settings: { limits, traffic, for: length, speed, seed: "1", store: "memory", holding: "", server: "", ...more },
 });
 
 export const PRESETS = [
@@ -27,6 +27,8 @@ export const PRESETS = [
     ["fixed 10_000/month calendar", "fixed 10_000/month"], "poisson 450/day", "90day", "400000"),
   run("The end of a window, attacked", "A full limit just before a window ends, and another just after.",
     ["fixed 20/s", "sliding 20/s", "log 20/s", "20/s burst 10"], "boundary 20 every 1s", "12s", "1"),
+  run("A rate that follows the server", "20 workers serve 500 requests a second. Under a fixed limit of 1000 the queue grows for as long as the wave lasts; an adaptive one keeps it short.",
+    ["1000/s burst 50 adapt 100/s on latency > 200ms", "1000/s burst 50"], "square 800/s 200/s every 40s random", "80s", "4", { server: "20 x 40ms" }),
   run("A crowd", "A thousand clients, a few of them busy, each with its own state.",
     ["5/s burst 20", "sliding 5/s"], "poisson 800/s clients 1000 zipf 1.1", "30s", "2"),
 ];

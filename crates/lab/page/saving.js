@@ -8,6 +8,13 @@ const OUTCOMES = ["denied", "admitted", "too large"];
 
 /** A limit as a rule, to be pasted into a rules file. */
 export function ruleText(limit) {
+  const adaptive = /^(.*) adapt (\S+) on (.*)$/.exec(limit);
+  if (adaptive) {
+    const [, own, lowest, signals] = adaptive;
+    const highest = /\d[\d_]*\/\S+/.exec(own)?.[0] ?? own;
+    const adapt = `{ between: ${lowest}..${highest}, on: [${signals}] }`;
+    return `rules:\n  - id: my-limit\n    limit: ${own}\n    adapt: ${adapt}\n`;
+  }
   // A limit needs quotes in YAML only if it has a special character.
   const plain = /^[\w./ µ-]+$/.test(limit) && limit !== "";
   const written = plain ? limit : JSON.stringify(limit);

@@ -14,6 +14,9 @@ export class Standing {
     this.kind = this.described.state[0];
     const [tokens, period] = this.described.rate ?? [0, 1];
     this.perMicro = tokens / period;
+    // What a server works off.
+    const { server } = this.described;
+    if (server) this.perMicro = server.workers / server.service;
     const { holding } = record.expected;
     const { window } = this.described;
     this.held = this.described.algorithm === "concurrent" && holding !== null ? Math.min(holding, window) : window;
@@ -21,6 +24,8 @@ export class Standing {
 
   /** The highest that its level can stand. */
   get top() {
+    // The requests that a server works off in a second, or three times its workers.
+    if (this.kind === "server") return Math.max(this.perMicro * 1e6, 3 * this.described.server.workers);
     return this.kind === "ahead" ? this.described.capacity / this.perMicro : this.described.capacity;
   }
 
@@ -39,6 +44,7 @@ export class Standing {
       case "tokens":
         return Math.min(this.top, state + since * this.perMicro);
       case "water":
+      case "server":
       case "queue":
         return Math.max(0, state - since * this.perMicro);
       case "ahead":
@@ -49,6 +55,12 @@ export class Standing {
         return this.#spent(number, state, counted, time);
     }
     return state;
+  }
+
+  /** The rate that the limit has at that instant, in a second; only with a server. */
+  rate(counted) {
+    if (counted === 0) return this.described.server.highest;
+    return this.column.state[this.own.number[counted - 1] * this.column.width + 1];
   }
 
   #spent(number, state, counted, time) {

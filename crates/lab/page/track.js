@@ -65,7 +65,8 @@ export class Track {
       const cell = h("td", { "data-total": name });
       if (found) this.cells.push([cell, found]);
       // If every request costs one, the expected cost is comparable with the number of admitted requests.
-      const beside = name === "Admitted" && !costs ? ({ accepted }) => trimmed(accepted, 0) : thought;
+      const isKnown = !this.described.server?.adapts || name === "Requests";
+      const beside = !isKnown ? null : name === "Admitted" && !costs ? ({ accepted }) => trimmed(accepted, 0) : thought;
       const thoughtOf = h("td", { class: "thought" }, beside ? beside(expected) : "");
       return h("tr", {}, h("th", { scope: "row" }, name), cell, thoughtOf);
     });
@@ -106,6 +107,7 @@ export class Track {
     context.rect(area.left, 0, area.width, this.pane.height - BOTTOM + 2);
     context.clip();
     this.#level(context, area, view, playback, standing, counted, bottom);
+    if (standing.kind === "server") this.#rate(context, area, view, playback, standing, counted, bottom);
     this.#marks(context, area, view, playback, own, bottom + LANE / 2 + 4);
     context.restore();
     drawTime(context, area, view, this.pane.height, this.record.expected.length);
@@ -156,6 +158,32 @@ export class Track {
       context.lineTo(x(pixel), y(last[pixel]));
     }
     context.stroke();
+  }
+
+  /** The rate of the limit over the requests in the server: a line from zero to the highest rate. */
+  #rate(context, area, view, playback, standing, counted, bottom) {
+    const { own } = standing;
+    const top = standing.described.server.highest || 1;
+    const y = (rate) => bottom - (Math.min(rate, top) / top) * (bottom - TOP);
+    const until = Math.min(playback.time, view.to);
+    context.strokeStyle = palette().ink;
+    context.lineWidth = 1.5;
+    context.beginPath();
+    const first = upperBound(own.at, counted, view.from);
+    let rate = standing.rate(first);
+    context.moveTo(area.x(view.from), y(rate));
+    for (let index = first; index < counted && own.at[index] <= until; index += 1) {
+      const next = standing.rate(index + 1);
+      if (next === rate) continue;
+      context.lineTo(area.x(own.at[index]), y(rate));
+      context.lineTo(area.x(own.at[index]), y(next));
+      rate = next;
+    }
+    context.lineTo(area.x(until), y(rate));
+    context.stroke();
+    context.fillStyle = palette().muted;
+    context.textAlign = "left";
+    context.fillText(`line: limit, of ${short(top)}/s; area: requests in the server`, area.left + 6, TOP + 12);
   }
 
   /** How it stood in each pixel up to now. What is past stays as it was, and is not looked at again. */

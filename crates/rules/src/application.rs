@@ -81,7 +81,11 @@ impl Limits {
                 Values::Several(_) => return Err(KeyFault::Repeated),
             }
         }
-        Ok(self.default.as_ref().map(|limits| (Granted::Everyone, limits)))
+        let limits = match self.ladder() {
+            Some(ladder) => Some(ladder.present()),
+            None => self.default.as_ref(),
+        };
+        Ok(limits.map(|limits| (Granted::Everyone, limits)))
     }
 }
 

@@ -199,6 +199,9 @@ pub struct ShownLimit {
     pub split: Option<String>,
     /// Whether clients see it.
     pub show: bool,
+    /// The terms on which its rate adapts, if it does: `limit` is then the present one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapt: Option<String>,
 }
 
 /// How far the nodes of a fleet decide a limit by their own copies.
@@ -337,6 +340,7 @@ impl MatchedRule<'_, '_> {
                 Some(format!("{} parts of {part}", split.parts()))
             }),
             show: limit.disclosure.is_shown,
+            adapt: self.rule.adaptive_rate().map(ToString::to_string),
         });
         let disclosure = self.rule.disclosure();
         Charged {

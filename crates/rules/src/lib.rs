@@ -21,6 +21,7 @@
 //! # Ok::<(), String>(())
 //! ```
 
+mod adaptive_rate;
 mod application;
 mod body_number;
 mod canonical;
@@ -62,6 +63,7 @@ mod tiers;
 pub mod yaml;
 
 pub use crate::yaml::{Diagnostic, Diagnostics, Place, Severity};
+pub use adaptive_rate::AdaptiveRate;
 pub use body_number::BodyNumber;
 pub use counts::{RuleCounts, counted};
 pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart, ShownWriteBehind};
@@ -85,7 +87,7 @@ pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule
 pub use schema::schema;
 pub use secret::{SamePrevious, Secret, SecretError};
 pub use settle::{Settle, SettleSource, SettleTerm};
-pub use shown::{KeyPartName, LimitName, ShownRule, key_in_full, readable_key};
+pub use shown::{KeyPartName, LimitName, ShownRate, ShownRule, key_in_full, readable_key};
 pub use single_rule::KeyScope;
 pub use spelling::{PathPolicy, PathRefusal};
 pub use switches::Switches;
@@ -125,6 +127,8 @@ struct Written {
     replaces: bool,
     /// Whether the limits of any rule depend on the priority.
     sheds: bool,
+    /// Whether the rate of any rule adapts.
+    adapts: bool,
 }
 
 impl RuleSet {
@@ -133,9 +137,10 @@ impl RuleSet {
         let reads_bodies =
             rules.iter().flat_map(|rule| rule.limits.all()).any(|limit| limit.cost.fields().next().is_some());
         let replaces = rules.iter().any(|rule| !rule.replaces.is_empty());
-        let sheds = rules.iter().any(|rule| rule.limits.by_priority.is_some());
+        let sheds = rules.iter().any(|rule| rule.limits.by_priority().is_some());
+        let adapts = rules.iter().any(|rule| rule.limits.ladder().is_some());
         let (index, domains) = (Index::new(&rules), Arc::new(domains));
-        let written = Written { index, rules, tiers, domains, reads_bodies, replaces, sheds };
+        let written = Written { index, rules, tiers, domains, reads_bodies, replaces, sheds, adapts };
         let modes = written.modes(&Switches::new());
         RuleSet {
             written: Arc::new(written),

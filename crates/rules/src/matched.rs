@@ -7,6 +7,7 @@ use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::RuleSet;
+use super::adaptive_rate::AdaptiveRate;
 use super::application::Application;
 use super::field::FieldPath;
 use super::governing::{Extent, Governing};
@@ -28,6 +29,8 @@ pub struct Matched<'r, 'f> {
     pub refused: Option<RefusingRule<'r>>,
     /// Whether any of the rules found a part of its key missing, and charges the key that such requests share.
     pub(crate) is_any_unkeyed: bool,
+    /// Whether the rate of any rule adapts, of those that matched or others.
+    pub(crate) is_adaptive: bool,
 }
 
 /// A rule that refuses a request.
@@ -92,7 +95,7 @@ impl<'r> MatchedRule<'r, '_> {
 
     /// Limits the request by its priority, if the rule does that.
     pub(super) fn limit_by(&mut self, priority: Priority) {
-        if let Some(by_priority) = &self.rule.limits.by_priority {
+        if let Some(by_priority) = self.rule.limits.by_priority() {
             (self.granted, self.limits) = (Granted::Priority, Some(&by_priority[priority as usize]));
         }
     }
@@ -165,7 +168,7 @@ impl<'r> Matched<'r, '_> {
     /// No rules.
     #[inline]
     pub(crate) fn none() -> Self {
-        Matched { rules: SmallVec::new(), refused: None, is_any_unkeyed: false }
+        Matched { rules: SmallVec::new(), refused: None, is_any_unkeyed: false, is_adaptive: false }
     }
 
     /// Has rules that shed limit the request by its priority, which all rules together give it.
@@ -227,6 +230,13 @@ impl Matched<'_, '_> {
         keyed.map(|matched| &matched.key).find(|key| key.parts().next().is_some())
     }
 
+    /// The rates of its rules that follow the outcomes of requests, those in shadow mode included.
+    #[inline]
+    pub fn adaptive_rates(&self) -> impl Iterator<Item = &Arc<AdaptiveRate>> {
+        let rules: &[MatchedRule<'_, '_>] = if self.is_adaptive { &self.rules } else { &[] };
+        rules.iter().filter_map(|matched| matched.rule.adaptive_rate())
+    }
+
     /// The limits whose costs are settled by what the response says, and where it says it.
     pub fn settled(&self) -> impl Iterator<Item = (&RuleId, &Arc<Settle>)> {
         let limits = self.rules.iter().flat_map(MatchedRule::each_limit);
@@ -286,6 +296,7 @@ impl RuleSet {
         if written.sheds {
             matched.limit_by_priority(facts);
         }
+        matched.is_adaptive = written.adapts;
         let refusal = refusing.into_iter().find(|(refused, _)| refused.mode == Mode::Enforce);
         matched.refused = refusal.map(|(refused, fault)| RefusingRule { rule: refused.rule, fault });
     }

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use super::adaptive_rate::RateLadder;
 use super::fact_name::FactName;
 use super::field::FieldPath;
 use super::key_parts::override_name;
@@ -317,16 +318,41 @@ pub(super) struct Limits {
     pub(super) tiers: Vec<(String, Arc<[RuleLimit]>)>,
     /// By the value of the key.
     pub(super) overrides: Overrides,
-    /// By the priority of the request, from low to critical. All share one state.
-    pub(super) by_priority: Option<Box<[Arc<[RuleLimit]>; 4]>>,
+    /// Variants of `default`, which share one state.
+    pub(super) variants: Option<Box<Variants>>,
+}
+
+/// Variants of a rule's limit, over one state.
+#[derive(Clone, Debug)]
+pub(super) enum Variants {
+    /// By the priority of the request, from low to critical.
+    ByPriority([Arc<[RuleLimit]>; 4]),
+    /// By the present rate.
+    ByRate(RateLadder),
+}
+
+impl Variants {
+    fn all(&self) -> &[Arc<[RuleLimit]>] {
+        match self {
+            Variants::ByPriority(limits) => limits,
+            Variants::ByRate(ladder) => &ladder.limits,
+        }
+    }
+
+    fn all_mut(&mut self) -> &mut [Arc<[RuleLimit]>] {
+        match self {
+            Variants::ByPriority(limits) => limits,
+            Variants::ByRate(ladder) => &mut ladder.limits,
+        }
+    }
 }
 
 impl Limits {
     pub(super) fn all(&self) -> impl Iterator<Item = &RuleLimit> {
         let by_tier = self.tiers.iter().map(|(_, limits)| limits);
         let single = self.overrides.0.iter().flat_map(|all| all.values());
-        let by_priority = self.by_priority.iter().flat_map(|all| all.iter());
-        self.default.iter().chain(by_tier).chain(single).chain(by_priority).flat_map(|limits| limits.iter())
+        let variants = self.variants.iter().flat_map(|variants| variants.all());
+        self.default.iter().chain(by_tier).chain(single).chain(variants).flat_map(|limits| limits.iter())
     }
 
     /// Makes copies of limits that others have too, so that they can be changed.
@@ -342,9 +368,25 @@ impl Limits {
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut RuleLimit> {
         let by_tier = self.tiers.iter_mut().map(|(_, limits)| limits);
         let single = self.overrides.0.iter_mut().flat_map(|all| all.values_mut());
-        let by_priority = self.by_priority.iter_mut().flat_map(|all| all.iter_mut());
-        let all = self.default.iter_mut().chain(by_tier).chain(single).chain(by_priority);
+        let variants = self.variants.iter_mut().flat_map(|variants| variants.all_mut());
+        let all = self.default.iter_mut().chain(by_tier).chain(single).chain(variants);
         all.flat_map(|limits| Arc::get_mut(limits).unwrap_or_default())
+    }
+
+    /// The limits by priority, from low to critical, if they depend on it.
+    pub(super) fn by_priority(&self) -> Option<&[Arc<[RuleLimit]>; 4]> {
+        match self.variants.as_deref()? {
+            Variants::ByPriority(limits) => Some(limits),
+            Variants::ByRate(_) => None,
+        }
+    }
+
+    /// The limits by rate, if it adapts.
+    pub(super) fn ladder(&self) -> Option<&RateLadder> {
+        match self.variants.as_deref()? {
+            Variants::ByRate(ladder) => Some(ladder),
+            Variants::ByPriority(_) => None,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 
-use self::limit::{Cost, Lease, Limits, Shed, WriteBehind};
+use self::limit::{Adapt, Cost, Lease, Limits, Shed, WriteBehind};
 use self::value::{Fact, Id, Key, Match, OneOrMany, Span, Text};
 
 /// The JSON Schema (draft 7, which editors know best) of a rules file.
@@ -77,6 +77,7 @@ enum TierStore {
         "anyOf" = [
             { "required": ["limit"] },
             { "required": ["limits"] },
+            { "required": ["adapt"] },
             { "required": ["shed"] },
             { "required": ["tiers"] },
             { "required": ["overrides"] },
@@ -85,6 +86,11 @@ enum TierStore {
         "not" = {
             "anyOf": [
                 { "required": ["limit", "limits"] },
+                { "required": ["adapt", "limits"] },
+                { "required": ["adapt", "shed"] },
+                { "required": ["adapt", "tiers"] },
+                { "required": ["adapt", "overrides"] },
+                { "required": ["adapt", "preset"] },
                 { "required": ["shed", "limit"] },
                 { "required": ["shed", "limits"] },
                 { "required": ["shed", "tiers"] },
@@ -112,6 +118,8 @@ struct Rule {
     limit: Limits,
     /// Several limits, all of which must admit.
     limits: Limits,
+    /// A rate that follows the service behind the gateway or the middleware: it falls on signals of overload, and rises otherwise.
+    adapt: Adapt,
     /// Slots for requests in flight that priorities share, each up to its part: under overload, the least important requests are refused
     /// first.
     shed: Shed,

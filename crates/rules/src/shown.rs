@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
+use super::adaptive_rate::AdaptiveRate;
 use super::envoy::Domain;
 use super::priority::Priority;
-use super::rule::{KeyPart, Mode, Rule};
+use super::rule::{KeyPart, Mode, Rule, RuleLimit};
 use super::{OnMissingKey, OnRepeatedKey, RuleSet};
 use crate::yaml::Place;
 use tidegate_core::disclosure::{DenialStatus, Disclosure};
@@ -26,8 +27,11 @@ pub struct ShownRule<'r> {
     pub written: Mode,
     /// The parts of its key; none if all requests share one.
     pub key: Vec<KeyPartName>,
-    /// Its limits in their short notation, those of tiers and single keys too, each once.
+    /// Its limits in their short notation, those of tiers and single keys too, each once. Of a rate that adapts, the present limit.
     pub limits: Vec<LimitName<'r>>,
+    /// The rate that adapts, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<ShownRate>,
     /// The policy for requests that lack a part of the key.
     pub on_missing_key: &'static str,
     /// The policy for requests that have a part of the key more than once.
@@ -61,6 +65,39 @@ pub struct LimitName<'r> {
     pub limit: String,
     /// Whether clients see it.
     pub show: bool,
+}
+
+impl LimitName<'_> {
+    fn of(limit: &RuleLimit) -> LimitName<'_> {
+        LimitName { id: limit.id.as_str(), limit: limit.limit.to_string(), show: limit.disclosure.is_shown }
+    }
+}
+
+/// A rate that adapts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownRate {
+    /// The present rate, such as `550/s`.
+    pub present: String,
+    /// The lowest rate.
+    pub lowest: String,
+    /// The highest rate.
+    pub highest: String,
+    /// The terms on which it moves, in words.
+    pub terms: String,
+}
+
+impl ShownRate {
+    /// A rate as it is now.
+    #[must_use]
+    pub fn of(rate: &AdaptiveRate) -> ShownRate {
+        let (lowest, highest) = rate.bounds();
+        ShownRate {
+            present: rate.rate_text(rate.tokens()),
+            lowest: rate.rate_text(lowest),
+            highest: rate.rate_text(highest),
+            terms: rate.to_string(),
+        }
+    }
 }
 
 /// The longest part of a key that is shown, in characters.
@@ -102,12 +139,10 @@ impl Rule {
     }
 
     fn shown(&self, mode: Mode) -> ShownRule<'_> {
-        let limits = self.limits.all().map(|limit| LimitName {
-            id: limit.id.as_str(),
-            limit: limit.limit.to_string(),
-            show: limit.disclosure.is_shown,
-        });
-        let mut limits: Vec<LimitName<'_>> = limits.collect();
+        let mut limits: Vec<LimitName<'_>> = match self.limits.ladder() {
+            Some(ladder) => ladder.present().iter().map(LimitName::of).collect(),
+            None => self.limits.all().map(LimitName::of).collect(),
+        };
         limits.sort();
         limits.dedup();
         ShownRule {
@@ -117,6 +152,7 @@ impl Rule {
             written: self.mode,
             key: self.key_parts().collect(),
             limits,
+            adaptive: self.adaptive_rate().map(|rate| ShownRate::of(rate)),
             on_missing_key: match self.on_missing_key {
                 OnMissingKey::Share => "share",
                 OnMissingKey::Skip => "skip",

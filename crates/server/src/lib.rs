@@ -29,6 +29,7 @@ pub mod resp;
 pub mod rls;
 mod self_wake;
 pub mod serve;
+pub mod state_file;
 pub mod store;
 pub mod traces;
 mod vectored_write;

@@ -15,6 +15,7 @@ use crate::in_flight::{PendingRefund, Permit, Reservation, ResponseContext};
 use crate::meter::Settlements;
 use crate::missing_address;
 use crate::observer::SampleToken;
+use crate::rate_outcome::RateOutcome;
 use crate::settings::Settings;
 
 /// The outcome of a check.
@@ -120,7 +121,8 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
             let charges = Refundable::by(matched, ruling, context.at);
             response.refund = (!charges.is_empty()).then(|| PendingRefund { settings: Arc::clone(self), charges });
         }
-        Admission::Granted(Permit { delay, reservation, priority, client, response })
+        let outcome = RateOutcome::of(&self.limiter, matched);
+        Admission::Granted(Permit { delay, reservation, priority, client, outcome, response })
     }
 
     fn reserve(&self, matched: &Matched<'_, '_>, receipts: Receipts) -> Option<Box<Reservation<S, C>>> {

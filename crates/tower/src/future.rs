@@ -169,7 +169,15 @@ where
                     {
                         in_flight.arrive(delivery);
                     }
-                    let mut response = ready!(polled)?;
+                    let mut response = match ready!(polled) {
+                        Ok(response) => response,
+                        Err(error) => {
+                            if let Some(in_flight) = in_flight.take() {
+                                in_flight.fail();
+                            }
+                            return Poll::Ready(Err(error));
+                        }
+                    };
                     let guard = in_flight.take().map(|in_flight| in_flight.respond(&mut response)).unwrap_or_default();
                     return Poll::Ready(Ok(response.map(|body| ResponseBody::guarded(body, guard))));
                 }

@@ -15,6 +15,7 @@ use crate::cost::{ActualCost, Costs};
 use crate::hold::Hold;
 use crate::meter::{Meter, Settlements};
 use crate::observer::Observer;
+use crate::rate_outcome::RateOutcome;
 use crate::settings::Settings;
 use crate::unserved::{Delivery, Unanswered, Unserved};
 use crate::upgrade::{self, UpgradeHold};
@@ -28,12 +29,15 @@ pub(crate) struct Permit<S: Store + 'static, C: Clock + 'static> {
     pub(crate) priority: Option<(Priority, Option<HeaderName>)>,
     /// A hash of the client, if the layer is to pass one on.
     pub(crate) client: Option<ClientHash>,
+    /// For rates that adapt. Boxed, because most do not.
+    pub(crate) outcome: Option<Box<RateOutcome<S, C>>>,
     pub(crate) response: ResponseContext<S, C>,
 }
 
 /// A request that the service is working on.
 pub(crate) struct InFlight<S: Store + 'static, C: Clock + 'static> {
     reservation: Option<Box<Reservation<S, C>>>,
+    outcome: Option<Box<RateOutcome<S, C>>>,
     response: ResponseContext<S, C>,
 }
 
@@ -64,12 +68,12 @@ impl<S: Store + 'static, C: Clock + 'static> Permit<S, C> {
     #[cold]
     pub(crate) fn exempt() -> Permit<S, C> {
         let response = ResponseContext { refund: None, headers: ReplyHeaders::default() };
-        Permit { delay: Micros::ZERO, reservation: None, priority: None, client: None, response }
+        Permit { delay: Micros::ZERO, reservation: None, priority: None, client: None, outcome: None, response }
     }
 
     /// Moves the request from the queue to the service.
     pub(crate) fn start<B>(self, request: &mut Request<B>) -> InFlight<S, C> {
-        let Permit { reservation, response, priority, client, .. } = self;
+        let Permit { reservation, response, priority, client, mut outcome, .. } = self;
         let reservation = reservation.and_then(Reservation::start);
         if let Some(reservation) = &reservation
             && upgrade::is_requested(request)
@@ -89,7 +93,10 @@ impl<S: Store + 'static, C: Clock + 'static> Permit<S, C> {
         if let Some(client) = client {
             request.extensions_mut().insert(client);
         }
-        InFlight { reservation, response }
+        if let Some(outcome) = &mut outcome {
+            outcome.begin();
+        }
+        InFlight { reservation, outcome, response }
     }
 }
 
@@ -105,8 +112,18 @@ impl<S: Store + 'static, C: Clock + 'static> InFlight<S, C> {
         }
     }
 
+    /// Records that the service has failed without a response.
+    pub(crate) fn fail(self) {
+        if let Some(outcome) = self.outcome {
+            outcome.fail();
+        }
+    }
+
     /// Adds the rate-limit headers to the response, and returns what its body holds until it ends.
     pub(crate) fn respond<B>(self, response: &mut Response<B>) -> BodyGuard {
+        if let Some(outcome) = self.outcome {
+            outcome.answer(response.status(), response.headers());
+        }
         let ResponseContext { refund, headers } = self.response;
         let is_unserved = response.extensions().get::<Unserved>().is_some();
         // A refund makes the numbers in the headers wrong.

@@ -57,6 +57,7 @@ mod observer;
 mod overload_future;
 mod peer;
 mod permit_body;
+mod rate_outcome;
 mod reduced_capacity;
 mod request_body;
 mod runtime_load;

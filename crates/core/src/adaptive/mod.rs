@@ -1,5 +1,6 @@
-//! Adaptive concurrency: limits that follow the capacity of a server.
+//! Adaptive limits: limits that follow the capacity of a server.
 //!
+//! # Concurrency
 //! A [`LimitController`] computes a limit from [`Sample`]s: round-trip times, requests in flight, outcomes. It is pure: equal samples
 //! give equal limits. [`AdaptiveConcurrency`] enforces the limit: it counts requests in flight, refuses those above the limit, and
 //! sums up round trips into one sample a second.
@@ -24,6 +25,10 @@
 //! }
 //! # Ok::<(), tidegate_core::adaptive::ControllerError>(())
 //! ```
+//!
+//! # Rate
+//! [`RateSteps`] are the values of a rate that rises with time and falls by a part of itself. An [`OutcomeWindow`] holds the requests
+//! of each interval against [`OverloadSignal`]s, and so tells when it has to fall. Both get instants passed in.
 
 mod aimd;
 #[cfg(test)]
@@ -32,6 +37,11 @@ mod concurrency;
 mod controller;
 mod gradient2;
 mod load_probe;
+mod outcome_window;
+mod overload_signal;
+#[cfg(test)]
+mod rate_closed_loop;
+mod rate_steps;
 mod vegas;
 mod window;
 
@@ -40,6 +50,9 @@ pub use concurrency::{AdaptiveConcurrency, ConcurrencyPermit};
 pub use controller::{ControllerError, LimitController, LimitRange};
 pub use gradient2::Gradient2;
 pub use load_probe::LoadProbe;
+pub use outcome_window::{OutcomeWindow, ServiceHealth, ServiceOutcome};
+pub use overload_signal::{OverloadSignal, OverloadSignalError};
+pub use rate_steps::{RateSteps, RateStepsError};
 pub use vegas::Vegas;
 pub use window::SampleWindow;
 

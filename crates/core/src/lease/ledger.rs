@@ -55,6 +55,32 @@ impl Ledger {
         self.outstanding[0] + self.outstanding[1]
     }
 
+    /// The number of [numbers](Ledger::numbers).
+    pub(crate) const NUMBERS: usize = 7;
+
+    /// The state under the limit, with outstanding tokens as spent ones.
+    pub(crate) const fn plain(&self) -> &State {
+        &self.state
+    }
+
+    /// All other numbers of the record.
+    pub(crate) fn numbers(&self) -> [u64; Ledger::NUMBERS] {
+        let part = self.part.map_or([0, 0], |part| [1, part]);
+        let ([a, b], [c, d]) = (self.outstanding, self.demand);
+        let [is_some, part] = part;
+        // The first tells whether there is a part.
+        [is_some, part, self.epoch, a, b, c, d]
+    }
+
+    /// The record with this state and these [numbers](Ledger::numbers). `None` if they are out of range.
+    pub(crate) fn from_numbers(state: State, numbers: [u64; Ledger::NUMBERS]) -> Option<Ledger> {
+        let [is_some, part, epoch, a, b, c, d] = numbers;
+        let is_valid = a <= MOST_OUTSTANDING && b <= MOST_OUTSTANDING && c <= MOST_DEMAND && d <= MOST_DEMAND;
+        let part = (is_some != 0).then_some(part);
+        let is_plain = !matches!(state, State::Leased(_));
+        (is_valid && is_plain).then_some(Ledger { state, epoch, outstanding: [a, b], demand: [c, d], part })
+    }
+
     /// Applies `change` to a state that is leased. If no lease is left after it, the state becomes an ordinary one again. `None` if
     /// it is not leased.
     pub(crate) fn change<R>(state: &mut State, change: impl FnOnce(&mut Ledger) -> R) -> Option<R> {

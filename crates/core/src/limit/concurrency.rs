@@ -65,6 +65,25 @@ impl Slots {
         self.leases.iter().map(|(&(ends, _), lease)| (ends, lease.slots))
     }
 
+    /// All leases: end, holder, slots and length.
+    pub(crate) fn all_leases(&self) -> impl ExactSizeIterator<Item = (u64, u128, u64, u64)> + '_ {
+        let shown = |(&(ends, id), lease): (&(Timestamp, ReceiptId), &Lease)| {
+            (ends.as_micros(), id.get(), lease.slots, lease.length.get())
+        };
+        self.leases.iter().map(shown)
+    }
+
+    /// The slots of these [leases](Slots::all_leases). `None` if they are too many to be counted.
+    pub(crate) fn from_leases(leases: Vec<(u64, u128, u64, u64)>) -> Option<Slots> {
+        let mut slots = Slots::default();
+        for (ends, id, held, length) in leases {
+            slots.total.checked_add(held)?;
+            let lease = Lease { slots: held, length: Micros::new(length) };
+            slots.add(Timestamp::from_micros(ends), ReceiptId::new(id), lease);
+        }
+        Some(slots)
+    }
+
     fn running(&self, now: Timestamp) -> impl DoubleEndedIterator<Item = (Timestamp, u64)> + '_ {
         self.leases.range(after(now)..).map(|(&(ends, _), lease)| (ends, lease.slots))
     }

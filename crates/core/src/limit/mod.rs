@@ -12,6 +12,7 @@
 //! moved to the present (the only change that a denial can make), so no key waits longer than its limit takes to recover
 //! in full. A step ahead admits as much as the skipped time would have.
 
+mod at_rate;
 mod bounds;
 mod bucket;
 mod calendar;
@@ -233,6 +234,20 @@ impl Limit {
     #[must_use]
     pub const fn holds_slots(&self) -> bool {
         matches!(self.algorithm, Algorithm::Concurrency(_))
+    }
+
+    /// Whether the state belongs to the algorithm.
+    pub(crate) fn is_state(&self, state: &State) -> bool {
+        match (&self.algorithm, state) {
+            (_, State::Leased(ledger)) => self.is_leasable() && self.is_state(ledger.plain()),
+            (Algorithm::TokenBucket(_) | Algorithm::Meter(_), State::Level(_))
+            | (Algorithm::Gcra(_) | Algorithm::Shaper(_), State::Tat(_))
+            | (Algorithm::FixedWindow(_), State::Window(_))
+            | (Algorithm::SlidingWindow(_), State::Sliding(_))
+            | (Algorithm::SlidingLog(_), State::Log(_))
+            | (Algorithm::Concurrency(_), State::Slots(_)) => true,
+            (_, _) => false,
+        }
     }
 
     pub(crate) const fn shape(&self) -> Shape {

@@ -68,6 +68,19 @@ impl Log {
         });
     }
 
+    /// The running total before the first entry, and the instant and running total of each.
+    pub(crate) fn totals(&self) -> (u64, impl ExactSizeIterator<Item = (u64, u64)> + '_) {
+        (self.dropped, self.entries.iter().map(|entry| (entry.at.as_micros(), entry.total)))
+    }
+
+    /// A log of these [totals](Log::totals). `None` if they do not rise, or instants are not in order.
+    pub(crate) fn from_totals(dropped: u64, totals: Vec<(u64, u64)>) -> Option<Log> {
+        let is_rising = totals.is_sorted_by(|one, next| one.0 <= next.0 && one.1 < next.1);
+        let begins = totals.first().is_none_or(|(_, total)| *total > dropped);
+        let entry = |(at, total)| LogEntry { at: Timestamp::from_micros(at), total };
+        (is_rising && begins).then(|| Log { entries: totals.into_iter().map(entry).collect(), dropped })
+    }
+
     /// The entries, oldest first, as instants and costs.
     pub fn entries(&self) -> impl Iterator<Item = (Timestamp, u64)> + '_ {
         let before = std::iter::once(self.dropped).chain(self.entries.iter().map(|entry| entry.total));

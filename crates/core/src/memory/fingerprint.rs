@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use ahash::RandomState;
 
-use super::hash_seeds::random_state;
+use super::hash_seeds::random_seeds;
 use crate::key::{KeyRef, RuleId};
 
 /// A hash of a rule and a key: some bits choose the shard, and 64 more identify the key within it.
@@ -69,11 +69,34 @@ pub(super) struct LowHash(u64);
 pub(super) struct Fingerprints {
     first: RandomState,
     second: RandomState,
+    /// The seeds of both, for snapshots.
+    seeds: Box<[u64; 8]>,
 }
 
 impl Fingerprints {
     pub(super) fn new() -> Fingerprints {
-        Fingerprints { first: random_state(), second: random_state() }
+        let ([a, b, c, d], [e, f, g, h]) = (random_seeds(), random_seeds());
+        Fingerprints::with_seeds([a, b, c, d, e, f, g, h])
+    }
+
+    /// The hash functions with these seeds, four for each.
+    pub(super) fn with_seeds(seeds: [u64; 8]) -> Fingerprints {
+        let [a, b, c, d, e, f, g, h] = seeds;
+        let (first, second) = (RandomState::with_seeds(a, b, c, d), RandomState::with_seeds(e, f, g, h));
+        Fingerprints { first, second, seeds: Box::new(seeds) }
+    }
+
+    pub(super) fn seeds(&self) -> &[u64; 8] {
+        &self.seeds
+    }
+
+    /// A number by which programs tell that they hash in the same way: ahash differs between processors and versions.
+    pub(super) fn check_value(&self) -> u64 {
+        let probe = |state: &RandomState| {
+            let parts: [&[u8]; 3] = [b"a", b"0123456789abcdef", b"a key that is longer than most keys are, by far"];
+            parts.iter().fold(0_u64, |sum, part| sum.rotate_left(1) ^ hash_parts(state, KeyRef::One(part)))
+        };
+        probe(&self.first) ^ probe(&self.second).rotate_left(32)
     }
 
     /// The fingerprint of `key` under `rule`.

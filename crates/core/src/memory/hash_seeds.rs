@@ -9,8 +9,13 @@ use ahash::RandomState;
 /// The seeds come from the standard library, which takes its keys from the operating system. ahash would need the package `getrandom`
 /// for that, and without it its own `RandomState::new` is predictable.
 pub(super) fn random_state() -> RandomState {
-    let seed = |number: u64| std::hash::RandomState::new().hash_one(number);
-    RandomState::with_seeds(seed(0), seed(1), seed(2), seed(3))
+    let [a, b, c, d] = random_seeds();
+    RandomState::with_seeds(a, b, c, d)
+}
+
+/// Unpredictable seeds, different on each call.
+pub(super) fn random_seeds() -> [u64; 4] {
+    [0_u64, 1, 2, 3].map(|number| std::hash::RandomState::new().hash_one(number))
 }
 
 #[cfg(test)]

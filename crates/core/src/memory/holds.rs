@@ -57,6 +57,11 @@ impl Holds {
         self.holds.capacity() * 8 / 7 * (size_of::<(HoldId, Hold)>() + 1) + by_expiry
     }
 
+    /// All reservations, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (HoldId, Hold)> {
+        self.holds.iter().map(|(id, hold)| (*id, *hold))
+    }
+
     /// Adds a reservation.
     pub(super) fn add(&mut self, id: HoldId, hold: Hold) {
         self.by_expiry.insert((hold.expires, id));

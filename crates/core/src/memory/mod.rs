@@ -53,6 +53,7 @@ mod shard_room;
 mod shard_sweep;
 mod shared;
 mod slots;
+mod snapshot;
 mod sync;
 mod table;
 
@@ -69,6 +70,7 @@ use self::shard::{Shard, StateEdit};
 use self::shard_head::ShardHead;
 use self::shared::SharedData;
 use self::slots::ShardSlots;
+pub use self::snapshot::{Restored, SnapshotCounts, SnapshotError};
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::decision::Decision;
@@ -87,6 +89,10 @@ pub const DEFAULT_MAX_KEYS: usize = 1 << 24;
 
 /// Small enough that a shard's table grows within some tens of microseconds.
 const KEYS_PER_SHARD: usize = 8_192;
+
+const fn shards_for(max_keys: usize) -> usize {
+    (max_keys / KEYS_PER_SHARD).next_power_of_two()
+}
 
 /// A store in this process's memory. Share it by reference or in an `Arc`.
 ///
@@ -155,7 +161,10 @@ impl<C: Clock> MemoryStore<C> {
     /// A log, leases and reservations count as the keys that their memory would hold. No rule can take all of it: one alone
     /// can take two thirds, and a rule that comes after others have filled their shares still finds room.
     pub fn with_clock_and_cap(clock: C, max_keys: usize) -> MemoryStore<C> {
-        let shards = (max_keys / KEYS_PER_SHARD).next_power_of_two();
+        MemoryStore::with_shards(clock, max_keys, shards_for(max_keys))
+    }
+
+    fn with_shards(clock: C, max_keys: usize, shards: usize) -> MemoryStore<C> {
         MemoryStore {
             heads: (0..shards).map(|_| ShardHead::new()).collect(),
             arena: Arc::new(Arena::new(shards)),

@@ -31,6 +31,9 @@ const ACCOUNTS: usize = 1_024;
 /// The number of accounts among which a rule's is searched.
 const WAYS: usize = 16;
 
+/// The end of the names of accounts of reservations.
+const RESERVATIONS: &str = " (reservations)";
+
 /// The factor of the threshold.
 const STEEPNESS: u128 = 6;
 
@@ -64,7 +67,7 @@ impl AccountId {
     /// The account of shared buckets, which are not counted.
     pub(super) const UNCOUNTED: AccountId = AccountId(u16::MAX);
     /// The account of all rules without their own.
-    const OTHERS: AccountId = AccountId(0);
+    pub(super) const OTHERS: AccountId = AccountId(0);
 
     pub(super) fn is_counted(self) -> bool {
         self != AccountId::UNCOUNTED
@@ -122,7 +125,20 @@ impl Quota {
     /// cause that.
     pub(super) fn account_of_reservations(&self, rule: &RuleId) -> AccountId {
         let tag = tag(rule).rotate_left(32).max(1);
-        self.find(tag).unwrap_or_else(|| self.open(tag, || RuleId::new(&format!("{rule} (reservations)"))))
+        self.find(tag).unwrap_or_else(|| self.open(tag, || RuleId::new(&format!("{rule}{RESERVATIONS}"))))
+    }
+
+    /// The account with the name that [`Quota::name`] tells.
+    pub(super) fn account_named(&self, name: &RuleId) -> AccountId {
+        match name.as_str().strip_suffix(RESERVATIONS) {
+            Some(rule) => self.account_of_reservations(&RuleId::new(rule)),
+            None => self.account(name),
+        }
+    }
+
+    /// The name of an account: a rule, or its reservations. `None` for the account of all rules without their own.
+    pub(super) fn name(&self, id: AccountId) -> Option<RuleId> {
+        self.at(id).rule.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn find(&self, tag: u64) -> Option<AccountId> {
@@ -168,6 +184,17 @@ impl Quota {
         } else {
             None
         }
+    }
+
+    /// Claims units that were claimed before a restart, whatever the threshold of the rule, unless the store is full.
+    pub(super) fn claim_again(&self, account: AccountId, units: u64) -> Option<Claim<'_>> {
+        if units == 0 || !account.is_counted() {
+            return Some(Claim { quota: self, account, units });
+        }
+        let more = |used: u64| used.checked_add(units).filter(|used| *used <= self.cap);
+        self.used.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        self.at(account).used.fetch_add(units, Ordering::Relaxed);
+        Some(Claim { quota: self, account, units })
     }
 
     fn take(&self, account: AccountId, units: u64) -> bool {

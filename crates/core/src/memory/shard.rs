@@ -11,6 +11,7 @@ use super::quota::{AccountId, Claim, Quota};
 use super::shard_head::{GuardedData, ShardHead};
 use super::shared::{EventCounts, SharedData};
 use super::slots::{Entry, ShardSlots, Slot};
+use super::snapshot::ShardCopy;
 use super::table::Table;
 use crate::decision::Decision;
 use crate::key::RuleId;
@@ -299,13 +300,42 @@ impl<'a> Shard<'a> {
         }
     }
 
+    /// Copies all that the shard holds.
+    pub(super) fn copy(&self) -> ShardCopy {
+        let mut copy = ShardCopy::default();
+        copy.entries.reserve_exact(self.keys());
+        let first = Some(self.first().entry()).filter(|first| !first.is_empty());
+        for entry in first.into_iter().chain(self.table().iter(self.slots)) {
+            let is_known = copy.limits.iter().any(|(shape, _)| *shape == entry.shape());
+            let Some(limit) = self.limit_of_shape(entry.shape()) else { continue };
+            if !is_known {
+                copy.limits.push((entry.shape(), *limit));
+            }
+            if let Some(state) = self.large_state(limit, &entry) {
+                copy.large.push((entry.state[0], state.clone()));
+            }
+            copy.entries.push(entry);
+        }
+        if let Some(cold) = self.guarded.cold.as_deref() {
+            copy.holds.extend(cold.holds.iter());
+        }
+        copy
+    }
+
     /// The entry with a number: [`FIRST`] for the one in the head, and from there on those in the table.
     pub(super) fn numbered(&self, number: usize) -> Entry {
         if number == FIRST { self.first().entry() } else { self.table().get(self.slots, number - 1) }
     }
 
     /// Adds a key that holds so many units, and releases those that it does not need.
-    fn insert(&mut self, fingerprint: Fingerprint, limit: &Limit, state: State, account: AccountId, units: u64) {
+    pub(super) fn insert(
+        &mut self,
+        fingerprint: Fingerprint,
+        limit: &Limit,
+        state: State,
+        account: AccountId,
+        units: u64,
+    ) {
         let tag = entry_tag(limit, &state, account);
         let packed = match limit.pack(&state) {
             Some(packed) => {

@@ -2,13 +2,15 @@
 //!
 //! Each decision is made by [`Limit::decide`], the code that decides in production, with the arrival's time as clock. Any
 //! number of limits can decide the same arrivals, side by side. After each arrival the state of any client under any limit
-//! can be [drawn](Simulation::picture). A [`Fleet`] has nodes that lease a limit from one store.
+//! can be [drawn](Simulation::picture). A server can stand [behind](Simulation::serving) each limit, which may adapt to it. A [`Fleet`] has nodes that lease a limit from one store.
 
 mod fleet;
 mod picture;
+mod served;
 
 pub use fleet::{Fleet, FleetTotals};
 pub use picture::{MOST_DRAWN, Picture};
+pub use served::{Adaptation, ServedError, ServerModel};
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,6 +21,7 @@ use tidegate_core::limit::{Mark, State};
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Decision, Limit, Micros, Outcome, Timestamp};
 
+use self::served::Served;
 use crate::traffic::Arrival;
 
 /// Limits, and the state of each client under them.
@@ -35,8 +38,11 @@ pub struct Simulation {
 /// One limit, with the state of each client by its number.
 #[derive(Debug)]
 struct Track {
+    /// The limit as given, and at its present rate if that adapts.
+    given: Limit,
     limit: Limit,
     states: Vec<State>,
+    served: Option<Served>,
 }
 
 /// A request that holds slots until it is done.
@@ -101,12 +107,31 @@ impl Totals {
     }
 }
 
+impl Track {
+    /// Lets time pass at the server. If the rate has changed, every client keeps its spending.
+    #[inline]
+    fn advance(&mut self, now: Timestamp) {
+        let Some(tokens) = self.served.as_mut().and_then(|served| served.advance(now)) else { return };
+        if let Ok(limit) = self.given.at_rate(tokens)
+            && limit != self.limit
+        {
+            for state in &mut self.states {
+                *state = limit.carry(&self.limit, state, now);
+            }
+            self.limit = limit;
+        }
+    }
+}
+
 impl Simulation {
     /// A simulation in which nothing has arrived yet.
     #[must_use]
     pub fn new(limits: &[Limit]) -> Simulation {
         Simulation {
-            tracks: limits.iter().map(|&limit| Track { limit, states: Vec::new() }).collect(),
+            tracks: limits
+                .iter()
+                .map(|&limit| Track { given: limit, limit, states: Vec::new(), served: None })
+                .collect(),
             totals: vec![Totals::default(); limits.len()],
             decisions: Vec::with_capacity(limits.len()),
             holding: None,
@@ -122,6 +147,35 @@ impl Simulation {
         Simulation { holding: Some(holding), ..self }
     }
 
+    /// Puts a server behind each limit, which may adapt to it: one adaptation or none for each limit, in their order. Requests that are
+    /// admitted go to the server.
+    ///
+    /// # Errors
+    /// If a limit delays requests, or cannot adapt.
+    pub fn serving(
+        mut self,
+        server: ServerModel,
+        adaptations: &[Option<Adaptation>],
+    ) -> Result<Simulation, ServedError> {
+        for (number, track) in self.tracks.iter_mut().enumerate() {
+            let adaptation = adaptations.get(number).and_then(Option::as_ref);
+            track.served = Some(Served::new(server, &track.limit, adaptation)?);
+        }
+        Ok(self)
+    }
+
+    /// The requests in the server behind the limit with this number, those in its queue included. `None` if there is no server.
+    #[must_use]
+    pub fn in_server(&self, limit: usize) -> Option<usize> {
+        Some(self.tracks.get(limit)?.served.as_ref()?.in_server())
+    }
+
+    /// The limit with this number, at its present rate.
+    #[must_use]
+    pub fn present_limit(&self, limit: usize) -> Option<&Limit> {
+        Some(&self.tracks.get(limit)?.limit)
+    }
+
     /// Decides an arrival under every limit, and returns the decisions in the order of the limits. Arrivals must be in
     /// order.
     #[inline]
@@ -131,7 +185,13 @@ impl Simulation {
         }
         self.decisions.clear();
         for number in 0..self.tracks.len() {
+            self.tracks[number].advance(arrival.at);
             let decision = self.decide(number, arrival);
+            if let Some(served) = &mut self.tracks[number].served
+                && decision.is_allowed()
+            {
+                served.admit(arrival.at);
+            }
             self.totals[number].add(arrival, &decision);
             self.decisions.push(decision);
         }
@@ -172,7 +232,7 @@ impl Simulation {
         while let Some(Reverse(next)) = self.ending.peek()
             && next.until <= now
         {
-            let Track { limit, states } = &mut self.tracks[next.track];
+            let Track { limit, states, .. } = &mut self.tracks[next.track];
             if let Some(state) = states.get_mut(next.client as usize) {
                 limit.refund(state, next.slots, Mark(next.mark.0, next.mark.1), next.until, next.id);
             }
@@ -215,7 +275,7 @@ impl Simulation {
     /// The picture of a client's state at `now` under the limit with this number. `None` if there is no such limit.
     #[must_use]
     pub fn picture(&self, limit: usize, client: u32, now: Timestamp) -> Option<Picture> {
-        let Track { limit, states } = self.tracks.get(limit)?;
+        let Track { limit, states, .. } = self.tracks.get(limit)?;
         Some(match states.get(client as usize) {
             Some(state) => Picture::of(limit, state, now),
             None => Picture::of(limit, &limit.fresh(), now),

@@ -1,5 +1,6 @@
 //! The limiter: decides requests by rules, with state in a store.
 
+mod adapt;
 mod aliases;
 mod batch;
 mod charges;
@@ -138,6 +139,7 @@ impl<S, C: Clock> Limiter<S, C> {
     pub fn replace(&self, rules: RuleSet) -> u64 {
         let rules = self.as_here(rules);
         self.turn(|present| {
+            rules.continue_rates_of(present);
             let rules = rules.clone().with_switches(present.switches().clone());
             rules.with_secret(present.secret().clone()).with_tiers(present.tiers().cloned())
         })
@@ -180,7 +182,10 @@ impl<S, C: Clock> Limiter<S, C> {
     /// under stays. Returns the number of the new generation.
     pub fn replace_switched(&self, rules: RuleSet) -> u64 {
         let rules = self.as_here(rules);
-        self.turn(|present| rules.clone().with_secret(present.secret().clone()).with_tiers(present.tiers().cloned()))
+        self.turn(|present| {
+            rules.continue_rates_of(present);
+            rules.clone().with_secret(present.secret().clone()).with_tiers(present.tiers().cloned())
+        })
     }
 
     /// Begins a generation. Concurrent calls build on each other.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{cost, is_name, lease, long_form, overrides, settle, shed, span_of, split, write_behind};
+use super::{adapt, cost, is_name, lease, long_form, overrides, settle, shed, span_of, split, write_behind};
 use crate::presets::Preset;
-use crate::rule::{Cost, KeyPart, Limits, RuleLimit};
+use crate::rule::{Cost, KeyPart, Limits, RuleLimit, Variants};
 use crate::yaml::{Fields, Node, Reader, Value};
 use tidegate_core::RuleId;
 use tidegate_core::disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit};
@@ -98,6 +98,9 @@ pub(super) fn read(
         by_priority(reader, fields, node, rule, &mut limits);
         (default_problem, default_status) = (DenialKind::ReducedCapacity, OVERLOAD);
     }
+    if let Some(node) = fields.get("adapt") {
+        by_rate(reader, fields, node, rule, &cost, &mut limits);
+    }
     for limit in limits.all_mut() {
         limit.disclosure.is_shown &= is_shown;
         limit.disclosure.problem = problem.unwrap_or(default_problem);
@@ -117,7 +120,7 @@ pub(super) fn read(
         split::apply(reader, node, parts, limits.all_mut());
     }
     let says = |name: &&str| fields.get(name).is_some();
-    if fields.understood && !["limit", "limits", "shed", "tiers", "overrides", "preset"].iter().any(says) {
+    if fields.understood && !["limit", "limits", "adapt", "shed", "tiers", "overrides", "preset"].iter().any(says) {
         reader.error(fields.at, "a rule without a limit", "write one such as `limit: 20/s burst 50`");
     }
     limits
@@ -133,7 +136,30 @@ fn by_priority(reader: &mut Reader<'_>, fields: &Fields<'_>, node: &Node, rule: 
     let Some(all) = shed::read(reader, node, rule) else { return };
     // Of its own, so that it can still be changed while the rule is read.
     limits.default = all.last().map(|whole| whole.iter().cloned().collect());
-    limits.by_priority = Some(Box::new(all));
+    limits.variants = Some(Box::new(Variants::ByPriority(all)));
+}
+
+/// The limit at each step of a rate that adapts. It is the only one of such a rule.
+fn by_rate(reader: &mut Reader<'_>, fields: &Fields<'_>, node: &Node, rule: &str, cost: &Cost, limits: &mut Limits) {
+    let others = ["limits", "shed", "tiers", "overrides", "preset", "write_behind"];
+    if let Some(other) = others.into_iter().find(|name| fields.get(name).is_some()) {
+        reader.error(node.at, format_args!("`adapt` and `{other}` in one rule"), "make two rules of them");
+        return;
+    }
+    let written = match (fields.get("limit"), limits.default.as_deref()) {
+        (None, _) => None,
+        (Some(_), Some([limit])) => Some(limit.clone()),
+        (Some(limit), Some(_)) => {
+            reader.error(limit.at, "`adapt` beside more or less than one limit", "write one, such as `limit: 1000/s`");
+            return;
+        }
+        // Its own error was told.
+        (Some(_), None) => return,
+    };
+    let Some(ladder) = adapt::read(reader, node, rule, written.as_ref(), cost) else { return };
+    // Of its own, so that it can still be changed while the rule is read.
+    limits.default = ladder.limits.last().map(|highest| highest.iter().cloned().collect());
+    limits.variants = Some(Box::new(Variants::ByRate(ladder)));
 }
 
 fn denial_status(reader: &mut Reader<'_>, node: &Node) -> Option<DenialStatus> {

@@ -1,5 +1,6 @@
 //! Our own rules files: from the tree to rules.
 
+pub(crate) mod adapt;
 pub(super) mod conditions;
 pub(super) mod cost;
 pub(super) mod failure;
@@ -56,6 +57,7 @@ pub(crate) const RULE: [&str; 24] = [
     "on_repeated_key",
     "limit",
     "limits",
+    "adapt",
     "shed",
     "tiers",
     "overrides",

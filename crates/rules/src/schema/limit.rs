@@ -7,6 +7,46 @@ use schemars::JsonSchema;
 use super::optional;
 use super::value::{CostFact, CostSaid, Count, Id, Notation, Percent, SettleFact, Span, Text};
 
+/// A rate that adapts.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, extend("required" = ["between", "on"]))]
+pub(super) struct Adapt {
+    /// The lowest and the highest rate, such as `100/s..1000/s`. The highest is that of `limit`, if there is one.
+    between: RateBounds,
+    /// The method: additive increase, multiplicative decrease.
+    by: AdaptMethod,
+    /// The signals of overload, any of which lowers the rate, such as `latency > 200ms`, `p99 > 1s` or `errors > 5%`.
+    on: AdaptSignals,
+    /// The interval of changes, from `100ms` to `1h`. `1s`, if left out.
+    every: Span,
+    /// The part of the range by which the rate rises in each interval, from `2%`. `5%`, if left out.
+    increase: Percent,
+    /// The part of itself by which the rate falls, from `1%` to `90%`. `30%`, if left out.
+    decrease: Percent,
+}
+
+#[derive(JsonSchema)]
+#[schemars(transparent, inline)]
+struct RateBounds(#[schemars(regex(pattern = r"^\s*[0-9][0-9_]*/\S+\s*\.\.\s*[0-9][0-9_]*/\S+\s*$"))] String);
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum AdaptMethod {
+    /// Additive increase, multiplicative decrease.
+    Aimd,
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged, inline)]
+enum AdaptSignals {
+    One(AdaptSignal),
+    Several(#[schemars(length(min = 1, max = 8))] Vec<AdaptSignal>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(transparent, inline)]
+struct AdaptSignal(#[schemars(regex(pattern = r"^\s*(latency|p[1-9][0-9]?|errors)\s*>\s*[0-9].*$"))] String);
+
 /// Slots that priorities share.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, extend("required" = ["slots"]))]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::schema;
-use crate::read::{self, conditions, cost, failure, keys, lease, limits, shed, write_behind};
+use crate::read::{self, adapt, conditions, cost, failure, keys, lease, limits, shed, write_behind};
 use crate::{RuleSet, presets, tiers};
 
 fn whole() -> Value {
@@ -50,6 +50,7 @@ fn the_schema_has_the_fields_that_the_reader_knows() {
         ("AddressPart", &keys::ADDRESS_PART),
         ("NetworkSizes", &keys::NETWORK_SIZES),
         ("SpelledOut", &limits::LIMIT),
+        ("Adapt", &adapt::ADAPT),
         ("Shed", &shed::SHED),
         ("CostBy", &cost::COST),
         ("BoundedPolicy", &failure::ON_STORE_FAILURE),
@@ -65,7 +66,7 @@ fn every_map_with_fields_is_held_against_the_reader() {
     let whole = whole();
     let definitions = whole["definitions"].as_object().unwrap();
     let with_fields = definitions.iter().filter(|(_, definition)| definition.get("properties").is_some());
-    assert_eq!(with_fields.count(), 14, "a new map needs a line in the test above");
+    assert_eq!(with_fields.count(), 15, "a new map needs a line in the test above");
 }
 
 #[test]
@@ -75,6 +76,7 @@ fn the_schema_has_the_words_that_the_reader_knows() {
     assert_eq!(words("OnMissingKey"), set(read::ON_MISSING_KEY.map(|(name, _)| name)));
     assert_eq!(words("OnRepeatedKey"), set(read::ON_REPEATED_KEY.map(|(name, _)| name)));
     assert_eq!(words("FailurePolicy"), set(failure::FAILURE_POLICIES.map(|(name, _)| name)));
+    assert_eq!(words("AdaptMethod"), set(adapt::METHODS.map(|(name, ())| name)));
     assert_eq!(words("LeaseWord"), set(lease::LEASINGS.map(|(name, _)| name)));
     assert_eq!(words("Problem"), set(limits::PROBLEMS.map(|(name, _)| name)));
     assert_eq!(words("Preset"), set(presets::PRESETS.map(|(name, _)| name)));
@@ -193,6 +195,13 @@ rules:
         cost: { from: body:max_tokens, times: 15, otherwise: 2_000 }
         settle: { body:usage.prompt_tokens: 3, body:usage.completion_tokens: 15, header:X-Extra: 1 }
 ",
+    "
+rules:
+  - { id: a, adapt: { between: 100/s..1_000/s, on: latency > 200ms } }
+  - id: b
+    limit: 1000/min burst 50
+    adapt: { between: 1/min .. 1000/min, by: aimd, on: [p99 > 1s, errors > 0.5%], every: 10s, increase: 10%, decrease: 50% }
+",
     "rules: [{ id: a, shed: { slots: 1_000, ttl: 30s, critical: 100%, high: 90 %, low: '0%' }, status: 529 }]",
     "rules: [{ id: a, limit: shaper 10/s queue 50, cost: hits, on_store_failure: deny, replaces: [] }]",
     "rules: [{ id: a, key: [address, { address: { ipv6: 48 } }], limit: 5/s, cost: 3, mode: off }]",
@@ -214,7 +223,7 @@ rules:
 ",
 ];
 
-const BAD: [&str; 50] = [
+const BAD: [&str; 56] = [
     "{}",
     "[]",
     "rule: []",
@@ -248,6 +257,12 @@ const BAD: [&str; 50] = [
     "rules: [{ id: a, limit: 5/s, on_store_failure: { local_percent: 0 } }]",
     "rules: [{ id: a, limit: 5/s, store_deadline: 20 }]",
     "tiers: { paid: 5/s }",
+    "rules: [{ id: a, adapt: 5 }]",
+    "rules: [{ id: a, adapt: { between: 1/s..5/s } }]",
+    "rules: [{ id: a, adapt: { on: errors > 5% } }]",
+    "rules: [{ id: a, adapt: { between: 5/s, on: errors > 5% } }]",
+    "rules: [{ id: a, adapt: { between: 1/s..5/s, on: errors > 5%, by: vegas } }]",
+    "rules: [{ id: a, adapt: { between: 1/s..5/s, on: errors > 5% }, shed: { slots: 5 } }]",
     "rules: [{ id: a, shed: 5 }]",
     "rules: [{ id: a, shed: { low: 50% } }]",
     "rules: [{ id: a, shed: { slots: 5, low: 50 } }]",

@@ -6,6 +6,7 @@
 
 mod support;
 
+mod adapt;
 mod allocations;
 mod files;
 mod fuzz;

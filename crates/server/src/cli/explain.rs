@@ -331,6 +331,7 @@ fn charged_lines(rule: &ExplainedRule, charged: &Charged) -> Vec<String> {
     };
     let mut lines = vec![labelled("key", &key)];
     lines.extend(charged.limits.iter().map(|limit| labelled("limit", &format!("{}{whose}", limit_line(limit)))));
+    lines.extend(charged.limits.iter().filter_map(|limit| Some(labelled("adapts", limit.adapt.as_ref()?))));
     if charged.limits.is_empty() {
         lines.push(labelled("limit", &format!("unlimited{whose}")));
     }

@@ -22,6 +22,7 @@ mod secret;
 mod serve;
 mod settings_args;
 mod simulate;
+mod state;
 mod test;
 mod top;
 
@@ -58,6 +59,7 @@ pub fn run() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Schema => schema::run(),
         Command::Simulate(args) => simulate::run(&args),
+        Command::State(command) => state::run(&command),
         Command::Test(args) => test::run(&args),
         Command::Top(args) => top::run(&args),
     };
@@ -144,6 +146,8 @@ enum Command {
     #[command(long_about = schema::ABOUT, after_help = schema::EXAMPLES)]
     Schema,
     Simulate(Box<simulate::Args>),
+    #[command(subcommand)]
+    State(state::StateCommand),
     Lab(lab::Args),
     Call(Box<call::Args>),
     Top(Box<top::Args>),

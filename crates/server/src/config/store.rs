@@ -12,6 +12,7 @@ use tidegate_rules::TierSettings;
 
 use super::values::{choice, count, flag, span, text};
 use super::{ConfigReader, MS, error};
+use crate::state_file::StateFileSettings;
 use crate::store::AnyStore;
 
 /// Store of the state.
@@ -21,6 +22,8 @@ pub enum StoreSettings {
     Memory {
         /// The most keys.
         keys: usize,
+        /// The file in which the state survives restarts.
+        file: Option<StateFileSettings>,
     },
     /// In Redis.
     Redis {
@@ -44,13 +47,13 @@ pub enum StoreSettings {
 }
 
 impl StoreSettings {
-    /// The store. Connects in the background, if it has to.
+    /// The store. Connects in the background, if it has to. A store in memory is empty.
     ///
     /// # Errors
     /// If the settings make no sense, or there is no Tokio runtime to run on.
     pub fn open(&self) -> Result<AnyStore, SettingsError> {
         match self {
-            StoreSettings::Memory { keys } => Ok(MemoryStore::with_clock_and_cap(SystemClock::new(), *keys).into()),
+            StoreSettings::Memory { keys, .. } => Ok(MemoryStore::with_clock_and_cap(SystemClock::new(), *keys).into()),
             StoreSettings::Redis { settings, names, leases, .. } => {
                 let store = RedisStore::open((**settings).clone())?.with_names(names.clone());
                 Ok(if *leases { store.into() } else { AnyStore::without_leases(store) })
@@ -68,6 +71,15 @@ impl StoreSettings {
         let StoreSettings::Redis { settings, prefix, tiers, tiers_deadline, .. } = self else { return Ok(None) };
         let control = FleetControl::new(settings)?.with_prefix(prefix).ok();
         Ok(control.map(|control| (control, *tiers, *tiers_deadline)))
+    }
+
+    /// The most keys of a store in memory; `None` if state is elsewhere.
+    #[must_use]
+    pub const fn keys_in_memory(&self) -> Option<usize> {
+        match self {
+            StoreSettings::Memory { keys, .. } => Some(*keys),
+            StoreSettings::Redis { .. } => None,
+        }
     }
 
     /// Access to what is published for the fleet; `None` if it is not followed.
@@ -124,11 +136,23 @@ impl ConfigReader<'_> {
             return self.redis(REDIS, settings);
         }
         match self.value("store.kind", choice(&KINDS))? {
-            StoreKind::Memory => Some(StoreSettings::Memory { keys: keys? }),
+            StoreKind::Memory => {
+                let file = self.state_file();
+                Some(StoreSettings::Memory { keys: keys?, file: file? })
+            }
             kind => {
                 let settings = self.servers(kind)?;
                 self.redis(URLS, settings)
             }
+        }
+    }
+
+    /// The file of the state in memory; `Some(None)` if there is none, and `None` on an error.
+    fn state_file(&mut self) -> Option<Option<StateFileSettings>> {
+        let every = self.value("store.save_every", span(100 * MS, Duration::from_secs(3_600)));
+        match self.path("store.file") {
+            Some(path) => Some(Some(StateFileSettings { path, every: every? })),
+            None => every.map(|_| None),
         }
     }
 

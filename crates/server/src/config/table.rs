@@ -547,6 +547,17 @@ fn rest() -> Vec<Setting> {
              by their size.",
         ),
         Setting::new(
+            "store.file",
+            &[],
+            "File in which state in memory survives restarts. Without it, a restart forgets what was spent.",
+        )
+        .such_as("/var/lib/tidegate/state"),
+        Setting::new(
+            "store.save_every",
+            &["5s"],
+            "Interval at which state is saved to store.file. A crash forgets at most what was spent within it.",
+        ),
+        Setting::new(
             "store.redis.urls",
             &["redis://127.0.0.1:6379"],
             "URL of the server, of the sentinels, or of some nodes of the cluster. rediss:// is TLS.",

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tidegate_core::limit::{Algorithm, Rate, Windows};
 use tidegate_core::{Decision, Limit, Outcome};
 use tidegate_lab::expect::Expectation;
-use tidegate_lab::simulate::{Picture, Simulation};
+use tidegate_lab::simulate::{Picture, ServerModel, Simulation};
 use tidegate_lab::traffic::Arrival;
 
 use super::run_request::StoreChoice;
@@ -72,8 +72,12 @@ impl Column {
 
     /// The state of an arrival's client after it.
     pub(super) fn stands(&mut self, simulation: &Simulation, number: usize, arrival: &Arrival, start: u64) {
-        let Some(limit) = simulation.limits().nth(number) else { return };
+        let Some(limit) = simulation.present_limit(number) else { return };
         let Some(decision) = simulation.decisions().get(number) else { return };
+        if let Some(in_server) = simulation.in_server(number) {
+            let (tokens, period) = limit.tokens_per_period().map_or((0, 1), |(tokens, period)| (tokens, period.get()));
+            return self.state.extend([in_server as f64, thousandths(tokens as f64 * 1e6 / period as f64)]);
+        }
         // A log and slots would have to be counted entry by entry; what is left says the same.
         if matches!(limit.algorithm(), Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) {
             return self.stands_at_what_is_spent(decision);
@@ -125,12 +129,34 @@ pub(super) struct Described {
     window: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parts: Option<u32>,
+    /// The server behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<DescribedServer>,
     /// The names of a state's numbers.
     state: Vec<&'static str>,
     expected: Expectation,
 }
 
+/// A server behind a limit, as it is drawn.
+#[derive(Debug, Serialize)]
+struct DescribedServer {
+    workers: u32,
+    /// The time of a request, in microseconds.
+    service: u64,
+    /// The highest rate of the limit, in a second.
+    highest: f64,
+    adapts: bool,
+}
+
 impl Described {
+    /// A limit as it was written, in front of a server.
+    pub(super) fn served(self, text: &str, limit: &Limit, server: ServerModel, adapts: bool) -> Described {
+        let (tokens, period) = limit.tokens_per_period().map_or((0, 1), |(tokens, period)| (tokens, period.get()));
+        let highest = thousandths(tokens as f64 * 1e6 / period as f64);
+        let server = DescribedServer { workers: server.workers(), service: server.service().get(), highest, adapts };
+        Described { limit: text.to_owned(), server: Some(server), state: vec!["server", "rate"], ..self }
+    }
+
     pub(super) fn of(limit: &Limit, store: &StoreChoice, expected: Expectation) -> Described {
         let rate = |rate: Rate| Some((rate.tokens(), rate.period().get()));
         let (algorithm, rate, window, parts, state) = match limit.algorithm() {
@@ -161,6 +187,7 @@ impl Described {
             rate,
             window,
             parts,
+            server: None,
             state,
             expected,
         }

@@ -15,7 +15,7 @@ use futures_util::stream::unfold;
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Serialize;
-use tidegate_core::{Micros, StoreError};
+use tidegate_core::{Limit, Micros, StoreError};
 use tidegate_lab::expect::expect;
 use tidegate_lab::traffic::START;
 
@@ -106,12 +106,20 @@ fn told_before(headers: &HeaderMap) -> Result<Option<RunPosition>, Problem> {
 async fn expected(request: RunRequest) -> Result<(RunRequest, Expected), Problem> {
     let computing = tokio::task::spawn_blocking(move || {
         let RunRequest { limits, traffic, length, holding, store, .. } = &request;
-        let described = |limit| {
+        let described = |(number, limit): (usize, &Limit)| {
             let expected = expect(traffic, limit, START, *length, *holding);
             if let Some(error) = request.too_many(expected.arrivals) {
                 return Err(Problem::in_fields(vec![error]));
             }
-            Ok(Described::of(limit, store, expected))
+            let described = Described::of(limit, store, expected);
+            Ok(match request.server {
+                Some(server) => {
+                    let adapts = request.adaptations.get(number).is_some_and(Option::is_some);
+                    let text = request.texts.get(number).map_or("", String::as_str);
+                    described.served(text, limit, server, adapts)
+                }
+                None => described,
+            })
         };
         let expected = Expected {
             traffic: traffic.to_string(),
@@ -120,7 +128,7 @@ async fn expected(request: RunRequest) -> Result<(RunRequest, Expected), Problem
             start: START.as_micros(),
             clients: traffic.clients(),
             holding: holding.map(Micros::get),
-            limits: limits.iter().map(described).collect::<Result<_, _>>()?,
+            limits: limits.iter().enumerate().map(described).collect::<Result<_, _>>()?,
         };
         Ok((request, expected))
     });

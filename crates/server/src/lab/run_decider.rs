@@ -29,11 +29,13 @@ impl RunDecider {
                 RunDecider::Redis(Box::new(RedisRun::new(Arc::clone(store), name, &request.limits, request.holding)))
             }
             (StoreChoice::Redis(_) | StoreChoice::Memory, _) => {
-                let simulation = Simulation::new(&request.limits);
-                RunDecider::Memory(Box::new(match request.holding {
-                    Some(holding) => simulation.holding(holding),
-                    None => simulation,
-                }))
+                let simulation = || match request.holding {
+                    Some(holding) => Simulation::new(&request.limits).holding(holding),
+                    None => Simulation::new(&request.limits),
+                };
+                // A server that cannot stand behind the limits was refused when the request was read.
+                let served = request.server.and_then(|server| simulation().serving(server, &request.adaptations).ok());
+                RunDecider::Memory(Box::new(served.unwrap_or_else(simulation)))
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use tidegate_core::{Limit, Micros, NotationError};
+use tidegate_lab::simulate::{Adaptation, ServedError, ServerModel, Simulation};
 use tidegate_lab::traffic::{Traffic, TrafficError};
 use tidegate_rules::yaml::closest;
 
@@ -23,12 +24,17 @@ const MOST_TURNS: u64 = 5_000_000;
 /// The longest text of a parameter.
 const MOST_TEXT: usize = 1_000;
 
-const NAMES: [&str; 8] = ["limit", "traffic", "for", "seed", "speed", "holding", "store", "run"];
+const NAMES: [&str; 9] = ["limit", "traffic", "for", "seed", "speed", "holding", "server", "store", "run"];
 
 /// A run that a client asks for.
 #[derive(Clone, Debug)]
 pub(super) struct RunRequest {
     pub(super) limits: Vec<Limit>,
+    /// The limits as they were written, and the terms on which they adapt.
+    pub(super) adaptations: Vec<Option<Adaptation>>,
+    pub(super) texts: Vec<String>,
+    /// The server behind each limit.
+    pub(super) server: Option<ServerModel>,
     pub(super) traffic: Traffic,
     pub(super) length: Micros,
     pub(super) seed: u64,
@@ -60,6 +66,8 @@ impl RunRequest {
     pub(super) fn read(query: &str, has_redis: bool) -> Result<RunRequest, Vec<FieldError>> {
         let mut fields = Fields::of(query);
         let limits = fields.limits();
+        let server =
+            fields.one("server").map(|text| fields.parsed("server", &text, |error: ServedError| error.to_string()));
         let traffic = fields.traffic();
         let length = fields.length();
         let seed = fields.one("seed").map_or(Some(1), |text| {
@@ -73,8 +81,14 @@ impl RunRequest {
                 Some(read) => Some(read?),
                 None => None,
             };
+            let server = match server {
+                Some(read) => Some(read?),
+                None => None,
+            };
             let (pace, store) = (pace?, store?);
-            Some(RunRequest { limits: limits?, traffic: traffic?, length: length?, seed: seed?, pace, holding, store })
+            let WrittenLimits { limits, adaptations, texts } = limits?;
+            let (traffic, length, seed) = (traffic?, length?, seed?);
+            Some(RunRequest { limits, adaptations, texts, server, traffic, length, seed, pace, holding, store })
         })();
         if let Some(request) = &request {
             fields.check(request);
@@ -102,6 +116,13 @@ impl RunRequest {
             FieldError::new("for", message)
         })
     }
+}
+
+/// Limits, the terms on which they adapt, and their texts.
+struct WrittenLimits {
+    limits: Vec<Limit>,
+    adaptations: Vec<Option<Adaptation>>,
+    texts: Vec<String>,
 }
 
 /// The parameters of a query, and what is wrong with them.
@@ -145,7 +166,7 @@ impl Fields {
         self.parsed(field, text, |error: NotationError| error.problem().to_owned())
     }
 
-    fn limits(&mut self) -> Option<Vec<Limit>> {
+    fn limits(&mut self) -> Option<WrittenLimits> {
         let texts: Vec<String> =
             self.pairs.iter().filter(|(name, _)| name == "limit").map(|(_, text)| text.clone()).collect();
         if texts.is_empty() {
@@ -155,11 +176,25 @@ impl Fields {
             self.wrong(&format!("limit.{MOST_LIMITS}"), format!("{MOST_LIMITS} limits are compared at most"));
             return None;
         }
+        let read = texts.iter().enumerate().map(|(number, text)| self.limit(&format!("limit.{number}"), text));
+        let read: Vec<Option<(Limit, Option<Adaptation>)>> = read.collect();
+        let read: Vec<(Limit, Option<Adaptation>)> = read.into_iter().collect::<Option<_>>()?;
+        let (limits, adaptations): (Vec<_>, Vec<_>) = read.into_iter().unzip();
+        (!limits.is_empty()).then_some(WrittenLimits { limits, adaptations, texts })
+    }
+
+    /// A limit such as `1000/s burst 50`, or one that adapts, such as `1000/s adapt 100/s on latency > 200ms`.
+    fn limit(&mut self, field: &str, text: &str) -> Option<(Limit, Option<Adaptation>)> {
         let say = |error: NotationError| format!("{} (at character {})", error.problem(), error.column());
-        let limits = texts.iter().enumerate().map(|(number, text)| self.parsed(&format!("limit.{number}"), text, say));
-        let limits: Vec<Option<Limit>> = limits.collect();
-        let limits: Vec<Limit> = limits.into_iter().collect::<Option<_>>()?;
-        (!limits.is_empty()).then_some(limits)
+        let (limit, adaptation) = text.split_once(" adapt ").map_or((text, None), |(one, other)| (one, Some(other)));
+        let limit: Limit = self.parsed(field, limit, say)?;
+        let Some(text) = adaptation else { return Some((limit, None)) };
+        let adaptation: Adaptation = self.parsed(field, text, |error: ServedError| error.to_string())?;
+        if let Err(error) = adaptation.steps(&limit) {
+            self.wrong(field, error.to_string());
+            return None;
+        }
+        Some((limit, Some(adaptation)))
     }
 
     fn traffic(&mut self) -> Option<Traffic> {
@@ -230,6 +265,23 @@ impl Fields {
             let message = format!("at this speed it would take longer than {LONGEST_WATCH}: write a higher one");
             self.wrong("speed", message);
         }
+        match request.server {
+            None if request.adaptations.iter().any(Option::is_some) => {
+                self.wrong(
+                    "server",
+                    "write what the limit adapts to: workers and their time for a request, such as 20 x 40ms",
+                );
+            }
+            Some(_) if request.store != StoreChoice::Memory => {
+                self.wrong("server", "it is modelled in virtual time: choose memory as the store, or leave it empty");
+            }
+            Some(server) => {
+                if let Err(error) = Simulation::new(&request.limits).serving(server, &request.adaptations) {
+                    self.wrong("server", error.to_string());
+                }
+            }
+            None => {}
+        }
         if request.store != StoreChoice::Memory && request.pace != Pace::Times(1.0) {
             self.wrong("speed", "Redis decides in real time: write 1");
         }
@@ -256,6 +308,25 @@ mod tests {
         assert_eq!(request.most_arrivals(), 500_000);
         let sparse = RunRequest::read("limit=5/s&traffic=steady+1/s", false).unwrap();
         assert_eq!((sparse.length, sparse.seed, sparse.pace), (Micros::from_secs(60), 1, Pace::Times(1.0)));
+    }
+
+    #[test]
+    fn a_limit_may_adapt_to_a_server() {
+        let query = |limit: &str, server: &str| format!("limit={limit}&traffic=poisson+30/s{server}&speed=max");
+        let adaptive = "100/s+adapt+10/s+on+latency+%3E+1s";
+        let request = RunRequest::read(&query(adaptive, "&server=2+x+40ms"), false).unwrap();
+        assert_eq!(request.texts, ["100/s adapt 10/s on latency > 1s"]);
+        assert_eq!(request.server.map(|server| server.to_string()).as_deref(), Some("2 x 40ms"));
+        assert!(request.adaptations[0].is_some());
+        for (limit, server, field) in [
+            (adaptive, "", "server"),
+            (adaptive, "&server=2", "server"),
+            ("5/s+adapt+10/s+on+latency+%3E+1s", "&server=2+x+40ms", "limit.0"),
+            ("100/s+adapt+10/s", "&server=2+x+40ms", "limit.0"),
+            ("shaper+5/s+queue+5", "&server=2+x+40ms", "server"),
+        ] {
+            assert_eq!(wrong(&query(limit, server))[0].0, field, "{limit} {server}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! The path of that Unix socket may be mistaken or belong to another program, so only a socket without a listener is ever removed, and both
 //! sides deal only with processes of the same user, or of root.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, BufReader, BufWriter, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,6 +24,8 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 use rustix::process::geteuid;
+use tidegate_core::memory::{Restored, SnapshotCounts, SnapshotError};
+use tidegate_core::{MemoryStore, SystemClock};
 use tokio_util::sync::CancellationToken;
 
 /// The most listeners there are.
@@ -37,7 +39,17 @@ const START_TIME: Duration = Duration::from_secs(60);
 pub struct InheritedListeners {
     predecessor: Option<UnixStream>,
     listeners: Vec<TcpListener>,
+    /// Whether the predecessor sends its state next.
+    has_state: bool,
+    path: PathBuf,
 }
+
+/// Writes the state of a server for its successor.
+pub type StateSource = Box<dyn Fn(&mut dyn Write) -> io::Result<SnapshotCounts> + Send>;
+
+/// The byte that comes with the sockets: whether the state follows.
+const WITHOUT_STATE: u8 = b'!';
+const WITH_STATE: u8 = b'+';
 
 /// Nothing can be handed over.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +81,8 @@ enum Reason {
     Nothing,
     #[error("another process listens there")]
     InUse,
+    #[error("the state of the server there cannot be taken over: {0}")]
+    State(SnapshotError),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -82,8 +96,8 @@ impl From<rustix::io::Errno> for Reason {
 impl InheritedListeners {
     /// No sockets, from no predecessor.
     #[must_use]
-    pub const fn none() -> InheritedListeners {
-        InheritedListeners { predecessor: None, listeners: Vec::new() }
+    pub fn none() -> InheritedListeners {
+        InheritedListeners { predecessor: None, listeners: Vec::new(), has_state: false, path: PathBuf::new() }
     }
 
     /// From the server that listens at `path`, if there is one.
@@ -97,12 +111,34 @@ impl InheritedListeners {
                 return Err(Reason::AnotherUser(uid));
             }
             predecessor.set_read_timeout(Some(SEND_TIME))?;
-            let listeners = receive(&predecessor)?.into_iter().map(TcpListener::from).collect();
+            let (sockets, byte) = receive(&predecessor)?;
+            let listeners = sockets.into_iter().map(TcpListener::from).collect();
             // It answers once more, when it has accepted its last connection.
             predecessor.set_read_timeout(Some(START_TIME))?;
-            Ok(InheritedListeners { predecessor: Some(predecessor), listeners })
+            Ok(InheritedListeners {
+                predecessor: Some(predecessor),
+                listeners,
+                has_state: byte == WITH_STATE,
+                path: path.to_owned(),
+            })
         };
         take().map_err(HandoverError::at(path))
+    }
+
+    /// The state that the predecessor sends, for a store in memory of up to `keys` keys. `None` if it sends none, or if this server keeps
+    /// its state elsewhere.
+    ///
+    /// # Errors
+    /// If it is not complete, or of another version.
+    pub fn state(&mut self, keys: Option<usize>) -> Result<Option<Restored<SystemClock>>, HandoverError> {
+        let Some(predecessor) = self.predecessor.as_ref().filter(|_| self.has_state) else { return Ok(None) };
+        self.has_state = false;
+        // Nothing else comes until the predecessor was told that it may stop, so that no byte is read in vain.
+        let mut input = BufReader::with_capacity(1 << 16, predecessor);
+        match MemoryStore::restore(SystemClock::new(), keys.unwrap_or(0), &mut input) {
+            Ok(restored) => Ok(keys.map(|_| restored)),
+            Err(error) => Err(HandoverError { path: self.path.clone(), reason: Reason::State(error) }),
+        }
     }
 
     /// The socket that listens at `address`, if it was handed over.
@@ -150,13 +186,15 @@ impl HandoverOffer {
     }
 }
 
-/// Hands these sockets to processes that connect to `path`, until one of them reports that it is up. Then cancels `succeeded`.
+/// Hands these sockets and this state to processes that connect to `path`, until one of them reports that it is up. Then cancels
+/// `succeeded`. The state is that of the moment at which the process connects.
 ///
 /// # Errors
 /// If it cannot listen there.
 pub fn hand_over(
     path: &Path,
     sockets: Vec<OwnedFd>,
+    state: Option<StateSource>,
     succeeded: CancellationToken,
 ) -> Result<HandoverOffer, HandoverError> {
     let listen = || {
@@ -179,7 +217,7 @@ pub fn hand_over(
     // It waits for a successor that may never come, and nothing waits for it.
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            match serve_successor(stream, &offered) {
+            match serve_successor(stream, &offered, state.as_ref()) {
                 Ok(mut successor) => {
                     tracing::info!("another server takes over");
                     // From now on `path` is the successor's.
@@ -230,29 +268,40 @@ fn another_user(stream: &UnixStream) -> Result<Option<u32>, Reason> {
     Ok((user != geteuid() && !user.is_root()).then(|| user.as_raw()))
 }
 
-/// Sends the sockets, and waits until the other one says that it is up.
-fn serve_successor(mut stream: UnixStream, offer: &HandoverOffer) -> Result<UnixStream, Reason> {
+/// Sends the sockets and the state, and waits until the other one says that it is up.
+fn serve_successor(
+    mut stream: UnixStream,
+    offer: &HandoverOffer,
+    state: Option<&StateSource>,
+) -> Result<UnixStream, Reason> {
     if let Some(uid) = another_user(&stream)? {
         return Err(Reason::AnotherUser(uid));
     }
     stream.set_read_timeout(Some(START_TIME))?;
-    send(&stream, offer.lock().as_deref().unwrap_or_default())?;
+    stream.set_write_timeout(Some(SEND_TIME))?;
+    let byte = if state.is_some() { WITH_STATE } else { WITHOUT_STATE };
+    send(&stream, offer.lock().as_deref().unwrap_or_default(), byte)?;
+    if let Some(state) = state {
+        let mut out = BufWriter::with_capacity(1 << 16, &stream);
+        state(&mut out)?;
+        out.flush()?;
+    }
     stream.read_exact(&mut [0])?;
     Ok(stream)
 }
 
-fn send(stream: &UnixStream, sockets: &[OwnedFd]) -> io::Result<()> {
+fn send(stream: &UnixStream, sockets: &[OwnedFd], byte: u8) -> io::Result<()> {
     let sockets: Vec<_> = sockets.iter().take(MOST).map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !sockets.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(&sockets));
     }
-    sendmsg(stream, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::empty())?;
+    sendmsg(stream, &[IoSlice::new(&[byte])], &mut ancillary, SendFlags::empty())?;
     Ok(())
 }
 
-fn receive(stream: &UnixStream) -> Result<Vec<OwnedFd>, Reason> {
+fn receive(stream: &UnixStream) -> Result<(Vec<OwnedFd>, u8), Reason> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
@@ -270,5 +319,5 @@ fn receive(stream: &UnixStream) -> Result<Vec<OwnedFd>, Reason> {
     if received.bytes == 0 || sockets.is_empty() {
         return Err(Reason::Nothing);
     }
-    Ok(sockets)
+    Ok((sockets, byte[0]))
 }

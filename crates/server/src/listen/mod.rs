@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::address_share::client_network;
 use self::address_share::{AddressShares, Counted, ShareExceeded, usual_share};
 use self::connection_limit::{ConnectionLimit, ConnectionPermit};
-pub use self::handover::{HandoverError, HandoverOffer, InheritedListeners, hand_over};
+pub use self::handover::{HandoverError, HandoverOffer, InheritedListeners, StateSource, hand_over};
 pub(crate) use self::http_connection::{
     Http2Limits, HttpConnection, Lifetime, MaxAge, detect_within, http1_builder, http2_builder,
 };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tidegate_core::RuleId;
 use tidegate_core::memory::{MemoryStats, RuleUsage};
@@ -9,7 +10,7 @@ use tidegate_redis::RedisStore;
 use tidegate_redis::link::BreakerState;
 use tidegate_redis::tier::{LeaseStats, Tier};
 use tidegate_redis::write_behind::WriteBehindStats;
-use tidegate_rules::{Condition, Health, Mode, TierCounts};
+use tidegate_rules::{AdaptiveRate, Condition, Health, Mode, RuleSet, TierCounts};
 
 use super::descriptor_counts::DescriptorOutcome;
 use super::histogram::HistogramSnapshot;
@@ -21,6 +22,7 @@ use crate::engine::Engine;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
 use crate::log;
+use crate::state_file::StateFileStats;
 use crate::store::AnyStore;
 
 /// All metrics of an engine, and of the process that it runs in.
@@ -47,6 +49,9 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
         page.counter("access_log_lines", "Access log lines handed to the writer", &[(&[], log.taken())]);
         let help = "Access log lines dropped because the queue was full or the file could not be written";
         page.counter("access_log_lines_dropped", help, &[(&[], log.dropped())]);
+    }
+    if let Some(file) = metrics.state_file.get() {
+        write_state_file(&file.stats(), &mut page);
     }
     write_rules(engine, &mut page);
     write_health(&engine.limiter().health(), &mut page);
@@ -279,6 +284,7 @@ fn write_rules(engine: &Engine, page: &mut Page) {
     }
     let quiet: [(Labels<'_>, u64); 2] = [(&[("mode", "shadow")], shadow), (&[("mode", "off")], off)];
     page.gauge("rules_not_enforced", "Rules in shadow mode or off, as written or switched", &quiet);
+    write_rates(&present.rules, page);
     let switches = present.rules.switches();
     let switched = switches.rules().len() as u64 + u64::from(switches.all().is_some());
     page.gauge("rules_switched", "Switches in force that override the modes in the rules files", &[(&[], switched)]);
@@ -300,6 +306,39 @@ fn write_rules(engine: &Engine, page: &mut Page) {
         "Time of the last attempt to reload the rules; 0 if there was none since the start",
         &[(&[], at)],
     );
+}
+
+fn write_state_file(stats: &StateFileStats, page: &mut Page) {
+    page.counter("state_saves", "Times that the state was saved to its file", &[(&[], stats.saves)]);
+    page.counter("state_save_failures", "Times that the state could not be saved", &[(&[], stats.failures)]);
+    let help = "Time at which the last saved state was read from memory, in seconds since the Unix epoch";
+    page.gauge("state_saved_timestamp_seconds", help, &[(&[], stats.saved_at)]);
+    page.gauge("state_saved_bytes", "Size of the last saved state", &[(&[], stats.bytes)]);
+    let seconds = Duration::from_micros(stats.took).as_secs_f64();
+    page.gauge("state_save_duration_seconds", "Time that the last save took", &[(&[], seconds)]);
+}
+
+/// Rates that adapt, in units of a second.
+#[expect(clippy::cast_precision_loss, reason = "rates are shown with a few digits")]
+fn write_rates(rules: &RuleSet, page: &mut Page) {
+    let rates: Vec<_> = rules.adaptive_rates().collect();
+    if rates.is_empty() {
+        return;
+    }
+    let labels: Vec<_> = rates.iter().map(|rate| [("rule", rate.rule())]).collect();
+    let per_second = |rate: &AdaptiveRate, tokens: u64| tokens as f64 * 1e6 / rate.period().get() as f64;
+    let mut gauge = |name, help, tokens: fn(&AdaptiveRate) -> u64| {
+        let values = rates.iter().map(|rate| per_second(rate, tokens(rate)));
+        let values: Vec<(Labels<'_>, f64)> = labels.iter().map(|labels| &labels[..]).zip(values).collect();
+        page.gauge(name, help, &values);
+    };
+    let present = "Present rate of rules that adapt, in units of cost per second";
+    gauge("adaptive_rate", present, AdaptiveRate::tokens);
+    gauge("adaptive_rate_min", "Lowest rate of rules that adapt", |rate| rate.bounds().0);
+    gauge("adaptive_rate_max", "Highest rate of rules that adapt", |rate| rate.bounds().1);
+    let counts: Vec<(Labels<'_>, u64)> =
+        labels.iter().map(|labels| &labels[..]).zip(rates.iter().map(|rate| rate.decreases())).collect();
+    page.counter("adaptive_rate_decreases", "Times that this node has lowered the rate because of overload", &counts);
 }
 
 fn write_health(health: &Health, page: &mut Page) {

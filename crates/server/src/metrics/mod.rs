@@ -55,10 +55,11 @@ use self::top::KeyRanking;
 pub use self::top::{Ranking, TopKey, TopKeys};
 use self::unkeyed::UnkeyedRequests;
 use self::unsettled::UnsettledCosts;
-pub use self::view::{Reload, Requests, RuleView, StoreView, TierView, View};
+pub use self::view::{RateView, Reload, Requests, RuleView, StoreView, TierView, View};
 use crate::access_log::AccessLog;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
+use crate::state_file::StateFile;
 
 /// A listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +115,7 @@ pub struct Metrics {
     reloads: Reloads,
     /// Access log, if there is one.
     access_log: OnceLock<Arc<AccessLog>>,
+    state_file: OnceLock<Arc<StateFile>>,
     /// Gateway, if it is on.
     gateway: OnceLock<Arc<GatewayMetrics>>,
     /// Verifier of tokens, which counts them.
@@ -199,6 +201,7 @@ impl Metrics {
             received: ThreadCounters::new(),
             reloads: Reloads::default(),
             access_log: OnceLock::new(),
+            state_file: OnceLock::new(),
             gateway: OnceLock::new(),
             tokens: OnceLock::new(),
             counted: Mutex::new(None),
@@ -426,6 +429,11 @@ impl Metrics {
     /// Includes the counts of the access log. Only the first call has an effect.
     pub(crate) fn watch_access_log(&self, log: Arc<AccessLog>) {
         let _ = self.access_log.set(log);
+    }
+
+    /// Counts the snapshots of the state.
+    pub(crate) fn watch_state_file(&self, file: Arc<StateFile>) {
+        let _ = self.state_file.set(file);
     }
 
     /// Includes the counts of the gateway. Only the first call has an effect.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_redis::tier::TierStats;
-use tidegate_rules::{Condition, Mode, Rule, RuleSet, Switches};
+use tidegate_rules::{AdaptiveRate, Condition, Mode, Rule, RuleSet, ShownRate, Switches};
 
 use super::limit_counters::{EventCounts, LimitEvent};
 use super::{Denial, Metrics, Ranking, RequestOutcome, TopKeys, top_store_keys};
@@ -100,6 +100,27 @@ pub struct RuleView {
     /// Requests that lacked a part of its rule's key, and were charged to the key that such requests share.
     #[serde(default)]
     pub without_key: u64,
+    /// The present rate of its rule, if it adapts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<RateView>,
+}
+
+/// A rate that adapts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateView {
+    /// The present rate, such as `550/s`.
+    pub present: String,
+    /// The lowest rate.
+    pub lowest: String,
+    /// The highest rate.
+    pub highest: String,
+}
+
+impl RateView {
+    fn of(rate: &AdaptiveRate) -> RateView {
+        let ShownRate { present, lowest, highest, .. } = ShownRate::of(rate);
+        RateView { present, lowest, highest }
+    }
 }
 
 /// State of the store.
@@ -191,6 +212,7 @@ impl RuleView {
             refused: of(LimitEvent::Refused),
             without_store: of(LimitEvent::WithoutStore),
             without_key: 0,
+            rate: None,
         }
     }
 
@@ -228,6 +250,8 @@ impl Metrics {
             rule.mode = present.mode_of(rule.of.as_deref().unwrap_or(&rule.rule));
             let of_rule = rule.of.as_deref().map_or(0, |rule| self.unkeyed.of(rule));
             rule.without_key = self.unkeyed.of(&rule.rule).max(of_rule);
+            let adaptive = present.rule_of(&rule.rule).and_then(Rule::adaptive_rate);
+            rule.rate = adaptive.map(|rate| RateView::of(rate));
         }
         (rules, known)
     }

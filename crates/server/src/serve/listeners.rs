@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, AdminState};
 use crate::engine::Engine;
 use crate::listen::{
-    HandoverError, HandoverOffer, InheritedListeners, ListenError, Listener, Listening, Peer, Settings, Stream,
-    hand_over,
+    HandoverError, HandoverOffer, InheritedListeners, ListenError, Listener, Listening, Peer, Settings, StateSource,
+    Stream, hand_over,
 };
 use crate::metrics::ListenerKind;
 use crate::{api, gateway, resp, rls};
@@ -76,19 +76,23 @@ impl Listeners {
         Ok(listening)
     }
 
-    /// Takes over the sockets of the server at `path`, if there is one, and keeps sockets for the next server.
-    pub(super) fn inherit(&mut self, path: &Path) -> Result<(), HandoverError> {
-        self.inherited = InheritedListeners::take(path)?;
+    /// Uses the sockets of the previous server, if there was one, and keeps sockets for the next server.
+    pub(super) fn inherit(&mut self, inherited: InheritedListeners) {
+        self.inherited = inherited;
         self.shared = Some(Vec::new());
-        Ok(())
     }
 
-    /// Completes the takeover from the previous server, if there was one, and offers the sockets to the next.
-    pub(super) fn take_over(&mut self, path: &Path, succeeded: CancellationToken) -> Result<(), HandoverError> {
+    /// Completes the takeover from the previous server, if there was one, and offers the sockets and the state to the next.
+    pub(super) fn take_over(
+        &mut self,
+        path: &Path,
+        state: Option<StateSource>,
+        succeeded: CancellationToken,
+    ) -> Result<(), HandoverError> {
         if std::mem::replace(&mut self.inherited, InheritedListeners::none()).accept() {
             tracing::info!("took over from another server");
         }
-        self.offer = Some(hand_over(path, self.shared.take().unwrap_or_default(), succeeded)?);
+        self.offer = Some(hand_over(path, self.shared.take().unwrap_or_default(), state, succeeded)?);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ mod memory_pressure;
 mod open_files;
 mod reload;
 mod rule_sources;
+mod saved_state;
 mod signals;
 
 use std::net::SocketAddr;
@@ -29,6 +30,7 @@ pub use self::listeners::Listeners;
 use self::listeners::OpenListener;
 use self::memory_pressure::MemoryPressure;
 use self::rule_sources::{follow_files, follow_fleet, load_rules, warn_of_built_in_key};
+use self::saved_state::{OpenedStore, StateSaver};
 use self::signals::SignalAction;
 pub use self::signals::Signals;
 use crate::access_log::{AccessLog, AccessLogError};
@@ -38,7 +40,8 @@ use crate::config::{Configuration, Origin};
 use crate::engine::Engine;
 use crate::identity::jwt::{self, Verifier};
 use crate::identity::{KnownFacts, Tokens};
-use crate::listen::{HandoverError, ListenError, Listening, Reloaded, Tls};
+use crate::listen::{HandoverError, InheritedListeners, ListenError, Listening, Reloaded, Tls};
+use crate::state_file::StateFileError;
 use crate::store::AnyStore;
 use crate::traces::{Traces, TracesError};
 use crate::watch::{Watch, WatchError};
@@ -83,6 +86,20 @@ pub enum ServeError {
     /// The admin token is invalid or cannot be generated.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The state file cannot be used.
+    #[error(transparent)]
+    State(#[from] StateFileError),
+    /// The state file cannot be written.
+    #[error("the state file `{}` cannot be written: {error}. Create its folder, and let the server write there", path.display())]
+    StateFile {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// There is no randomness for a key.
+    #[error("the system gives no random numbers: {0}")]
+    Randomness(String),
     /// No listener is on.
     #[error("all listeners are off: set `api.listen`, `rls.listen`, `resp.listen` or `gateway.upstream`")]
     NoDoor,
@@ -102,6 +119,8 @@ pub fn runtime() -> io::Result<Runtime> {
 /// A server that is up.
 pub struct Server {
     engine: Arc<Engine>,
+    /// Saves state in memory, if there is a file for it.
+    saver: Option<StateSaver>,
     gateway: Option<OpenListener<gateway::GatewayServer>>,
     api: Option<OpenListener<api::ApiServer>>,
     rls: Option<OpenListener<rls::RlsServer>>,
@@ -140,16 +159,24 @@ impl Server {
     /// If the rules, the store or an address cannot be used.
     pub async fn start(mut configuration: Configuration) -> Result<Server, ServeError> {
         make_room_for_connections(&mut configuration);
-        let (secret, known) = (configuration.secret(), KnownFacts::of(&configuration));
+        let known = KnownFacts::of(&configuration);
         let loaded = load_rules(&configuration.rules, known.is_some(), configuration.rules_required)
             .map_err(ServeError::Rules)?;
+        let mut inherited = match &configuration.handover {
+            Some(path) => InheritedListeners::take(path)?,
+            None => InheritedListeners::none(),
+        };
+        let handed = inherited.state(configuration.store.keys_in_memory())?;
+        let mut opened = OpenedStore::open(&configuration, handed)?;
+        let note = opened.take_note();
+        let OpenedStore { store, secret, file: state_file, .. } = opened;
         let rules = loaded.rules.with_secret(secret);
         warn_of_built_in_key(&rules);
         if let Some(known) = known {
             known.warn(&rules);
         }
-        let Configuration { rules: paths, handover, store, origin, .. } = configuration;
-        let (steering, tiers, store) = (store.steering()?, store.tiers()?, store.open()?);
+        let (steering, tiers) = (configuration.store.steering()?, configuration.store.tiers()?);
+        let Configuration { rules: paths, handover, origin, .. } = configuration;
         let tiers = match tiers {
             Some((control, settings, deadline)) => {
                 Some(control.serve_tiers(Arc::new(TierDirectory::new(settings)), deadline)?)
@@ -172,8 +199,11 @@ impl Server {
         engine.metrics().call_node(configuration.node.name());
         let stop = CancellationToken::new();
         let mut listeners = Listeners::new(Arc::clone(&engine), stop.clone());
-        if let Some(path) = &handover {
-            listeners.inherit(path)?;
+        if handover.is_some() {
+            listeners.inherit(inherited);
+        }
+        if let Some(file) = &state_file {
+            engine.metrics().watch_state_file(Arc::clone(file));
         }
         let verifier = configuration.jwt.map(|settings| verify_tokens(settings, &engine, &stop));
         let tokens = verifier.clone().map(Tokens::new);
@@ -252,10 +282,13 @@ impl Server {
         let certificates = configuration.certificates;
         let succeeded = CancellationToken::new();
         if let Some(path) = &handover {
-            listeners.take_over(path, succeeded.clone())?;
+            let state = OpenedStore::for_successor(&engine, note);
+            listeners.take_over(path, state, succeeded.clone())?;
         }
+        let saver = state_file.map(|file| StateSaver::start(file, Arc::clone(&engine)));
         Ok(Server {
             engine,
+            saver,
             gateway,
             api,
             rls,
@@ -354,6 +387,13 @@ impl Server {
             }
         }
         tracing::info!("stopping: no new connections, requests in flight are finished");
+        let mut saver = self.saver.take();
+        if self.succeeded.is_cancelled()
+            && let Some(saver) = saver.take()
+        {
+            // The file is the successor's.
+            saver.stop().await;
+        }
         if let Some(rls) = &self.rls {
             rls.service.closing().await;
         }
@@ -368,6 +408,9 @@ impl Server {
         }
         // Other nodes can use at once what this one has leased.
         let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().store().return_leases()).await;
+        if let Some(saver) = saver {
+            saver.finish().await;
+        }
         // Reports admissions during an outage to the store, if it is available again.
         let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().report_local()).await;
         let (traces, access_log) = (self.engine.traces().clone(), self.access_log.take());
@@ -383,6 +426,7 @@ impl Server {
     async fn keep_house(&mut self) {
         log::refill();
         self.engine.limiter().report_local().await;
+        self.engine.limiter().adapt().await;
         match self.engine.limiter().store() {
             AnyStore::Memory(store) => self.pressure.check(store),
             AnyStore::Redis(tier) => self.hot_keys.check(tier.behind(), &self.engine.limiter().rules().rules),

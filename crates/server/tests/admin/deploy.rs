@@ -73,6 +73,7 @@ fn of_gateway() -> String {
 rules:
   - { id: model, key: address, limits: [{ limit: fixed 1000/h, cost: 100, settle: 'header:x-cost' }] }
   - { id: by-user, key: user, limit: 100/s }
+  - { id: adaptive, adapt: { between: 100/s..1000/s, on: errors > 50% } }
 ";
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = upstream.local_addr().unwrap();
@@ -93,7 +94,7 @@ rules:
         &args[..],
         &tls,
         &log,
-        &["--admin-open-metrics", "true"],
+        &["--admin-open-metrics", "true", "--store-file", "state"],
         &["--gateway-concurrency", "gradient2", "--gateway-shedding", "enforce"],
     ]
     .concat();

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod access_log;
+mod adaptive_rate;
 mod budgets;
 mod denials;
 mod downgrade;

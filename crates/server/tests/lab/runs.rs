@@ -152,6 +152,36 @@ fn every_worked_case_runs() {
 }
 
 #[test]
+fn a_limit_that_adapts_is_drawn_over_the_queue_of_its_server() {
+    let (lab, browser) = (Lab::open(), Browser::open());
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("limit", "1000/s burst 50 adapt 100/s on latency > 200ms");
+    query.append_pair("limit", "1000/s burst 50").append_pair("traffic", "poisson 900/s").append_pair("for", "30s");
+    query.append_pair("speed", "max").append_pair("server", "20 x 40ms");
+    browser.go_to_lab(&lab.url(&format!("/lab/?{}", query.finish())));
+    browser.until("the end", "return document.getElementById('status').dataset.state === 'ended' || null");
+    browser.draw();
+    let in_server = |limit: usize| -> f64 {
+        let words = browser.text(&format!("[data-limit='{limit}'] .words"));
+        let number = words.split("/s, ").nth(1).and_then(|rest| rest.split(" requests").next()).unwrap_or_default();
+        match number.strip_suffix(" k") {
+            Some(thousands) => thousands.parse::<f64>().map(|number| number * 1_000.0),
+            None => number.parse(),
+        }
+        .unwrap_or_else(|_| panic!("{words}"))
+    };
+    assert!(in_server(0) < 1_000.0, "{}", in_server(0));
+    assert!(in_server(1) > 8_000.0, "{}", in_server(1));
+    let words = browser.text("[data-limit='0'] .words");
+    assert!(words.starts_with("limit at ") && words.contains("requests in the server"), "{words}");
+    let rule = browser.text("#rule");
+    assert!(rule.contains("limit: 1000/s burst 50\n"), "{rule}");
+    assert!(rule.contains("adapt: { between: 100/s..1000/s, on: [latency > 200ms] }"), "{rule}");
+    browser.screenshot("adaptive-limit");
+    browser.assert_quiet(|_| false);
+}
+
+#[test]
 fn the_first_sight_is_a_finished_run_that_can_be_played() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/"));

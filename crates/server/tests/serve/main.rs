@@ -26,6 +26,7 @@ mod receipts;
 mod redis_protocol;
 mod reloading;
 mod secrets;
+mod state;
 mod store;
 mod tls;
 #[cfg(feature = "otel")]

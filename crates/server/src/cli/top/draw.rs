@@ -165,10 +165,13 @@ fn rule_row(rule: &RuleView, speed: Speed) -> ([Cell<'static>; 6], Style) {
         Some(Mode::Enforce) | None => Style::new(),
     };
     // Requests without a key share one limit.
-    let name = match rule.without_key {
+    let mut name = match rule.without_key {
         0 => plain(&rule.rule),
         lacking => format!("{} ({} without key)", plain(&rule.rule), short(lacking as f64)),
     };
+    if let Some(rate) = &rule.rate {
+        name.push_str(&format!(" at {} of {}", plain(&rate.present), plain(&rate.highest)));
+    }
     let denied = short((rule.denied + rule.shadow_denied) as f64);
     let cells = [name, rate(speed.denied), rate(speed.allowed), mode, format!("{:.1}", speed.drop_rate()), denied];
     let mut column = 0;
@@ -245,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::cli::top::model::FeedEvent;
-    use crate::metrics::{Denial, Requests, StoreView, TopKey};
+    use crate::metrics::{Denial, RateView, Requests, StoreView, TopKey};
 
     fn screen(width: u16, height: u16, model: &Model) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -410,6 +413,16 @@ mod tests {
         let mut model = live();
         model.rank_by_next();
         assert!(screen(100, 24, &model).contains("top keys by denials"));
+    }
+
+    #[test]
+    fn a_rate_that_adapts_is_shown() {
+        let mut model = live();
+        let mut view = view(3_000, 3);
+        let [present, lowest, highest] = ["550/s", "100/s", "1000/s"].map(str::to_owned);
+        view.rules[0].rate = Some(RateView { present, lowest, highest });
+        model.learn(FeedEvent::View(Box::new(view)));
+        assert!(screen(100, 24, &model).contains("login at 550/s of 1000/s"));
     }
 
     #[test]

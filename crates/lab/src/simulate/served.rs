@@ -1,0 +1,305 @@
+//! A modelled server behind a limit, and a rate that adapts to it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
+use std::str::FromStr;
+
+use tidegate_core::adaptive::{OutcomeWindow, OverloadSignal, RateSteps, ServiceHealth, ServiceOutcome};
+use tidegate_core::limit::State;
+use tidegate_core::notation::write_span;
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::{Limit, Micros, Timestamp};
+
+/// The most workers of a modelled server.
+const MOST_WORKERS: u32 = 10_000;
+/// The longest time that a worker takes for a request.
+const LONGEST_SERVICE: Micros = Micros::from_secs(3_600);
+
+/// A server: some workers, each of which takes the same time for a request, and one queue. Its notation is `20 x 40ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerModel {
+    workers: u32,
+    service: Micros,
+}
+
+impl ServerModel {
+    /// The workers.
+    #[must_use]
+    pub const fn workers(&self) -> u32 {
+        self.workers
+    }
+
+    /// The time that a worker takes for a request.
+    #[must_use]
+    pub const fn service(&self) -> Micros {
+        self.service
+    }
+}
+
+impl fmt::Display for ServerModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {}", self.workers, write_span(self.service))
+    }
+}
+
+impl FromStr for ServerModel {
+    type Err = ServedError;
+
+    fn from_str(text: &str) -> Result<ServerModel, ServedError> {
+        let (workers, service) = text.split_once('x').ok_or(ServedError::Server)?;
+        let workers = workers.trim().parse().ok().filter(|workers| (1..=MOST_WORKERS).contains(workers));
+        let fits = |service: &Micros| !service.is_zero() && *service <= LONGEST_SERVICE;
+        let service = service.trim().parse().ok().filter(fits);
+        Ok(ServerModel { workers: workers.ok_or(ServedError::Server)?, service: service.ok_or(ServedError::Server)? })
+    }
+}
+
+/// The terms on which the rate of a limit adapts to the server behind it. Their notation is `100/s on latency > 200ms, errors > 5%`: the
+/// lowest rate, and the signals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adaptation {
+    lowest: (u64, Micros),
+    signals: Vec<OverloadSignal>,
+}
+
+/// The interval, the number of steps and the decrease of rules that do not set them.
+const EVERY: Micros = Micros::from_secs(1);
+const STEPS: u32 = 20;
+const DECREASE_PERCENT: u8 = 30;
+
+impl Adaptation {
+    /// The steps of the rate, for a limit that has the highest one.
+    ///
+    /// # Errors
+    /// If the limit has no rate, or one with another period or not above the lowest.
+    pub fn steps(&self, limit: &Limit) -> Result<RateSteps, ServedError> {
+        let (highest, period) = limit.tokens_per_period().ok_or(ServedError::NoRate)?;
+        if period != self.lowest.1 {
+            return Err(ServedError::Period);
+        }
+        RateSteps::new((self.lowest.0, highest), STEPS, EVERY, DECREASE_PERCENT).map_err(|_| ServedError::Bounds)
+    }
+}
+
+impl FromStr for Adaptation {
+    type Err = ServedError;
+
+    fn from_str(text: &str) -> Result<Adaptation, ServedError> {
+        let (lowest, signals) = text.split_once(" on ").ok_or(ServedError::Adaptation)?;
+        let lowest = lowest.trim();
+        if !lowest.starts_with(|c: char| c.is_ascii_digit()) || lowest.contains(char::is_whitespace) {
+            return Err(ServedError::Adaptation);
+        }
+        let lowest: Limit = lowest.parse().map_err(|_| ServedError::Adaptation)?;
+        let signals = signals.split(',').map(str::parse).collect::<Result<_, _>>();
+        Ok(Adaptation {
+            lowest: lowest.tokens_per_period().ok_or(ServedError::Adaptation)?,
+            signals: signals.map_err(|_| ServedError::Signal)?,
+        })
+    }
+}
+
+/// The error for a server or an adaptation that cannot be. Says what to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServedError {
+    /// The text is not a server.
+    #[error("write its workers and the time of a request, such as 20 x 40ms")]
+    Server,
+    /// The text is not an adaptation.
+    #[error("write the lowest rate and the signals, such as adapt 100/s on latency > 200ms")]
+    Adaptation,
+    /// A signal is not one.
+    #[error("write signals such as latency > 200ms, p99 > 1s or errors > 5%")]
+    Signal,
+    /// The limit has no rate.
+    #[error("only limits with a rate adapt: write one such as 1000/s burst 50")]
+    NoRate,
+    /// The periods differ.
+    #[error("write the lowest rate with the period of the limit")]
+    Period,
+    /// The lowest rate is not below the highest.
+    #[error("write a lowest rate that is at least 1, and below the rate of the limit")]
+    Bounds,
+    /// The limit delays requests.
+    #[error("a server stands behind limits that admit at once: write another limit than a shaper")]
+    Delays,
+}
+
+/// A server behind one limit, and the rate of the limit if it adapts.
+#[derive(Debug)]
+pub(super) struct Served {
+    server: ServerModel,
+    /// The instants at which workers are done, and the arrivals of their requests.
+    busy: BinaryHeap<Reverse<(Timestamp, Timestamp)>>,
+    queue: VecDeque<Timestamp>,
+    adaptive: Option<Adaptive>,
+}
+
+#[derive(Debug)]
+struct Adaptive {
+    steps: RateSteps,
+    window: OutcomeWindow,
+    /// The present step, and the limit on decreases, as a store keeps them.
+    bucket: State,
+    turn: State,
+    /// The end of the present interval; `None` before the first arrival.
+    interval_end: Option<Timestamp>,
+}
+
+impl Served {
+    pub(super) fn new(
+        server: ServerModel,
+        limit: &Limit,
+        adaptation: Option<&Adaptation>,
+    ) -> Result<Served, ServedError> {
+        if limit.longest_delay().is_some() {
+            return Err(ServedError::Delays);
+        }
+        let adaptive = match adaptation {
+            Some(adaptation) => {
+                let steps = adaptation.steps(limit)?;
+                let window = OutcomeWindow::new(&adaptation.signals, steps.every());
+                let (bucket, turn) = (steps.bucket().fresh(), steps.turn().fresh());
+                Some(Adaptive { steps, window, bucket, turn, interval_end: None })
+            }
+            None => None,
+        };
+        Ok(Served { server, busy: BinaryHeap::new(), queue: VecDeque::new(), adaptive })
+    }
+
+    /// The requests in the server, those in its queue included.
+    pub(super) fn in_server(&self) -> usize {
+        self.busy.len() + self.queue.len()
+    }
+
+    /// Lets time pass until `now`. Returns the rate if it has changed, in tokens.
+    pub(super) fn advance(&mut self, now: Timestamp) -> Option<u64> {
+        let mut changed = None;
+        loop {
+            let next_end = self.busy.peek().map_or(Timestamp::MAX, |Reverse((at, _))| *at);
+            let interval_end = self.adaptive.as_mut().map_or(Timestamp::MAX, |adaptive| adaptive.interval_end(now));
+            if next_end.min(interval_end) > now {
+                return changed;
+            }
+            if next_end <= interval_end {
+                self.finish(next_end);
+            } else if let Some(adaptive) = &mut self.adaptive {
+                changed = Some(adaptive.adapt(interval_end));
+            }
+        }
+    }
+
+    fn finish(&mut self, now: Timestamp) {
+        let Some(Reverse((_, arrived))) = self.busy.pop() else { return };
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.window.end(now.since(arrived), ServiceOutcome::Answered);
+        }
+        self.start(now);
+    }
+
+    /// Takes an admitted request.
+    pub(super) fn admit(&mut self, now: Timestamp) {
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.window.begin();
+        }
+        self.queue.push_back(now);
+        self.start(now);
+    }
+
+    fn start(&mut self, now: Timestamp) {
+        while self.busy.len() < self.server.workers as usize
+            && let Some(arrived) = self.queue.pop_front()
+        {
+            self.busy.push(Reverse((now + self.server.service, arrived)));
+        }
+    }
+}
+
+impl Adaptive {
+    /// The end of the present interval. The first one begins at the first arrival.
+    fn interval_end(&mut self, now: Timestamp) -> Timestamp {
+        *self.interval_end.get_or_insert_with(|| {
+            let _ = self.window.close(now);
+            now + self.steps.every()
+        })
+    }
+
+    /// Ends an interval, as [`Limiter::adapt`](tidegate_rules::Limiter::adapt) does, and returns the rate after it, in tokens.
+    fn adapt(&mut self, now: Timestamp) -> u64 {
+        self.interval_end = Some(now + self.steps.every());
+        let step = |bucket: &State| {
+            let tokens = self.steps.bucket().evaluate(bucket, 0, now).remaining;
+            u32::try_from(tokens).unwrap_or(u32::MAX).min(self.steps.count())
+        };
+        let is_overloaded = matches!(self.window.close(now), Some(ServiceHealth::Overloaded(_)));
+        if is_overloaded && self.steps.turn().decide(&mut self.turn, 1, now).is_allowed() {
+            let fall = self.steps.fall(step(&self.bucket));
+            self.steps.bucket().charge(&mut self.bucket, fall, now, ReceiptId::ANONYMOUS);
+        }
+        self.steps.tokens(step(&self.bucket))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Simulation;
+    use super::*;
+    use crate::traffic::Traffic;
+
+    fn server() -> ServerModel {
+        "20 x 40ms".parse().unwrap()
+    }
+
+    #[test]
+    fn a_printed_server_parses_back() {
+        assert_eq!(server().to_string(), "20 x 40ms");
+        assert_eq!("20x40ms".parse(), Ok(server()));
+        for wrong in ["", "20", "20 x", "x 40ms", "0 x 40ms", "20 x 0s", "20 x 2h", "99999 x 1ms", "-1 x 1s"] {
+            assert_eq!(wrong.parse::<ServerModel>(), Err(ServedError::Server), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_adaptation_needs_a_limit_with_a_higher_rate() {
+        let adaptation: Adaptation = "100/s on latency > 200ms, errors > 5%".parse().unwrap();
+        let steps = |limit: &str| adaptation.steps(&limit.parse().unwrap()).map(|steps| steps.bounds());
+        assert_eq!(steps("1000/s burst 50"), Ok((100, 1_000)));
+        assert_eq!(steps("1000/min"), Err(ServedError::Period));
+        assert_eq!(steps("100/s"), Err(ServedError::Bounds));
+        assert_eq!(steps("concurrent 5"), Err(ServedError::NoRate));
+        for (wrong, error) in [
+            ("", ServedError::Adaptation),
+            ("100/s", ServedError::Adaptation),
+            ("fixed 100/s on latency > 1s", ServedError::Adaptation),
+            ("100/s on load > 1", ServedError::Signal),
+        ] {
+            assert_eq!(wrong.parse::<Adaptation>(), Err(error), "{wrong}");
+        }
+        let shaper = "shaper 10/s queue 5".parse().unwrap();
+        assert_eq!(Served::new(server(), &shaper, None).err(), Some(ServedError::Delays));
+    }
+
+    #[test]
+    fn an_adaptive_limit_keeps_the_queue_short_that_a_fixed_one_lets_grow() {
+        let limit: Limit = "1000/s burst 50".parse().unwrap();
+        let adaptation: Adaptation = "100/s on latency > 200ms".parse().unwrap();
+        let traffic: Traffic = "poisson 900/s".parse().unwrap();
+        let mut simulation = Simulation::new(&[limit, limit]).serving(server(), &[None, Some(adaptation)]).unwrap();
+        let mut longest = [0; 2];
+        for arrival in traffic.arrivals(Micros::from_secs(60), 1) {
+            simulation.take(&arrival);
+            for (number, longest) in longest.iter_mut().enumerate() {
+                *longest = simulation.in_server(number).unwrap().max(*longest);
+            }
+        }
+        // 500 a second can be served, and 900 come.
+        assert!(longest[0] > 20_000, "{longest:?}");
+        assert!(longest[1] < 800, "{longest:?}");
+        let rate = simulation.present_limit(1).unwrap().tokens_per_period().unwrap().0;
+        assert!((100..1_000).contains(&rate), "{rate}");
+        assert!(simulation.totals()[1].admitted > 20_000, "{:?}", simulation.totals()[1]);
+        assert_eq!(Simulation::new(&[limit]).in_server(0), None);
+    }
+}

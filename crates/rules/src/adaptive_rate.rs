@@ -1,0 +1,211 @@
+//! Limits of a rule whose rate follows the service behind it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use tidegate_core::adaptive::{OutcomeWindow, OverloadSignal, RateSteps, ServiceHealth};
+use tidegate_core::lease::Leasing;
+use tidegate_core::limit::LimitError;
+use tidegate_core::notation::write_span;
+use tidegate_core::{Charge, Key, Limit, Micros, RuleId};
+
+use super::RuleSet;
+use super::rule::{Mode, Rule, RuleLimit};
+
+/// The present rate of a rule, between its bounds.
+///
+/// Listeners that forward requests report their outcomes to its [window](AdaptiveRate::window). When the window is over,
+/// [`Limiter::adapt`](crate::Limiter::adapt) moves the rate.
+#[derive(Debug)]
+pub struct AdaptiveRate {
+    rule: Arc<str>,
+    steps: RateSteps,
+    period: Micros,
+    window: OutcomeWindow,
+    /// The present step.
+    step: AtomicU32,
+    decreases: AtomicU64,
+    /// The names under which the store keeps the present step and the last decrease. No rule can have them.
+    ids: [RuleId; 2],
+}
+
+impl AdaptiveRate {
+    pub(crate) fn new(rule: &str, steps: RateSteps, period: Micros, signals: &[OverloadSignal]) -> AdaptiveRate {
+        AdaptiveRate {
+            rule: rule.into(),
+            steps,
+            period,
+            window: OutcomeWindow::new(signals, steps.every()),
+            step: AtomicU32::new(steps.count()),
+            decreases: AtomicU64::new(0),
+            ids: ["step", "decrease"].map(|what| RuleId::new(&format!("{rule}@adapt/{what}"))),
+        }
+    }
+
+    /// The id of its rule.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
+
+    /// The present rate, in tokens.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.steps.tokens(self.step())
+    }
+
+    /// The lowest and the highest rate, in tokens.
+    #[must_use]
+    pub const fn bounds(&self) -> (u64, u64) {
+        self.steps.bounds()
+    }
+
+    /// The period in which the tokens come.
+    #[must_use]
+    pub const fn period(&self) -> Micros {
+        self.period
+    }
+
+    /// A rate in its notation, such as `100/s`.
+    #[must_use]
+    pub fn rate_text(&self, tokens: u64) -> String {
+        let period = write_span(self.period);
+        let unit = period.strip_prefix('1').filter(|unit| unit.starts_with(char::is_alphabetic));
+        format!("{tokens}/{}", unit.unwrap_or(&period))
+    }
+
+    /// The number of times that this process has lowered the rate.
+    #[must_use]
+    pub fn decreases(&self) -> u64 {
+        self.decreases.load(Ordering::Relaxed)
+    }
+
+    /// The outcomes of the requests that the rule governs.
+    #[must_use]
+    pub const fn window(&self) -> &OutcomeWindow {
+        &self.window
+    }
+
+    pub(crate) fn step(&self) -> u32 {
+        self.step.load(Ordering::Relaxed).min(self.steps.count())
+    }
+
+    pub(crate) const fn steps(&self) -> &RateSteps {
+        &self.steps
+    }
+
+    /// Follows the store.
+    pub(crate) fn set_step(&self, step: u64) {
+        self.step.store(u32::try_from(step).unwrap_or(u32::MAX).min(self.steps.count()), Ordering::Relaxed);
+    }
+
+    /// Moves by itself, while the store is unavailable.
+    pub(crate) fn move_alone(&self, health: ServiceHealth) {
+        let step = self.step();
+        match health {
+            ServiceHealth::Overloaded(_) => {
+                self.step.store(self.steps.lowered(step), Ordering::Relaxed);
+                self.count_decrease();
+            }
+            ServiceHealth::Well | ServiceHealth::Unknown => self.set_step(u64::from(step) + 1),
+        }
+    }
+
+    pub(crate) fn count_decrease(&self) {
+        self.decreases.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Begins where another one is, as far as the bounds allow.
+    pub(crate) fn continue_from(&self, other: &AdaptiveRate) {
+        if self.period == other.period {
+            self.step.store(self.steps.step_at(other.tokens()), Ordering::Relaxed);
+        }
+        self.decreases.store(other.decreases(), Ordering::Relaxed);
+    }
+
+    /// The charge whose remaining tokens are the present step.
+    pub(crate) fn step_charge<'a>(&'a self, key: &'a Key<'a>) -> Charge<'a> {
+        self.charge(&self.ids[0], key, self.steps.bucket())
+    }
+
+    /// The charge for one decrease.
+    pub(crate) fn turn_charge<'a>(&'a self, key: &'a Key<'a>) -> Charge<'a> {
+        self.charge(&self.ids[1], key, self.steps.turn())
+    }
+
+    fn charge<'a>(&self, id: &'a RuleId, key: &'a Key<'a>, limit: &'a Limit) -> Charge<'a> {
+        Charge { leasing: Leasing::OFF, ..Charge::new(id, key, limit) }
+    }
+}
+
+/// The terms, for people: `100/s..1000/s by aimd, down 30% on latency > 200ms or errors > 5%, up 1/20 every 1s`.
+impl fmt::Display for AdaptiveRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (lowest, highest) = self.bounds();
+        let signals: Vec<String> = self.window.signals().map(ToString::to_string).collect();
+        write!(
+            f,
+            "{}..{} by aimd, down {}% on {}, up 1/{} every {}",
+            self.rate_text(lowest),
+            self.rate_text(highest),
+            self.steps.decrease_percent(),
+            signals.join(" or "),
+            self.steps.count(),
+            write_span(self.steps.every()),
+        )
+    }
+}
+
+/// A rule's limit at each step of its rate.
+#[derive(Clone, Debug)]
+pub(super) struct RateLadder {
+    pub(super) rate: Arc<AdaptiveRate>,
+    pub(super) limits: Box<[Arc<[RuleLimit]>]>,
+}
+
+impl RateLadder {
+    /// The limit `highest` at each step.
+    pub(super) fn new(rate: AdaptiveRate, highest: &RuleLimit) -> Result<RateLadder, LimitError> {
+        let limit = |step| -> Result<Arc<[RuleLimit]>, LimitError> {
+            let limit = highest.limit.at_rate(rate.steps.tokens(step))?;
+            Ok(Arc::new([RuleLimit { limit, ..highest.clone() }]))
+        };
+        let limits = (0..=rate.steps.count()).map(limit).collect::<Result<_, _>>()?;
+        Ok(RateLadder { rate: Arc::new(rate), limits })
+    }
+
+    /// The limit at the present step.
+    pub(super) fn present(&self) -> &Arc<[RuleLimit]> {
+        &self.limits[self.rate.step() as usize]
+    }
+}
+
+impl Rule {
+    /// The rule's rate, if it adapts.
+    #[must_use]
+    pub fn adaptive_rate(&self) -> Option<&Arc<AdaptiveRate>> {
+        self.limits.ladder().map(|ladder| &ladder.rate)
+    }
+}
+
+impl RuleSet {
+    /// The rates that adapt, of all rules that are not off.
+    pub fn adaptive_rates(&self) -> impl Iterator<Item = &Arc<AdaptiveRate>> {
+        let rules = self.written.adapts.then(|| self.in_force()).into_iter().flatten();
+        rules.filter(|(_, mode)| *mode != Mode::Off).filter_map(|(rule, _)| rule.adaptive_rate())
+    }
+
+    /// Has rates that adapt begin where those of the same rules in `other` are.
+    pub(crate) fn continue_rates_of(&self, other: &RuleSet) {
+        if !self.written.adapts || !other.written.adapts || self.shares_rules_with(other) {
+            return;
+        }
+        for rate in self.rules().iter().filter_map(Rule::adaptive_rate) {
+            let same = other.rules().iter().filter_map(Rule::adaptive_rate).find(|other| other.rule == rate.rule);
+            if let Some(other) = same {
+                rate.continue_from(other);
+            }
+        }
+    }
+}

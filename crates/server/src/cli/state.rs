@@ -1,0 +1,101 @@
+//! `tidegate state`: what is in the state file of a server.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde::Serialize;
+use tidegate_core::memory::{Restored, RuleUsage};
+use tidegate_core::{Clock, Micros, SystemClock};
+use tidegate_rules::counted;
+
+use super::{GOOD, OutputFormat, STRONG, failed, plain, print_json};
+use crate::state_file;
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate state verify /var/lib/tidegate/state
+  tidegate state show /var/lib/tidegate/state --format json
+
+The file is the one of `store.file`. A server replaces it while it runs, so both commands work at any time.";
+
+/// Inspect the file in which a store in memory survives restarts.
+#[derive(Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub(super) enum StateCommand {
+    /// Check that a state file is complete, undamaged, and of a version that this program reads.
+    Verify(Args),
+    /// Show when a state file was written, and how much each rule has in it.
+    Show(Args),
+}
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The state file.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Output format.
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: OutputFormat,
+}
+
+/// A state file, for programs.
+#[derive(Serialize)]
+struct StateReport {
+    /// The instant at which it was written, in milliseconds since the Unix epoch.
+    saved_at_ms: u64,
+    keys: u64,
+    reservations: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<Vec<RuleReport>>,
+}
+
+/// What one rule has in it.
+#[derive(Serialize)]
+struct RuleReport {
+    /// The limit, or its reservations; `None` for all rules that are not counted separately.
+    rule: Option<String>,
+    /// In keys: logs, slots and reservations count by their size.
+    used: u64,
+}
+
+pub(super) fn run(command: &StateCommand) -> io::Result<ExitCode> {
+    let (args, shows_rules) = match command {
+        StateCommand::Verify(args) => (args, false),
+        StateCommand::Show(args) => (args, true),
+    };
+    let restored = match state_file::read(&args.file, usize::MAX >> 24) {
+        Ok(Some(restored)) => restored,
+        Ok(None) => return failed(&format!("there is no file `{}`", args.file.display())),
+        Err(error) => return failed(&error),
+    };
+    let Restored { store, counts, saved_at, .. } = restored;
+    let rules = shows_rules.then(|| {
+        let mut rules = store.usage_by_rule();
+        rules.sort_by(|one, other| other.used.cmp(&one.used));
+        rules
+    });
+    if args.format == OutputFormat::Json {
+        let rule =
+            |RuleUsage { rule, used, .. }: RuleUsage| RuleReport { rule: rule.map(|rule| rule.to_string()), used };
+        print_json(&StateReport {
+            saved_at_ms: saved_at.as_micros() / 1_000,
+            keys: counts.keys,
+            reservations: counts.reservations,
+            rules: rules.map(|rules| rules.into_iter().map(rule).collect()),
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = anstream::stdout().lock();
+    let age = SystemClock::new().now().since(saved_at).as_secs_ceil();
+    let keys = counted(usize::try_from(counts.keys).unwrap_or(usize::MAX), "key");
+    let reservations = counted(usize::try_from(counts.reservations).unwrap_or(usize::MAX), "open reservation");
+    writeln!(out, "{GOOD}ok{GOOD:#}: {keys}, {reservations}, saved {} ago", Micros::from_secs(age))?;
+    for RuleUsage { rule, used, .. } in rules.iter().flatten() {
+        let name = rule.as_ref().map_or_else(|| "(all other rules)".to_owned(), |rule| plain(rule.as_str()));
+        writeln!(out, "{used:>10}  {STRONG}{name}{STRONG:#}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
