@@ -83,7 +83,8 @@ impl<S, C: Clock> Shared<S, C> {
         let mut decisions = Decisions::new();
         let mut is_allowed = is_admitted;
         for charge in shadow {
-            decisions.push(match if is_admitted { self.by_copy(charge, &mut notes, now) } else { LocalAnswer::Ask } {
+            let told = if is_admitted { self.by_copy(charge, &mut notes, now) } else { LocalAnswer::Ask };
+            decisions.push(match told {
                 LocalAnswer::Admitted(decision, _) => decision,
                 LocalAnswer::Denied(decision) => {
                     is_allowed = false;

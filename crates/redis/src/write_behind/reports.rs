@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate_core::store::Adjustment;
+use tidegate_core::write_behind::LocalCopy;
 use tidegate_core::{Charge, Clock, Decision, Store, StoreError};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -72,7 +73,7 @@ impl<S, C: Clock> InFlight<'_, S, C> {
             }
             Err(_) => {
                 add(&counters.not_sent, 1);
-                keys.end_report(self.report.hash, true, now, |copy| copy.not_sent())
+                keys.end_report(self.report.hash, true, now, LocalCopy::not_sent)
             }
         };
         if is_next {

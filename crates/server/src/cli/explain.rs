@@ -118,11 +118,10 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     }
     let mut explanation = loaded.rules.with_secret(secret).explain(&request);
     if explanation.has_write_behind() {
-        match args.nodes() {
-            Ok(Ok(Some(nodes))) => explanation.set_nodes(nodes),
-            Ok(Ok(None)) => {}
-            Ok(Err(code)) => return Ok(code),
-            Err(error) => return Err(error),
+        match args.nodes()? {
+            Ok(Some(nodes)) => explanation.set_nodes(nodes),
+            Ok(None) => {}
+            Err(code) => return Ok(code),
         }
     }
     match args.rules.format {
