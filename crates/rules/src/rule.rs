@@ -359,8 +359,8 @@ impl Limits {
     pub(super) fn make_own(&mut self) {
         let by_tier = self.tiers.iter_mut().map(|(_, limits)| limits);
         let single = self.overrides.0.iter_mut().flat_map(|all| all.values_mut());
-        let by_priority = self.by_priority.iter_mut().flat_map(|all| all.iter_mut());
-        let all = self.default.iter_mut().chain(by_tier).chain(single).chain(by_priority);
+        let variants = self.variants.iter_mut().flat_map(|variants| variants.all_mut());
+        let all = self.default.iter_mut().chain(by_tier).chain(single).chain(variants);
         all.for_each(|limits| *limits = limits.iter().cloned().collect());
     }
 

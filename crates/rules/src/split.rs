@@ -77,7 +77,7 @@ impl RuleSet {
                 }
             }
         }
-        let Written { tiers, domains, reads_bodies, replaces, sheds, .. } = &*self.written;
+        let Written { tiers, domains, reads_bodies, replaces, sheds, adapts, .. } = &*self.written;
         let written = Written {
             index: Index::new(&rules),
             rules,
@@ -86,6 +86,7 @@ impl RuleSet {
             reads_bodies: *reads_bodies,
             replaces: *replaces,
             sheds: *sheds,
+            adapts: *adapts,
         };
         RuleSet { written: Arc::new(written), ..self }
     }

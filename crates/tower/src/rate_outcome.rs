@@ -35,13 +35,13 @@ impl<S: Store + 'static, C: Clock + 'static> RateOutcome<S, C> {
     }
 
     /// The service has answered.
-    pub(crate) fn answer(mut self: Box<Self>, status: StatusCode, headers: &HeaderMap) {
+    pub(crate) fn answer(mut self, status: StatusCode, headers: &HeaderMap) {
         let is_failed = status.is_server_error() || sample_outcome(status, headers) == SampleOutcome::Dropped;
         self.end(if is_failed { ServiceOutcome::Failed } else { ServiceOutcome::Answered });
     }
 
     /// The service has failed without a response.
-    pub(crate) fn fail(mut self: Box<Self>) {
+    pub(crate) fn fail(mut self) {
         self.end(ServiceOutcome::Failed);
     }
 

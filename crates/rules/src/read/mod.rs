@@ -48,7 +48,7 @@ pub(super) struct Mention {
 }
 
 pub(crate) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(crate) const RULE: [&str; 24] = [
+pub(crate) const RULE: [&str; 25] = [
     "id",
     "preset",
     "match",

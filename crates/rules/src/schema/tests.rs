@@ -123,7 +123,7 @@ fn everything_that_can_be_written_is_described() {
     }
 }
 
-const GOOD: [&str; 12] = [
+const GOOD: [&str; 14] = [
     "rules:\n",
     "{ tiers: { from: store, default: free }, rules: [{ id: a, tiers: { free: 5/s } }] }",
     "tiers: { default: free }",

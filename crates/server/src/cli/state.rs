@@ -74,7 +74,7 @@ pub(super) fn run(command: &StateCommand) -> io::Result<ExitCode> {
     let Restored { store, counts, saved_at, .. } = restored;
     let rules = shows_rules.then(|| {
         let mut rules = store.usage_by_rule();
-        rules.sort_by(|one, other| other.used.cmp(&one.used));
+        rules.sort_by_key(|rule| std::cmp::Reverse(rule.used));
         rules
     });
     if args.format == OutputFormat::Json {

@@ -111,6 +111,21 @@ rules:
     })
 }
 
+/// The metrics of a node of a fleet with limits of its own copies and with tiers in Redis.
+fn of_fleet_node() -> String {
+    const RULES: &str = "
+tiers: { from: store, default: free }
+rules:
+  - { id: soft, limit: 1000/s, write_behind: { at_most: 10% } }
+  - { id: plan, key: api_key, tiers: { free: 5/s, paid: 50/s } }
+";
+    let redis = Redis::start();
+    let args = ["--rules", "rules.yaml", "--redis", &redis.url(), "--admin-open-metrics", "true"];
+    let server = serving::Server::start(&[("rules.yaml", RULES)], &args);
+    server.check(r#"{"path":"/","api_key":"k1"}"#);
+    server.get_from(&format!("http://{}/metrics", server.listener("Admin")), &[]).body
+}
+
 /// The names of the series in a text of metrics.
 fn series(text: &str) -> Vec<String> {
     let series = text.lines().filter(|line| !line.starts_with('#'));
@@ -123,6 +138,7 @@ fn scraped() -> BTreeSet<String> {
     let mut all: BTreeSet<String> =
         [&in_memory, &shared].iter().flat_map(|server| series(&server.get("/metrics").text)).collect();
     all.extend(series(&of_gateway()));
+    all.extend(series(&of_fleet_node()));
     let histograms: Vec<String> =
         all.iter().filter_map(|name| name.strip_suffix("_bucket").map(str::to_owned)).collect();
     all.extend(histograms);

@@ -1,5 +1,6 @@
 //! Four real nodes that lease one limit from one real Redis, want more than it allows, and fail: no fault admits more than its
 //! bound in `docs/leases.md`.
+#![expect(clippy::disallowed_methods, reason = "real programs, in real time")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
