@@ -63,7 +63,7 @@ fn a_restart_forgets_nothing_if_there_is_a_file() {
     assert!(shown["rules"].as_array().unwrap().iter().any(|rule| rule["rule"] == "quota"), "{shown}");
 
     let mut server = start(&state, &[]);
-    assert!(server.log().contains("state was restored"), "{}", server.log());
+    until("the line about the state", || server.log().contains("state was restored").then_some(()));
     assert_eq!(spend(&server, "ann"), 999_997, "two requests before, and this one");
     assert_eq!(left(&server, "keys", keyed), 98, "secrets are hashed under the same key");
     let settled = server.post("/v1/settle", &format!(r#"{{"receipt":"{receipt}","actual":10}}"#)).good();
