@@ -57,7 +57,7 @@ fn count(limit: &Limit) -> u64 {
 }
 
 impl RuleSet {
-    /// The rules as a node of this name applies them: of every limit that is [split](self), its own part. Part 2 of 4 of the limit
+    /// The rules as a node of this name applies them: of every limit with `split`, its own part. Part 2 of 4 of the limit
     /// `exports` is called `exports~2of4`.
     #[must_use]
     pub fn at_node(self, node: &str) -> RuleSet {
