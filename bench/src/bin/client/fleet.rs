@@ -115,7 +115,6 @@ impl Server {
         tasks.join_all().await;
         let (served, denied) = (self.served.load(Ordering::Relaxed), self.denied.load(Ordering::Relaxed));
         assert_eq!(served, u64::from(TASKS * CALLS_EACH), "every task made all its calls");
-        assert!(denied > 0, "the first moment is beyond the limit");
         Ok((begun.elapsed().as_secs_f64(), denied as f64))
     }
 }
