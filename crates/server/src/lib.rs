@@ -5,6 +5,7 @@ pub mod admin;
 mod answer_body;
 pub mod api;
 mod auth_throttle;
+mod bench;
 pub mod browsers;
 pub mod cli;
 pub mod config;

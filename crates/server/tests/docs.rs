@@ -15,7 +15,7 @@ const FOREIGN_FLAGS: [&str; 7] =
 
 /// Names that look like settings and are none: files, names of traces and of fields elsewhere.
 const FOREIGN_NAMES: [&str; 4] = ["tidegate.", "usage.", "example.", "api.key"];
-const FILES: [&str; 9] = [".rs", ".lua", ".yaml", ".yml", ".json", ".md", ".log", ".pem", ".toml"];
+const FILES: [&str; 10] = [".rs", ".lua", ".yaml", ".yml", ".json", ".md", ".log", ".pem", ".toml", ".html"];
 
 /// The names that the program knows.
 struct Known {
@@ -303,6 +303,13 @@ fn rules_in_guides_can_be_used_and_pass_their_tests() {
         }
     }
     assert!(checked > 30 && tested > 5, "{checked} checked, {tested} tested");
+}
+
+#[test]
+fn the_page_of_settings_is_the_one_that_the_program_writes() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settings.md");
+    let (written, printed) = (std::fs::read_to_string(page).unwrap(), tidegate(&["config", "--reference"]));
+    assert!(written == printed, "docs/settings.md is out of date: tidegate config --reference > docs/settings.md");
 }
 
 /// The anchor of a heading, as code hosts make it.

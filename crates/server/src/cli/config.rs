@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::serve::refuse;
 use super::settings_args::{SettingsArgs, variables};
 use super::{FAINT, OutputFormat, STRONG, WARNING, check, plain, print_json};
-use crate::config::{Configuration, ShownSetting, built_in_key_warning, shown};
+use crate::config::{Configuration, ShownSetting, built_in_key_warning, reference, shown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,6 +14,7 @@ Examples:
   tidegate config --config tidegate.yaml     what it would use with that file
   tidegate config --changed                  only settings that are set
   tidegate config --format json              for programs
+  tidegate config --reference                all settings with their meaning, as Markdown
 
 Exit status: 0 if the configuration is valid, 1 if not, 2 on a usage error.";
 
@@ -31,12 +32,20 @@ pub(super) struct Args {
     #[arg(long)]
     changed: bool,
 
+    /// Print the reference of all settings instead, as Markdown: defaults, flags, variables and meanings.
+    #[arg(long, conflicts_with_all = ["changed", "format"])]
+    reference: bool,
+
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: OutputFormat,
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
+    if args.reference {
+        write!(anstream::stdout(), "{}", reference())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let variables = variables();
     let mut settings = match shown(&args.given.0, &variables) {
         Ok(settings) => settings,

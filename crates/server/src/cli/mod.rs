@@ -1,6 +1,7 @@
 //! Command line: parses arguments, calls the engine, prints results.
 
 mod banner;
+mod bench;
 mod call;
 mod check;
 mod completions;
@@ -46,6 +47,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Config(args) => config::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Call(args) => call::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Completions(args) => completions::run(&args),
@@ -122,6 +124,7 @@ Examples:
   tidegate simulate '20/s burst 50' --traffic 'poisson 30/s'
   tidegate lab
   tidegate call https://api.example.com/v1/things -n 100 -c 10
+  tidegate bench --seconds 10
   tidegate schema > rules.schema.json
   tidegate top --token 0123456789abcdef
 
@@ -150,6 +153,7 @@ enum Command {
     State(state::StateCommand),
     Lab(lab::Args),
     Call(Box<call::Args>),
+    Bench(bench::Args),
     Top(Box<top::Args>),
     Completions(completions::Args),
     Man(man::Args),

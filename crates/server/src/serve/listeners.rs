@@ -109,7 +109,7 @@ impl Listeners {
     }
 
     /// Opens the gateway.
-    pub(super) fn open_gateway(
+    pub(crate) fn open_gateway(
         &mut self,
         settings: Settings,
         service: gateway::GatewayServer,
@@ -120,7 +120,7 @@ impl Listeners {
     }
 
     /// Opens the HTTP API.
-    pub(super) fn open_api(
+    pub(crate) fn open_api(
         &mut self,
         settings: Settings,
         service: api::ApiServer,
@@ -132,7 +132,7 @@ impl Listeners {
     }
 
     /// Opens the Envoy rate-limit service.
-    pub(super) fn open_rls(
+    pub(crate) fn open_rls(
         &mut self,
         settings: Settings,
         service: rls::RlsServer,
@@ -143,7 +143,7 @@ impl Listeners {
     }
 
     /// Opens the Redis-protocol listener.
-    pub(super) fn open_resp(
+    pub(crate) fn open_resp(
         &mut self,
         settings: Settings,
         service: resp::RespServer,
@@ -189,13 +189,13 @@ impl Listeners {
 }
 
 /// An open listener, and its service.
-pub(super) struct OpenListener<D> {
+pub(crate) struct OpenListener<D> {
     pub(super) listening: Listening,
     pub(super) service: Arc<D>,
 }
 
 impl<D> OpenListener<D> {
-    pub(super) const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.listening.address()
     }
 }
