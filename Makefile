@@ -1,6 +1,6 @@
-# The entries to this repository: `make run`, `make test`, `make bench`.
+# The entries to this repository: `make run`, `make test`, `make bench`, `make dist`.
 
-.PHONY: run tour test setup lint audit unit bench fuzz soundness
+.PHONY: run tour test setup lint audit unit bench dist fuzz soundness
 
 # The server, with state in memory, example rules, and all listeners on this machine only.
 run:
@@ -34,6 +34,10 @@ unit:
 # One benchmark with ONLY=name, all of them without. Each prints a table and writes target/bench/name.json.
 bench:
 	@./bench/run $(ONLY)
+
+# What is released, in target/dist: an archive, a Debian package, licences, a bill of materials, checksums. The build takes minutes.
+dist: setup
+	@./tools/dist
 
 # One fuzz target for MINUTES (5 unless said), under libFuzzer: make fuzz TARGET=name. Lists them without TARGET.
 fuzz:
