@@ -73,6 +73,7 @@ pub mod shed;
 pub mod sketch;
 pub mod store;
 pub mod time;
+pub mod varint;
 mod verdict;
 pub mod write_behind;
 

@@ -14,6 +14,8 @@ const SECONDS = 120;
 const LISTED = 100;
 /** How many keys are listed. */
 const KEYS = 8;
+/** The rule of keys that bring their limit with each command, so that their headroom is not known here. */
+const INLINE = "@cl.throttle";
 const FIGURES = ["Allowed", "Denied", "Denied share", "Store", "Room for keys", "Generation of rules"];
 const RULE_HEADS = [
   "Rule", "Mode", "#Allowed /s", "#Denied /s", "#Would deny /s", "#Denied so far", "Last two minutes", "Switch",
@@ -242,7 +244,8 @@ export class Live {
     this.operating.peek(traffic);
     const row = ({ key, rule, count: times }, last) => h("tr", {},
       h("td", {}, h("code", {}, shown(key))), h("td", {}, rule), h("td", { class: "number" }, count(times)), h("td", {}, last));
-    const busy = traffic.map((top) => row(top, headroom(this.operating.room(top))));
+    const room = (top) => (top.rule === INLINE ? "limit in each command" : headroom(this.operating.room(top)));
+    const busy = traffic.map((top) => row(top, room(top)));
     const refused = denied.map((top) => row(top, meter(top.count / Math.max(1, view.denied.total), true)));
     this.traffic.replaceChildren(...(busy.length > 0 ? busy : [noRows(4, "No recent requests.")]));
     this.denied.replaceChildren(...(refused.length > 0 ? refused : [noRows(4, "No recent denials.")]));

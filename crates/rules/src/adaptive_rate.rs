@@ -11,7 +11,8 @@ use tidegate_core::notation::write_span;
 use tidegate_core::{Charge, Key, Limit, Micros, RuleId};
 
 use super::RuleSet;
-use super::rule::{Mode, Rule, RuleLimit};
+use super::rule::{Mode, Rule};
+use super::rule_limits::RuleLimit;
 
 /// The present rate of a rule, between its bounds.
 ///

@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::cost::{Cost, CostSource};
 use super::key_parts::write_key;
 use super::matched::{Granted, MatchedRule};
 use super::request_view::RequestView;
-use super::rule::{Cost, CostSource, KeyFault, Limits, OnMissingKey, Rule, RuleLimit};
+use super::rule::{KeyFault, OnMissingKey, Rule};
+use super::rule_limits::{Limits, RuleLimit};
 use super::secret::Secret;
 use crate::body_number::BodyNumber;
 use crate::facts::{Facts, Values};

@@ -192,7 +192,7 @@ pub struct ShownLimit {
     pub settle: Option<String>,
     /// Whether and how the nodes of a fleet lease it: `auto`, `off`, or the terms. `None` if it never is.
     pub lease: Option<String>,
-    /// How far nodes decide it by their own copies.
+    /// Bound on decisions by the nodes' own copies.
     pub write_behind: Option<ShownWriteBehind>,
     /// The part of the limit that each node charges, such as `4 parts of shaper 1/40ms queue 12`. `None` if it is not split.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -204,7 +204,7 @@ pub struct ShownLimit {
     pub adapt: Option<String>,
 }
 
-/// How far the nodes of a fleet decide a limit by their own copies.
+/// Bound on decisions by the nodes' own copies of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownWriteBehind {
     /// The most that the fleet admits beyond the limit, in percent of it.

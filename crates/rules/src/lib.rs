@@ -26,6 +26,7 @@ mod application;
 mod body_number;
 mod canonical;
 mod checks;
+mod cost;
 mod counts;
 mod decimal;
 pub mod envoy;
@@ -49,6 +50,7 @@ mod read;
 mod request_view;
 mod route;
 mod rule;
+mod rule_limits;
 #[cfg(feature = "schema")]
 mod schema;
 mod secret;
@@ -81,8 +83,8 @@ pub use named_key::{NamedKey, NoSuchKey, PartName};
 pub use partition::Partitions;
 pub use path::normalize;
 pub use priority::{Priority, PriorityError};
-pub(crate) use rule::RuleLimit;
 pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule};
+pub(crate) use rule_limits::RuleLimit;
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use secret::{SamePrevious, Secret, SecretError};

@@ -26,7 +26,7 @@ fn optional(schema: &mut Schema) {
     schema.remove("required");
 }
 
-/// Which requests are limited, by what key, and how much.
+/// The requests that are limited, their key, and their limits.
 #[derive(JsonSchema)]
 #[schemars(
     title = "Tidegate rules",
@@ -137,7 +137,7 @@ struct Rule {
     store_deadline: Span,
     /// Whether the nodes of a fleet lease the rule's limits. `auto`, if left out.
     lease: Lease,
-    /// How far nodes decide the rule's limits by their own copies, without waiting for the store.
+    /// Lets nodes decide the rule's limits by their own copies, within a bound, without waiting for the store.
     write_behind: WriteBehind,
     /// The number of parts of which each node charges one. Only for shapers and logs, which cannot be leased.
     #[schemars(range(min = 2, max = 64))]

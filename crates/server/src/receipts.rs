@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_core::limit::Mark;
 use tidegate_core::receipt::{Held, ReceiptId};
-use tidegate_core::{Key, Limit, Receipt, RuleId};
+use tidegate_core::{Key, Limit, Receipt, RuleId, varint};
 
 /// First byte: the version of the format.
 const FORM: u8 = 1;
@@ -26,18 +26,18 @@ pub fn write(receipts: &[Receipt]) -> Option<String> {
         return None;
     }
     let mut bytes = vec![FORM];
-    number(&mut bytes, receipts.len() as u64);
+    varint::write(&mut bytes, receipts.len() as u64);
     for Receipt { id, held } in receipts {
         bytes.extend_from_slice(&id.get().to_be_bytes());
-        number(&mut bytes, held.len() as u64);
+        varint::write(&mut bytes, held.len() as u64);
         for Held { rule, key, limit, taken, mark } in held {
             text(&mut bytes, rule.as_str().as_bytes());
-            number(&mut bytes, key.parts().count() as u64);
+            varint::write(&mut bytes, key.parts().count() as u64);
             key.parts().for_each(|part| text(&mut bytes, part));
             text(&mut bytes, limit.to_string().as_bytes());
-            number(&mut bytes, *taken);
-            number(&mut bytes, mark.0);
-            number(&mut bytes, mark.1);
+            varint::write(&mut bytes, *taken);
+            varint::write(&mut bytes, mark.0);
+            varint::write(&mut bytes, mark.1);
         }
     }
     Some(URL_SAFE_NO_PAD.encode(bytes))
@@ -58,17 +58,8 @@ pub fn read(word: &[u8]) -> Result<Vec<Receipt>, NotAReceipt> {
 }
 
 fn text(bytes: &mut Vec<u8>, text: &[u8]) {
-    number(bytes, text.len() as u64);
+    varint::write(bytes, text.len() as u64);
     bytes.extend_from_slice(text);
-}
-
-/// Seven bits a byte, the last byte below 128.
-fn number(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(u8::try_from(number & 0x7f).unwrap_or_default() | 0x80);
-        number >>= 7;
-    }
-    bytes.push(u8::try_from(number).unwrap_or_default());
 }
 
 /// Bytes that are still to be read.
@@ -113,19 +104,7 @@ impl<'b> ByteReader<'b> {
     }
 
     fn number(&mut self) -> Option<u64> {
-        let mut number = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = *self.take(1)?.first()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                return None;
-            }
-            number |= bits << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
+        varint::read(&mut self.0)
     }
 }
 

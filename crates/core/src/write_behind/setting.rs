@@ -3,7 +3,7 @@
 use crate::limit::{Algorithm, Limit};
 use crate::time::Micros;
 
-/// How far the nodes of a fleet may run ahead of the store, and how often they report to it.
+/// Bound on the cost that a fleet admits without the store's knowledge, and the interval of reports to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WriteBehind {
     /// The most that the fleet admits beyond the limit, in percent of it.

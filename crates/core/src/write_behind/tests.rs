@@ -98,7 +98,7 @@ struct World {
     now: u64,
     state: State,
     nodes: Vec<Node>,
-    /// What one limit that knew of every admission at once would have counted: drops of a bucket, or costs of a window.
+    /// Count of one limit that knew of every admission at once: drops of a bucket, or costs of a window.
     ideal: u128,
     window: u64,
     /// Crashes, and lost reports that no longer count.

@@ -131,7 +131,7 @@ fn acts_with_leases() -> impl Strategy<Value = Act> {
     prop_oneof![1 => acts(), 1 => prop::collection::vec(renewals(), 1..4).prop_map(Act::Lease)]
 }
 
-/// Which rule, key and limit, at what cost, reserved for how long, and in which group.
+/// A charge: rule, key, limit, cost, time of the reservation, and group.
 type Resolved = (usize, usize, Limit, u64, Option<Micros>, u8);
 
 /// The same admission, as each store told of it.
@@ -153,7 +153,7 @@ struct Both {
     leases: Vec<Lease>,
     /// The limit under which each rule and key was last leased.
     leased: HashMap<(usize, usize), Limit>,
-    /// Which limit was last asked for, by rule and key.
+    /// The last limit of each rule and key.
     last: HashMap<(usize, usize), usize>,
     /// The requests so far, as text.
     told: Vec<String>,

@@ -60,7 +60,7 @@ impl Case {
         self.node.behind().questions()
     }
 
-    /// What the store has left.
+    /// Cost that the store has left.
     fn left(&self) -> u64 {
         self.node.behind().within().peek(&[self.charge().cost(0)])[0].remaining
     }

@@ -2,7 +2,8 @@
 
 use super::{cost, span_of};
 use crate::adaptive_rate::{AdaptiveRate, RateLadder};
-use crate::rule::{Cost, RuleLimit};
+use crate::cost::Cost;
+use crate::rule_limits::RuleLimit;
 use crate::yaml::{Node, Reader};
 use tidegate_core::adaptive::{OverloadSignal, RateSteps};
 use tidegate_core::disclosure::Disclosure;

@@ -1,9 +1,9 @@
 //! `cost`: how much a request takes from a limit.
 
 use super::settle;
+use crate::cost::{Cost, CostSource};
 use crate::fact_name::FactName;
 use crate::route::PathPattern;
-use crate::rule::{Cost, CostSource};
 use crate::yaml::{Node, Position, Reader, Value};
 use tidegate_core::limit::Limit;
 

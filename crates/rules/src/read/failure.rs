@@ -1,7 +1,8 @@
 //! `on_store_failure` and `store_deadline`: what becomes of requests that the store cannot decide, and when that is.
 
 use super::{cost, span_of};
-use crate::rule::{Limits, OnStoreFailure};
+use crate::rule::OnStoreFailure;
+use crate::rule_limits::Limits;
 use crate::yaml::{Node, Position, Reader, Value};
 use tidegate_core::Micros;
 

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{adapt, cost, is_name, lease, long_form, overrides, settle, shed, span_of, split, write_behind};
+use crate::cost::Cost;
 use crate::presets::Preset;
-use crate::rule::{Cost, KeyPart, Limits, RuleLimit, Variants};
+use crate::rule::KeyPart;
+use crate::rule_limits::{Limits, RuleLimit, Variants};
 use crate::yaml::{Fields, Node, Reader, Value};
 use tidegate_core::RuleId;
 use tidegate_core::disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit};

@@ -1,8 +1,10 @@
 //! `overrides`: limits for single keys.
 
 use super::limits::several;
+use crate::cost::Cost;
 use crate::key_parts::network_of;
-use crate::rule::{Cost, KeyPart, Overrides};
+use crate::rule::KeyPart;
+use crate::rule_limits::Overrides;
 use crate::yaml::{Name, Node, Reader, Value};
 
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str, key: &[KeyPart], cost: &Cost) -> Overrides {

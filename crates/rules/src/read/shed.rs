@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{PRIORITIES, span_of};
-use crate::rule::RuleLimit;
+use crate::rule_limits::RuleLimit;
 use crate::yaml::{Node, Reader};
 use tidegate_core::Micros;
 use tidegate_core::limit::{Concurrency, Limit};

@@ -1,6 +1,6 @@
 //! `split`: the number of parts of a limit that nodes cannot lease.
 
-use crate::rule::RuleLimit;
+use crate::rule_limits::RuleLimit;
 use crate::split::{PARTS, Split, can_be_split};
 use crate::yaml::{Node, Reader};
 use tidegate_core::Limit;

@@ -1,7 +1,7 @@
 //! `write_behind`: how far the nodes of a fleet decide a limit by their own copies.
 
 use super::span_of;
-use crate::rule::{Limits, RuleLimit};
+use crate::rule_limits::{Limits, RuleLimit};
 use crate::yaml::{Node, Reader};
 use tidegate_core::lease::Leasing;
 use tidegate_core::write_behind::WriteBehind;

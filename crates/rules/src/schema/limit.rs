@@ -100,7 +100,7 @@ pub(super) struct SpelledOut {
     settle: Settle,
     /// Whether the nodes of a fleet lease this limit, if that differs from the rule.
     lease: Lease,
-    /// How far nodes decide this limit by their own copies, if that differs from the rule.
+    /// Lets nodes decide this limit by their own copies, if that differs from the rule.
     write_behind: WriteBehind,
     /// The number of parts of which each node charges one. Only for shapers and logs, which cannot be leased.
     #[schemars(range(min = 2, max = 64))]
@@ -155,7 +155,7 @@ pub(super) struct LeaseTerms {
     every: Span,
 }
 
-/// How far nodes decide by their own copies, and how often they report to the store.
+/// Bound on decisions by the nodes' own copies, and the interval of reports to the store.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, extend("required" = ["at_most"]))]
 pub(super) struct WriteBehind {

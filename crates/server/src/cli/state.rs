@@ -52,7 +52,7 @@ struct StateReport {
     rules: Option<Vec<RuleReport>>,
 }
 
-/// What one rule has in it.
+/// The keys of one rule.
 #[derive(Serialize)]
 struct RuleReport {
     /// The limit, or its reservations; `None` for all rules that are not counted separately.

@@ -4,7 +4,7 @@
 //! between threads (`thread_counters.rs`). Costlier work, reading a clock and ranking keys (`top.rs`), is
 //! done for a sample of requests (`sample_epoch.rs`). Memory is bounded for any input: limits come from rules and share
 //! counters past a bound, names chosen by clients have counters up to a bound (`descriptor_counts.rs`), and keys go to
-//! a sketch of fixed size. `exposition.rs` writes all metrics for Prometheus (`page.rs`, `format.rs`), and `view.rs`
+//! a sketch of fixed size. `exposition.rs` and `store_exposition.rs` write all metrics for Prometheus (`page.rs`, `format.rs`), and `view.rs`
 //! for the admin API.
 
 mod cause;
@@ -19,6 +19,7 @@ mod page;
 mod process;
 mod sample_epoch;
 mod settled;
+mod store_exposition;
 mod store_keys;
 mod thread_counters;
 mod top;

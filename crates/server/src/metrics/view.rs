@@ -138,7 +138,7 @@ pub struct StoreView {
     pub overflowed: u64,
     /// Requests that were decided without it.
     pub without: u64,
-    /// What is decided in front of Redis. `None` if the store is in memory.
+    /// Decisions in front of Redis. `None` if the store is in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<TierView>,
 }

@@ -78,3 +78,11 @@ fn a_gateway_without_rules_limits_nothing_and_says_so() {
     let without = Server::start(&[], &[]);
     assert!(without.banner.contains("example rules: use your own"), "{}", without.banner);
 }
+
+#[test]
+fn a_server_without_a_gateway_does_not_warn_of_facts() {
+    let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml", "--gateway", "off"]);
+    // Callers of the HTTP API send the facts.
+    assert_eq!(server.check(r#"{"user":"alice"}"#)["allowed"], true);
+    assert!(!server.log().contains("keyed by"), "{}", server.log());
+}

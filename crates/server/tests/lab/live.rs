@@ -192,6 +192,40 @@ rules:
 }
 
 #[test]
+fn keys_of_envoy_and_of_cl_throttle_are_shown() {
+    const EDGE: &str = "\
+domain: edge
+descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 9 } }]
+";
+    let arguments = ["--rules", "edge.yaml"];
+    let server = Server::start_with(&[("edge.yaml", EDGE)], &arguments, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let (_, rest) = server.banner.split_once("\n  Admin ").unwrap_or_else(|| panic!("{}", server.banner));
+    let admin = rest.lines().next().unwrap().trim().to_owned();
+    let envoy = format!("http://{}/json", server.listener("Envoy"));
+    let descriptors =
+        json!({ "domain": "edge", "descriptors": [{ "entries": [{ "key": "user", "value": "alice" }] }] });
+    let client = redis::Client::open(format!("redis://{}/", server.listener("Redis"))).unwrap();
+    let mut connection = client.get_connection().unwrap();
+    for _ in 0..2 {
+        assert_eq!(server.post_to(&envoy, &[], &descriptors.to_string()).status, 200);
+        let _: Vec<i64> = redis::cmd("CL.THROTTLE").arg("bob").arg(4).arg(9).arg(3600).query(&mut connection).unwrap();
+    }
+    let browser = Browser::open();
+    browser.go_to_lab(&format!("{admin}/lab/#live"));
+    browser.write("#token", TOKEN);
+    browser.click(".token button");
+    let last = |key: &str, text: &str| {
+        format!(
+            "const rows = [...document.querySelectorAll('tr')].filter((row) => row.cells[0].textContent === '{key}'); \
+             return rows.some((row) => row.cells[3]?.textContent === '{text}') || null"
+        )
+    };
+    browser.until("the headroom of a descriptor", &last("alice", "7 of 9"));
+    browser.until("the key of a command", &last("bob", "limit in each command"));
+    browser.assert_quiet(|_| false);
+}
+
+#[test]
 fn the_keys_that_redis_is_called_for_are_shown() {
     const RULES: &str = "\
 rules:

@@ -89,3 +89,18 @@ fn receipts_are_valid_at_all_servers_that_share_a_store() {
     }
     receipts_pass(&one, &other);
 }
+
+/// A settlement reports the cost that it charged, which the bound on debt may hold below the cost that was asked for.
+#[test]
+fn a_settlement_reports_no_more_than_it_charged() {
+    const RULES: &str = "
+rules: [{ id: api, key: user, limits: [{ name: tokens, limit: 10/2s burst 10, cost: hits, reserve: 10min }] }]
+";
+    let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
+    let reserved = server.post("/v1/reserve", r#"{"user":"alice","hits":10}"#).good();
+    let settled = server.post("/v1/settle", &json!({"receipt": reserved["receipt"], "actual": 400}).to_string()).good();
+    let charged = settled["charged"].as_u64().unwrap();
+    // The debt is at most twice the burst. The bucket refills while the two requests travel.
+    assert!((10..=20).contains(&charged), "{settled}");
+    assert_eq!(settled, json!({"settled": true, "given_back": 0, "charged": charged}));
+}

@@ -23,7 +23,7 @@ fn start(state: &Path, more: &[&str]) -> Server {
     Server::start(&[("rules.yaml", RULES)], &[&args[..], more].concat())
 }
 
-/// What is left of a limit after a request.
+/// Remaining cost of a limit after a request.
 fn left(server: &Server, limit: &str, request: &str) -> u64 {
     let answer = server.check(request);
     let found = answer["limits"].as_array().and_then(|limits| limits.iter().find(|found| found["id"] == limit));

@@ -55,6 +55,15 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
             until("the switch", || (limits(server) == limited).then_some(()));
         }
     }
+    // Each node logs the switch, with its author and its end.
+    let mode = ["mode", "api", "shadow", "--for", "15min", "--who", "ann", "--redis", &url];
+    assert!(tidegate(one.folder.path()).args(mode).output().unwrap().status.success());
+    for server in [&one, &other] {
+        let log = until("the line", || Some(server.log()).filter(|log| log.contains("mode=shadow")));
+        let line = log.lines().find(|line| line.contains("mode=shadow")).unwrap();
+        assert!(line.contains("a published mode switch is in force") && line.contains("rule=api"), "{line}");
+        assert!(line.contains("by=ann") && line.contains("until_unix=") && line.contains("ends="), "{line}");
+    }
 
     drop(store);
     until("the outage", || (ready(&one).status == 503).then_some(()));

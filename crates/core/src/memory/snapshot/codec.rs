@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::lease::Ledger;
 use crate::limit::{Limit, Log, Sliding, Slots, State};
+use crate::varint;
 
 /// Bytes that are written one after the other.
 #[derive(Default)]
@@ -14,13 +15,8 @@ impl Encoder {
         self.0.push(byte);
     }
 
-    /// Seven bits a byte, the last byte below 128.
-    pub(super) fn number(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.0.push(number.to_le_bytes()[0] | 0x80);
-            number >>= 7;
-        }
-        self.0.push(number.to_le_bytes()[0]);
+    pub(super) fn number(&mut self, number: u64) {
+        varint::write(&mut self.0, number);
     }
 
     /// Eight bytes.
@@ -104,19 +100,7 @@ impl<'b> Decoder<'b> {
     }
 
     pub(super) fn number(&mut self) -> Option<u64> {
-        let mut number = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                return None;
-            }
-            number |= bits << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
+        varint::read(&mut self.0)
     }
 
     /// A number of things that take a byte each at least: never more than there are bytes.

@@ -85,7 +85,7 @@ fn draw_numbers(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// Where requests are decided, the efficiency of leases, and hot keys.
+/// Decisions by lease, memory and Redis, the efficiency of leases, and hot keys.
 fn decided_by<'v>(view: &'v View, tier: &TierView) -> Words<'v> {
     let decisions = tier.decisions() as f64;
     let percent = |part: u64| if decisions > 0.0 { 100.0 * part as f64 / decisions } else { 0.0 };

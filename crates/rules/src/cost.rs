@@ -1,0 +1,98 @@
+//! The cost of a request under a limit, and its source.
+
+use std::fmt;
+
+use super::fact_name::FactName;
+use super::field::FieldPath;
+use super::route::PathPattern;
+use tidegate_core::disclosure::QuotaUnit;
+
+/// The cost of a request.
+#[derive(Clone, Debug)]
+pub(super) enum Cost {
+    Fixed(u64),
+    /// A number in the request times a price; `otherwise` if it is missing or no number.
+    Said {
+        /// Of several, those that are there.
+        by: Vec<CostSource>,
+        times: u64,
+        otherwise: u64,
+        /// Whether a body whose length is not said is refused: it goes by the length, and nobody said what it costs
+        /// `otherwise`.
+        needs_length: bool,
+    },
+    /// The cost that the protocol states; one if it states none.
+    Hits,
+    /// By path, the first that matches; this much if none does.
+    ByPath {
+        paths: Vec<(PathPattern, u64)>,
+        otherwise: u64,
+    },
+}
+
+impl Cost {
+    /// The source in the request, for people.
+    pub(super) fn said_by(&self) -> Option<String> {
+        match self {
+            Cost::Said { by, times, .. } => {
+                let by = by.iter().map(CostSource::to_string).collect::<Vec<_>>().join(" or ");
+                Some(if *times == 1 { by } else { format!("{times} × {by}") })
+            }
+            Cost::Hits => Some("hits".to_owned()),
+            Cost::Fixed(_) | Cost::ByPath { .. } => None,
+        }
+    }
+
+    /// The fields of the request's body that say it.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &FieldPath> {
+        let by = match self {
+            Cost::Said { by, .. } => by.as_slice(),
+            Cost::Fixed(_) | Cost::Hits | Cost::ByPath { .. } => &[],
+        };
+        by.iter().filter_map(|by| match by {
+            CostSource::Body(path) => Some(path),
+            CostSource::Fact(_) => None,
+        })
+    }
+
+    /// The unit that a limit with this cost counts, as far as there is a word for it.
+    pub(super) fn unit(&self) -> QuotaUnit {
+        match self {
+            Cost::Fixed(1) | Cost::Hits => QuotaUnit::Requests,
+            Cost::Said { by, times: 1, .. } if by.iter().all(CostSource::is_length) => QuotaUnit::ContentBytes,
+            Cost::Fixed(_) | Cost::Said { .. } | Cost::ByPath { .. } => QuotaUnit::Other,
+        }
+    }
+}
+
+/// The source of a request's cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CostSource {
+    Fact(FactName),
+    /// A field of its JSON body.
+    Body(FieldPath),
+}
+
+impl CostSource {
+    /// Whether it is the length of the request's body.
+    pub(super) fn is_length(&self) -> bool {
+        matches!(self, CostSource::Fact(FactName::Header(name)) if name == "content-length")
+    }
+
+    /// Whether anyone can send what they like there.
+    pub(super) const fn is_unverified(&self) -> bool {
+        match self {
+            CostSource::Fact(fact) => fact.is_unverified(),
+            CostSource::Body(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for CostSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CostSource::Fact(fact) => fact.fmt(f),
+            CostSource::Body(path) => write!(f, "body:{path}"),
+        }
+    }
+}
