@@ -61,8 +61,8 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
     for server in [&one, &other] {
         let log = until("the line", || Some(server.log()).filter(|log| log.contains("mode=shadow")));
         let line = log.lines().find(|line| line.contains("mode=shadow")).unwrap();
-        assert!(line.contains("a published mode switch is in force") && line.contains("rule=api"), "{line}");
-        assert!(line.contains("by=ann") && line.contains("until_unix=") && line.contains("ends="), "{line}");
+        assert!(line.contains("a published mode switch is in force") && line.contains(r#"rule="api""#), "{line}");
+        assert!(line.contains(r#"by="ann""#) && line.contains("until_unix=") && line.contains("ends="), "{line}");
     }
 
     drop(store);
