@@ -280,16 +280,16 @@ impl RuleSet {
         request: &RequestView<'_, F>,
         (governing, priority): (&[Governing<'_>], Priority),
     ) -> RuleOutcome {
-        let extent = match rule.governs(mode, request) {
+        let readings = match rule.governs(mode, request) {
             Err(Mismatch::Off) => return RuleOutcome::Off,
             Err(mismatch) => return mismatch.explained(request, &self.secret),
-            Ok(extent) => extent,
+            Ok(readings) => readings,
         };
         if let Some(by) = rule.replaced_by(governing) {
             return RuleOutcome::Replaced { by: by.id().to_owned() };
         }
         let faulty = rule.key.iter().find(|part| part_of(part, rule, request).is_err()).map(ToString::to_string);
-        let mut matched = MatchedRule::begin(rule, mode, extent);
+        let mut matched = MatchedRule::begin(rule, mode, readings);
         match rule.apply(&mut matched, request, &self.secret) {
             Application::Limited => {
                 matched.limit_by(priority);

@@ -18,13 +18,13 @@ pub(super) enum Mismatch<'r> {
     Value(&'r FactName, &'r Pattern),
 }
 
-/// The part of the readings of a request under which a rule governs it.
+/// The readings of a request under which a rule governs it, where a fact has several values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// Whichever of several values is believed, the rule governs it.
-    Whole,
-    /// The rule governs it by some of several values, and not by others.
-    Part,
+pub(super) enum MatchedReadings {
+    /// The rule governs the request by each of the values.
+    All,
+    /// The rule governs the request by some of the values, and not by others.
+    Some,
 }
 
 /// A rule that has a say in what becomes of a request.
@@ -32,7 +32,7 @@ pub(super) enum Extent {
 pub(super) struct Governing<'r> {
     pub(super) rule: &'r Rule,
     pub(super) mode: Mode,
-    pub(super) extent: Extent,
+    pub(super) readings: MatchedReadings,
 }
 
 impl Governing<'_> {
@@ -40,7 +40,7 @@ impl Governing<'_> {
     /// not: it must not change what is enforced. Nor may one that governs the request by only some of several values:
     /// otherwise a client could escape a rule by adding a value that another rule looks for.
     pub(super) fn may_displace(&self) -> bool {
-        self.mode == Mode::Enforce && self.extent == Extent::Whole
+        self.mode == Mode::Enforce && self.readings == MatchedReadings::All
     }
 }
 
@@ -50,7 +50,7 @@ impl Rule {
         &self,
         mode: Mode,
         request: &RequestView<'_, F>,
-    ) -> Result<Extent, Mismatch<'_>> {
+    ) -> Result<MatchedReadings, Mismatch<'_>> {
         if mode == Mode::Off { Err(Mismatch::Off) } else { self.conditions.hold(request) }
     }
 
@@ -62,9 +62,9 @@ impl Rule {
         request: &RequestView<'_, F>,
         secret: &Secret,
     ) -> Option<Governing<'_>> {
-        let extent = self.governs(mode, request).ok()?;
-        match self.apply(&mut MatchedRule::begin(self, mode, extent), request, secret) {
-            Application::Limited | Application::Refused(_) => Some(Governing { rule: self, mode, extent }),
+        let readings = self.governs(mode, request).ok()?;
+        match self.apply(&mut MatchedRule::begin(self, mode, readings), request, secret) {
+            Application::Limited | Application::Refused(_) => Some(Governing { rule: self, mode, readings }),
             Application::NoLimit | Application::Skipped => None,
         }
     }
@@ -77,8 +77,8 @@ impl Rule {
 }
 
 impl Conditions {
-    fn hold<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> Result<Extent, Mismatch<'_>> {
-        let mut extent = Extent::Whole;
+    fn hold<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> Result<MatchedReadings, Mismatch<'_>> {
+        let mut readings = MatchedReadings::All;
         for (fact, pattern) in &self.values {
             let holds = match &request.values(fact) {
                 Values::None => pattern.matches(None),
@@ -86,7 +86,7 @@ impl Conditions {
                 Values::Several(values) => {
                     let matching = values.iter().filter(|value| pattern.matches(Some(value))).count();
                     if matching < values.len() {
-                        extent = Extent::Part;
+                        readings = MatchedReadings::Some;
                     }
                     matching > 0
                 }
@@ -105,6 +105,6 @@ impl Conditions {
         {
             return Err(Mismatch::Address(addresses));
         }
-        Ok(extent)
+        Ok(readings)
     }
 }

@@ -42,7 +42,7 @@ type NetworkSize = (bool, u8);
 
 /// The key that a rule is indexed by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Heading<'r> {
+enum IndexKey<'r> {
     Path(&'r PathPattern),
     Value(&'r FactName, &'r str),
     Domain(&'r str),
@@ -58,27 +58,27 @@ pub(super) trait Lookup {
 
 impl Index {
     pub(super) fn new(rules: &[Rule]) -> Index {
-        let headings: Vec<Vec<Vec<Heading<'_>>>> = rules.iter().map(|rule| headings(&rule.conditions)).collect();
-        let mut uses: HashMap<&Heading<'_>, usize> = HashMap::new();
-        for heading in headings.iter().flatten().flatten() {
-            *uses.entry(heading).or_default() += 1;
+        let index_keys: Vec<Vec<Vec<IndexKey<'_>>>> = rules.iter().map(|rule| index_keys(&rule.conditions)).collect();
+        let mut uses: HashMap<&IndexKey<'_>, usize> = HashMap::new();
+        for index_key in index_keys.iter().flatten().flatten() {
+            *uses.entry(index_key).or_default() += 1;
         }
         let mut index = Index::default();
-        for (number, choices) in headings.iter().enumerate() {
+        for (number, choices) in index_keys.iter().enumerate() {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
-            let crowd = |choice: &&Vec<Heading<'_>>| choice.iter().map(|heading| uses[heading]).sum::<usize>();
+            let crowd = |choice: &&Vec<IndexKey<'_>>| choice.iter().map(|index_key| uses[index_key]).sum::<usize>();
             match choices.iter().min_by_key(crowd) {
-                Some(choice) => choice.iter().for_each(|heading| index.file(heading, number)),
+                Some(choice) => choice.iter().for_each(|index_key| index.file(index_key, number)),
                 None => index.others.push(number),
             }
         }
         index
     }
 
-    fn file(&mut self, heading: &Heading<'_>, number: u32) {
-        match heading {
-            Heading::Path(path) => self.routes.insert(path, number),
-            Heading::Value(fact, value) => {
+    fn file(&mut self, index_key: &IndexKey<'_>, number: u32) {
+        match index_key {
+            IndexKey::Path(path) => self.routes.insert(path, number),
+            IndexKey::Value(fact, value) => {
                 let known = self.values.iter().position(|(known, _)| known == *fact);
                 let drawer = known.unwrap_or_else(|| {
                     self.values.push(((*fact).clone(), Map::default()));
@@ -86,8 +86,8 @@ impl Index {
                 });
                 self.values[drawer].1.entry((*value).into()).or_default().push(number);
             }
-            Heading::Domain(domain) => self.domains.entry((*domain).into()).or_default().push(number),
-            Heading::Network(net) => {
+            IndexKey::Domain(domain) => self.domains.entry((*domain).into()).or_default().push(number),
+            IndexKey::Network(net) => {
                 let size = (net.addr().is_ipv4(), net.prefix_len());
                 let known = self.networks.iter().position(|(known, _)| *known == size);
                 let drawer = known.unwrap_or_else(|| {
@@ -161,29 +161,29 @@ fn leading_bits(address: IpAddr, (is_ipv4, size): NetworkSize) -> Option<u128> {
     }
 }
 
-/// All the ways in which a rule can be filed: a list of headings, under each of which it then stands.
-fn headings(conditions: &Conditions) -> Vec<Vec<Heading<'_>>> {
+/// All the ways in which a rule can be filed: a list of index_keys, under each of which it then stands.
+fn index_keys(conditions: &Conditions) -> Vec<Vec<IndexKey<'_>>> {
     let mut choices = Vec::new();
     if let Some(paths) = &conditions.path
         && !paths.negated
         && !paths.any.iter().any(PathPattern::is_everything)
     {
-        choices.push(paths.any.iter().map(Heading::Path).collect());
+        choices.push(paths.any.iter().map(IndexKey::Path).collect());
     }
     for (fact, pattern) in &conditions.values {
         if let Some(values) = pattern.exact() {
-            choices.push(values.iter().map(|value| Heading::Value(fact, value)).collect());
+            choices.push(values.iter().map(|value| IndexKey::Value(fact, value)).collect());
         }
         if let (FactName::Host, Pattern::Glob(glob)) = (fact, pattern)
             && let Some(domain) = glob.domain()
         {
-            choices.push(vec![Heading::Domain(domain)]);
+            choices.push(vec![IndexKey::Domain(domain)]);
         }
     }
     if let Some(addresses) = &conditions.address
         && !addresses.negated
     {
-        choices.push(addresses.any.iter().copied().map(Heading::Network).collect());
+        choices.push(addresses.any.iter().copied().map(IndexKey::Network).collect());
     }
     choices
 }

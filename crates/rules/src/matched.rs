@@ -10,7 +10,7 @@ use super::RuleSet;
 use super::adaptive_rate::AdaptiveRate;
 use super::application::Application;
 use super::field::FieldPath;
-use super::governing::{Extent, Governing};
+use super::governing::{Governing, MatchedReadings};
 use super::index::Numbers;
 use super::priority::Priority;
 use super::request_view::RequestView;
@@ -56,7 +56,7 @@ pub struct MatchedRule<'r, 'f> {
     pub(super) previous: Option<Box<Key<'static>>>,
     /// Whether the request lacks a part of the key, so that it is charged to the key that such requests share.
     pub is_unkeyed: bool,
-    pub(super) extent: Extent,
+    pub(super) readings: MatchedReadings,
     pub(super) granted: Granted,
     /// `None` if nothing is known of them yet.
     pub(super) limits: Option<&'r Arc<[RuleLimit]>>,
@@ -79,7 +79,7 @@ pub enum Granted {
 
 impl<'r> MatchedRule<'r, '_> {
     /// No rules and no charges.
-    pub(super) fn begin(rule: &'r Rule, mode: Mode, extent: Extent) -> Self {
+    pub(super) fn begin(rule: &'r Rule, mode: Mode, readings: MatchedReadings) -> Self {
         let granted = Granted::Everyone;
         MatchedRule {
             rule,
@@ -87,7 +87,7 @@ impl<'r> MatchedRule<'r, '_> {
             key: Key::GLOBAL,
             previous: None,
             is_unkeyed: false,
-            extent,
+            readings,
             granted,
             limits: None,
             costs: SmallVec::new(),
@@ -102,7 +102,7 @@ impl<'r> MatchedRule<'r, '_> {
     }
 
     const fn governing(&self) -> Governing<'r> {
-        Governing { rule: self.rule, mode: self.mode, extent: self.extent }
+        Governing { rule: self.rule, mode: self.mode, readings: self.readings }
     }
 
     /// The charges, one for each of its limits.
@@ -268,22 +268,22 @@ impl RuleSet {
         let mut numbers = Numbers::new();
         for &number in written.index.find(&request, &mut numbers) {
             let (rule, mode) = (&written.rules[number as usize], self.modes[number as usize]);
-            let Ok(extent) = rule.governs(mode, &request) else { continue };
+            let Ok(readings) = rule.governs(mode, &request) else { continue };
             // Made where it will stay.
-            matched.rules.extend(iter::once_with(|| MatchedRule::begin(rule, mode, extent)));
+            matched.rules.extend(iter::once_with(|| MatchedRule::begin(rule, mode, readings)));
             let Some(limiting) = matched.rules.last_mut() else { continue };
             match rule.apply(limiting, &request, &self.secret) {
                 Application::Limited => matched.is_any_unkeyed |= limiting.is_unkeyed,
                 Application::Refused(fault) => {
                     matched.rules.pop();
-                    refusing.push((Governing { rule, mode, extent }, fault));
+                    refusing.push((Governing { rule, mode, readings }, fault));
                 }
                 Application::NoLimit | Application::Skipped => {
                     matched.rules.pop();
                     continue;
                 }
             }
-            if rule.stops && (Governing { rule, mode, extent }).may_displace() {
+            if rule.stops && (Governing { rule, mode, readings }).may_displace() {
                 break;
             }
         }

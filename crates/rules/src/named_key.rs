@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::RuleSet;
 use super::fact_name::FactName;
-use super::governing::Extent;
+use super::governing::MatchedReadings;
 use super::key_parts::{network_of, override_name, override_parts, previous_name};
 use super::matched::MatchedRule;
 use super::rule::{KeyPart, OnMissingKey, Rule};
@@ -316,7 +316,7 @@ impl<'r> Meant<'r> {
             key: named.key.owned(),
             previous: named.previous.clone(),
             is_unkeyed: false,
-            extent: Extent::Whole,
+            readings: MatchedReadings::All,
             granted,
             limits: Some(limits),
             costs: limits.iter().map(|_| 1).collect(),

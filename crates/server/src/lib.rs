@@ -11,7 +11,7 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 #[cfg(test)]
-mod equal_facts;
+mod fact_equality_tests;
 pub mod gateway;
 pub mod identity;
 mod keepalive;

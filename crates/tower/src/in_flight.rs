@@ -12,12 +12,12 @@ use crate::body::BodyGuard;
 use crate::cleanup::Cleanup;
 use crate::client_hash::ClientHash;
 use crate::cost::{ActualCost, Costs};
+use crate::delivery::{Delivery, Unanswered, Unserved};
 use crate::hold::Hold;
 use crate::meter::{Meter, Settlements};
 use crate::observer::Observer;
 use crate::rate_outcome::RateOutcome;
 use crate::settings::Settings;
-use crate::unserved::{Delivery, Unanswered, Unserved};
 use crate::upgrade::{self, UpgradeHold};
 
 /// Leave for a request to go to the service.

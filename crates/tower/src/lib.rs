@@ -46,6 +46,7 @@ mod body_cost;
 mod cleanup;
 mod client_hash;
 mod cost;
+mod delivery;
 mod future;
 mod hold;
 mod identity;
@@ -64,7 +65,6 @@ mod runtime_load;
 mod service;
 mod settings;
 mod shed;
-mod unserved;
 mod upgrade;
 
 pub use adaptive::{
@@ -74,6 +74,7 @@ pub use body::ResponseBody;
 pub use body_cost::{BodyCost, BodyCostFuture, BodyCostLayer};
 pub use client_hash::ClientHash;
 pub use cost::ActualCost;
+pub use delivery::{Unanswered, Unserved};
 pub use future::ResponseFuture;
 pub use identity::{ApiKeyHeader, Identify};
 pub use layer::RateLimitLayer;
@@ -85,7 +86,6 @@ pub use request_body::RequestBody;
 pub use runtime_load::record_runtime_load;
 pub use service::RateLimit;
 pub use shed::{PriorityShed, PriorityShedLayer};
-pub use unserved::{Unanswered, Unserved};
 pub use upgrade::UpgradeHold;
 
 /// The crate's README.

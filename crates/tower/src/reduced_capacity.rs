@@ -5,7 +5,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tidegate_http::{REDUCED_CAPACITY, is_grpc};
 
-use crate::unserved::Unserved;
+use crate::delivery::Unserved;
 
 const DETAIL: &str = "The service is overloaded; the request was not processed.";
 

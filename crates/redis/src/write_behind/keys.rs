@@ -45,7 +45,7 @@ pub(super) struct Report {
 }
 
 /// The answer of a copy, and whether a report has to be sent earlier than planned.
-pub(super) struct Told {
+pub(super) struct CopyAnswer {
     pub(super) hash: u64,
     pub(super) answer: LocalAnswer,
     pub(super) is_urgent: bool,
@@ -84,9 +84,9 @@ impl Keys {
     }
 
     /// Decides a charge by its copy, with a share for one of so many nodes. A key that is new is added to the table.
-    pub(super) fn decide(&self, charge: &Charge<'_>, setting: WriteBehind, nodes: u32, now: Timestamp) -> Told {
+    pub(super) fn decide(&self, charge: &Charge<'_>, setting: WriteBehind, nodes: u32, now: Timestamp) -> CopyAnswer {
         let hash = self.hash(charge.rule, charge.key);
-        let ask = Told { hash, answer: LocalAnswer::Ask, is_urgent: false };
+        let ask = CopyAnswer { hash, answer: LocalAnswer::Ask, is_urgent: false };
         let most = setting.most_unreported(charge.limit, nodes);
         let mut shard = self.shard(hash);
         let entry = match shard.get_mut(&hash) {
@@ -131,7 +131,7 @@ impl Keys {
                 now + setting.every()
             }
         };
-        Told { hash, answer, is_urgent: self.plan(hash, entry, at) }
+        CopyAnswer { hash, answer, is_urgent: self.plan(hash, entry, at) }
     }
 
     /// The state of a key as far as this node knows it.

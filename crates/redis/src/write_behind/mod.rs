@@ -171,8 +171,8 @@ impl<S: Store, C: Clock> WriteBehindTier<S, C> {
     }
 }
 
-/// The two ways in which a request is decided later.
-enum Way<P, C> {
+/// A decision that has to wait for the store.
+enum DeferredDecision<P, C> {
     /// By the store alone.
     Passed(P),
     /// By copies and the store.
@@ -198,18 +198,18 @@ impl<S: Store, C: Clock> Store for WriteBehindTier<S, C> {
             if shared.decide_by_copies(question, answer) {
                 return NowOrLater::Now(Ok(()));
             }
-            Way::Copies(shared.decide_with_store(question, answer))
+            DeferredDecision::Copies(shared.decide_with_store(question, answer))
         } else {
             match shared.store.decide_into(question, answer) {
                 NowOrLater::Now(result) => return NowOrLater::Now(result),
-                NowOrLater::Later(later) => Way::Passed(later),
+                NowOrLater::Later(later) => DeferredDecision::Passed(later),
             }
         };
         NowOrLater::Later(async move {
             match way {
-                Way::Passed(later) => later.await,
+                DeferredDecision::Passed(later) => later.await,
                 // Boxed: keeps the large future of this path out of the one of every request.
-                Way::Copies(later) => Box::pin(later).await,
+                DeferredDecision::Copies(later) => Box::pin(later).await,
             }
         })
     }

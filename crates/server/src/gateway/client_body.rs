@@ -7,14 +7,14 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tidegate_tower::ResponseBody;
 
-use super::observed::Observed;
+use super::observed_request::ObservedRequest;
 use super::response_body::{ForwardBody, ForwardBodyError};
 use super::unread_responses::{DroppableBody, UnreadError};
 
 /// A body that is counted as it goes. Its request is in flight until it has ended.
 pub(super) struct ObservedBody {
     pub(super) body: ResponseBody<ForwardBody>,
-    pub(super) observed: Option<Observed>,
+    pub(super) observed: Option<ObservedRequest>,
 }
 
 impl Body for ObservedBody {

@@ -8,7 +8,7 @@ use http::{HeaderValue, Request};
 use tidegate_http::HeaderStyle;
 
 use super::Settings;
-use super::logged::Logged;
+use super::logged_request::LoggedRequest;
 use super::response_body::ResponseOrigin;
 use super::tunnel::Tunnels;
 use crate::access_log::AccessLog;
@@ -103,13 +103,13 @@ impl Downstream {
     }
 
     /// A request's entry in the access log, if there is one.
-    pub(super) fn log<B>(&self, request: &Request<B>) -> Option<Arc<Logged>> {
+    pub(super) fn log<B>(&self, request: &Request<B>) -> Option<Arc<LoggedRequest>> {
         let Telemetry { metrics, log, .. } = &*self.telemetry;
-        Some(Logged::begin(log.as_ref()?, metrics, request))
+        Some(LoggedRequest::begin(log.as_ref()?, metrics, request))
     }
 
     /// A request has ended.
-    pub(super) fn end_request(&self, ended: &Ended, logged: Option<&Logged>, origin: &ResponseOrigin) {
+    pub(super) fn end_request(&self, ended: &Ended, logged: Option<&LoggedRequest>, origin: &ResponseOrigin) {
         let Telemetry { metrics, log, engine } = &*self.telemetry;
         self.requests.end();
         metrics.end(ended);

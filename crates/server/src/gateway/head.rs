@@ -69,7 +69,7 @@ pub(super) fn has_zeros_in_front(length: &[u8]) -> bool {
 /// The fields in a head among those that are looked for here. Most heads have few fields, so that one pass over them costs
 /// less than a lookup for each of these.
 #[derive(Clone, Copy, Debug, Default)]
-struct Has {
+struct PresentFields {
     connection: bool,
     /// Another that ends with its connection.
     of_one_connection: bool,
@@ -82,9 +82,9 @@ struct Has {
     content_length: bool,
 }
 
-impl Has {
-    fn of(headers: &HeaderMap) -> Has {
-        let mut has = Has::default();
+impl PresentFields {
+    fn of(headers: &HeaderMap) -> PresentFields {
+        let mut has = PresentFields::default();
         for name in headers.keys() {
             match name.as_str() {
                 "connection" => has.connection = true,
@@ -106,22 +106,22 @@ impl Has {
 /// A response that says how long it is in two ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a response has both a Content-Length and a Transfer-Encoding")]
-pub(super) struct TwoLengths;
+pub(super) struct ConflictingLengths;
 
 /// Makes the head of a response the one for clients, without fields about one connection. Returns the protocols that the
 /// upstream offers to change to.
 ///
 /// # Errors
 /// If it can be read in two ways.
-pub(super) fn response(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, TwoLengths> {
-    let has = Has::of(headers);
+pub(super) fn response(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, ConflictingLengths> {
+    let has = PresentFields::of(headers);
     if has.transfer_encoding && has.content_length {
-        return Err(TwoLengths);
+        return Err(ConflictingLengths);
     }
     Ok(remove_those_of_one_connection(headers, has))
 }
 
-fn remove_those_of_one_connection(headers: &mut HeaderMap, has: Has) -> Option<HeaderValue> {
+fn remove_those_of_one_connection(headers: &mut HeaderMap, has: PresentFields) -> Option<HeaderValue> {
     let mut upgrade = None;
     if has.connection {
         // Most that say anything say `keep-alive`, which names nothing that would not be removed anyway.
@@ -182,7 +182,7 @@ pub(super) fn request(
     settings: &Settings,
 ) -> Option<HeaderValue> {
     let headers = &mut head.headers;
-    let has = Has::of(headers);
+    let has = PresentFields::of(headers);
     let takes_trailers = has.te && headers.get(TE).is_some_and(says_trailers);
     let mut upgrade = remove_those_of_one_connection(headers, has);
     if head.version == Version::HTTP_10 {
@@ -218,7 +218,13 @@ fn says_trailers(te: &HeaderValue) -> bool {
 }
 
 /// Sets the headers that say whom a request comes from and what it was for.
-fn forwarded(headers: &mut HeaderMap, has: Has, host: &HeaderValue, downstream: &Downstream, proxies: &TrustedProxies) {
+fn forwarded(
+    headers: &mut HeaderMap,
+    has: PresentFields,
+    host: &HeaderValue,
+    downstream: &Downstream,
+    proxies: &TrustedProxies,
+) {
     let is_trusted = downstream.is_trusted;
     match proxies.header() {
         ForwardingHeader::XForwardedFor => {
@@ -403,7 +409,7 @@ mod tests {
     #[test]
     fn a_response_with_two_lengths_is_refused() {
         let mut both = headers(&[("transfer-encoding", "chunked"), ("content-length", "3")]);
-        assert_eq!(response(&mut both), Err(TwoLengths));
+        assert_eq!(response(&mut both), Err(ConflictingLengths));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tidegate_http::HttpFacts;
 use tidegate_rules::{Matched, Ruling};
 use tidegate_tower::{Observer, SampleToken, Unsettled};
 
-use super::logged::Logged;
+use super::logged_request::LoggedRequest;
 use crate::engine::Engine;
 use crate::metrics::Sample;
 
@@ -31,7 +31,7 @@ impl Observer for DecisionObserver {
         ruling: &Ruling<'_>,
         token: SampleToken,
     ) {
-        if let Some(logged) = head.extensions.get::<Arc<Logged>>() {
+        if let Some(logged) = head.extensions.get::<Arc<LoggedRequest>>() {
             self.0.limiter().with_rules(|present| logged.judge(facts, ruling, present.rules.secret()));
         }
         let sample = NonZeroU32::new(token.weight).map(|weight| Sample { weight, begun: token.reading });

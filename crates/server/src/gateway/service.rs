@@ -18,7 +18,7 @@ use super::downstream::Downstream;
 use super::failure::{Failure, FailureForm};
 use super::forward::{ClientGone, Forward, Forwarder, failure_response};
 use super::incoming::IncomingHeaders;
-use super::observed::Observed;
+use super::observed_request::ObservedRequest;
 use super::proxy_identity::{CertificateUser, TokenVerifier};
 use super::response_body::ForwardBody;
 use super::unread_responses::UnreadResponses;
@@ -64,7 +64,7 @@ impl Service<Request<Incoming>> for GatewayService {
     fn call(&self, request: Request<Incoming>) -> ResponseFuture {
         let version = request.version();
         let mut request = request.map(|body| InboundBody::new(body, version));
-        let mut observed = Observed::begin(&self.downstream, &mut request);
+        let mut observed = ObservedRequest::begin(&self.downstream, &mut request);
         self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
         let responses = (version == Version::HTTP_2).then(|| Arc::clone(&self.responses));
         let reader = match &self.downstream.style.answers.cors {
@@ -93,7 +93,7 @@ pin_project! {
     pub(super) struct ResponseFuture {
         #[pin]
         stage: ResponseStage,
-        observed: Option<Observed>,
+        observed: Option<ObservedRequest>,
         // The origin that may read an answer of the gateway's own.
         reader: Option<AllowedReader>,
         // The responses of its connection, if that is of HTTP/2.

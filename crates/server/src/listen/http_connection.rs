@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::http_version::{HttpVersion, ReplayedStream, detect};
-use super::idle_watch::{IdleWatch, WatchEvent};
+use super::lifetime_watch::{LifetimeEvent, LifetimeWatch};
 use super::request_count::RequestCount;
 
 /// The idle checks in the time after which a connection counts as idle. So that lasts up to a quarter longer than it is set to,
@@ -132,7 +132,7 @@ impl HttpConnection<'_> {
     ) -> Result<(), E> {
         let HttpConnection { lifetime, requests, stop } = self;
         let mut ending = Ending::new(lifetime);
-        let mut watch = pin!(IdleWatch::new(stop, ending.next_check()));
+        let mut watch = pin!(LifetimeWatch::new(stop, ending.next_check()));
         let mut connection = pin!(connection);
         poll_fn(|cx| {
             loop {
@@ -144,8 +144,8 @@ impl HttpConnection<'_> {
                     ending.drain(lifetime.shutdown_drain)
                 } else {
                     match ready!(watch.as_mut().poll(cx)) {
-                        WatchEvent::Shutdown => ending.shut_down(),
-                        WatchEvent::Check => ending.check(requests),
+                        LifetimeEvent::Shutdown => ending.shut_down(),
+                        LifetimeEvent::Check => ending.check(requests),
                     }
                 };
                 match step {

@@ -12,8 +12,8 @@ mod handover;
 mod http2_flood;
 mod http_connection;
 mod http_version;
-mod idle_watch;
 mod inbound_body;
+mod lifetime_watch;
 mod proxy;
 mod request_count;
 mod stream;
@@ -40,8 +40,8 @@ pub(crate) use self::http_connection::{
     Http2Limits, HttpConnection, Lifetime, MaxAge, detect_within, http1_builder, http2_builder,
 };
 pub(crate) use self::http_version::{HTTP2_PREFACE, HttpVersion, ReplayedStream};
-pub(crate) use self::idle_watch::{IdleWatch, WatchEvent};
 pub(crate) use self::inbound_body::InboundBody;
+pub(crate) use self::lifetime_watch::{LifetimeEvent, LifetimeWatch};
 pub(crate) use self::request_count::RequestCount;
 pub use self::stream::Stream;
 pub use self::tls::{Reloaded, Tls, TlsError, TlsFiles};

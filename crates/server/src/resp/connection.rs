@@ -19,7 +19,7 @@ use super::reply::Reply;
 use super::request::{Reader, Words};
 use super::session::Session;
 use super::transaction::CommandQueue;
-use crate::listen::{IdleWatch, WatchEvent};
+use crate::listen::{LifetimeEvent, LifetimeWatch};
 use crate::metrics::ListenerKind;
 
 /// Size of the read buffer that an idle connection keeps.
@@ -84,7 +84,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
     }
 
     pub(super) async fn serve(mut self, stop: CancellationToken) {
-        let mut watch = pin!(IdleWatch::new(stop, self.idleness.check_interval()));
+        let mut watch = pin!(LifetimeWatch::new(stop, self.idleness.check_interval()));
         loop {
             self.answer_all().await;
             if self.ending && self.output.is_done() {
@@ -212,7 +212,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
     }
 
     /// Writes, then reads, then waits.
-    fn poll_next(&mut self, cx: &mut Context<'_>, mut watch: Pin<&mut IdleWatch>) -> Poll<ConnectionEvent> {
+    fn poll_next(&mut self, cx: &mut Context<'_>, mut watch: Pin<&mut LifetimeWatch>) -> Poll<ConnectionEvent> {
         let was_full = self.output.left() >= self.session.settings.most_unsent;
         while !self.output.is_done() {
             match self.output.poll_write(&mut self.io, cx) {
@@ -235,10 +235,10 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
         }
         loop {
             match task::ready!(watch.as_mut().poll(cx)) {
-                WatchEvent::Shutdown if !self.ending => return Poll::Ready(ConnectionEvent::EndOfInput),
-                WatchEvent::Shutdown => {}
-                WatchEvent::Check if self.idleness.is_over() => return Poll::Ready(ConnectionEvent::Over),
-                WatchEvent::Check => {
+                LifetimeEvent::Shutdown if !self.ending => return Poll::Ready(ConnectionEvent::EndOfInput),
+                LifetimeEvent::Shutdown => {}
+                LifetimeEvent::Check if self.idleness.is_over() => return Poll::Ready(ConnectionEvent::Over),
+                LifetimeEvent::Check => {
                     self.input.shrink();
                     self.output.shrink();
                     watch.as_mut().check_in(self.idleness.check_interval());

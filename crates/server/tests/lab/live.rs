@@ -207,7 +207,10 @@ descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 9 } }]
     let client = redis::Client::open(format!("redis://{}/", server.listener("Redis"))).unwrap();
     let mut connection = client.get_connection().unwrap();
     for _ in 0..2 {
-        assert_eq!(server.post_to(&envoy, &[("content-type", "application/json")], &descriptors.to_string()).status, 200);
+        assert_eq!(
+            server.post_to(&envoy, &[("content-type", "application/json")], &descriptors.to_string()).status,
+            200
+        );
         let _: Vec<i64> = redis::cmd("CL.THROTTLE").arg("bob").arg(4).arg(9).arg(3600).query(&mut connection).unwrap();
     }
     let browser = Browser::open();

@@ -14,7 +14,7 @@ use crate::access_log::{AccessLog, AccessRecord, Judged, TRACEPARENT};
 use crate::metrics::{Ended, GatewayMetrics, ListenerKind};
 
 /// A request that will be logged. The rules find it among the request's extensions.
-pub(super) struct Logged {
+pub(super) struct LoggedRequest {
     at: Timestamp,
     /// By the clock of [`GatewayMetrics`].
     begun: u64,
@@ -28,12 +28,12 @@ pub(super) struct Logged {
     judged: OnceLock<Judged>,
 }
 
-impl Logged {
+impl LoggedRequest {
     /// Notes a request as it came.
-    pub(super) fn begin<B>(log: &AccessLog, metrics: &GatewayMetrics, request: &Request<B>) -> Arc<Logged> {
+    pub(super) fn begin<B>(log: &AccessLog, metrics: &GatewayMetrics, request: &Request<B>) -> Arc<LoggedRequest> {
         let header = |name: HeaderName, headers: &HeaderMap| headers.get(name).cloned();
         let headers = request.headers();
-        Arc::new(Logged {
+        Arc::new(LoggedRequest {
             at: log.now(),
             begun: metrics.instant(),
             method: request.method().clone(),

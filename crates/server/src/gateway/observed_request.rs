@@ -8,29 +8,29 @@ use http_body::Frame;
 use tidegate_tower::ResponseBody;
 
 use super::downstream::Downstream;
-use super::logged::Logged;
+use super::logged_request::LoggedRequest;
 use super::response_body::{ForwardBody, ForwardBodyError, ResponseOrigin};
 use crate::metrics::Ended;
 
 /// A request in flight. Dropping it counts and logs it, however it ended.
-pub(super) struct Observed {
+pub(super) struct ObservedRequest {
     downstream: Arc<Downstream>,
     ended: Ended,
     origin: ResponseOrigin,
     /// The request's entry in the access log, if there is one.
-    logged: Option<Arc<Logged>>,
+    logged: Option<Arc<LoggedRequest>>,
 }
 
-impl Observed {
+impl ObservedRequest {
     /// Begins with the head of a request. If it is to be logged, that goes along with it.
-    pub(super) fn begin<B>(downstream: &Arc<Downstream>, request: &mut Request<B>) -> Observed {
+    pub(super) fn begin<B>(downstream: &Arc<Downstream>, request: &mut Request<B>) -> ObservedRequest {
         downstream.begin_request();
         let logged = downstream.log(request);
         if let Some(logged) = &logged {
             request.extensions_mut().insert(Arc::clone(logged));
         }
         let (downstream, ended) = (Arc::clone(downstream), Ended::default());
-        Observed { downstream, ended, origin: ResponseOrigin::default(), logged }
+        ObservedRequest { downstream, ended, origin: ResponseOrigin::default(), logged }
     }
 
     pub(super) const fn downstream(&self) -> &Arc<Downstream> {
@@ -64,7 +64,7 @@ impl Observed {
     }
 }
 
-impl Drop for Observed {
+impl Drop for ObservedRequest {
     fn drop(&mut self) {
         self.ended.bytes_in = self.origin.upload.as_ref().map_or(0, |upload| upload.bytes());
         self.downstream.end_request(&self.ended, self.logged.as_deref(), &self.origin);

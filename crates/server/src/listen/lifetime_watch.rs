@@ -15,10 +15,10 @@ const FAR_AHEAD: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// An event that a connection has to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchEvent {
+pub(crate) enum LifetimeEvent {
     /// The server shuts down. Reported once.
     Shutdown,
-    /// It is time to check whether the connection is idle. Reported until [`IdleWatch::check_in`] sets the next check.
+    /// It is time to check whether the connection is idle. Reported until [`LifetimeWatch::check_in`] sets the next check.
     Check,
 }
 
@@ -27,7 +27,7 @@ pin_project! {
     ///
     /// A connection asks after each thing that it serves, and nearly always in vain. So its task is registered once with the
     /// timer and the shutdown token, and after that only two flags are read. That is right as long as the same task polls.
-    pub(crate) struct IdleWatch {
+    pub(crate) struct LifetimeWatch {
         stop: CancellationToken,
         #[pin]
         stopped: WaitForCancellationFutureOwned,
@@ -39,11 +39,11 @@ pin_project! {
     }
 }
 
-impl IdleWatch {
+impl LifetimeWatch {
     /// Watches for `stop`, with the first check after `check`.
-    pub(crate) fn new(stop: CancellationToken, check: Duration) -> IdleWatch {
+    pub(crate) fn new(stop: CancellationToken, check: Duration) -> LifetimeWatch {
         let stopped = stop.clone().cancelled_owned();
-        IdleWatch { stop, stopped, is_shutdown_reported: false, check: sleep(check), is_registered: false }
+        LifetimeWatch { stop, stopped, is_shutdown_reported: false, check: sleep(check), is_registered: false }
     }
 
     /// Sets the next check.
@@ -55,16 +55,16 @@ impl IdleWatch {
 
     /// The next event.
     #[inline]
-    pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<WatchEvent> {
+    pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LifetimeEvent> {
         if !self.is_registered {
             self.as_mut().register(cx);
         }
         let this = self.project();
         if !*this.is_shutdown_reported && this.stop.is_cancelled() {
             *this.is_shutdown_reported = true;
-            return Poll::Ready(WatchEvent::Shutdown);
+            return Poll::Ready(LifetimeEvent::Shutdown);
         }
-        if this.check.is_elapsed() { Poll::Ready(WatchEvent::Check) } else { Poll::Pending }
+        if this.check.is_elapsed() { Poll::Ready(LifetimeEvent::Check) } else { Poll::Pending }
     }
 
     fn register(self: Pin<&mut Self>, cx: &mut Context<'_>) {
@@ -89,18 +89,18 @@ mod tests {
 
     const A_WHILE: Duration = Duration::from_secs(5);
 
-    async fn next(watch: &mut Pin<&mut IdleWatch>) -> WatchEvent {
+    async fn next(watch: &mut Pin<&mut LifetimeWatch>) -> LifetimeEvent {
         poll_fn(|cx| watch.as_mut().poll(cx)).await
     }
 
     #[tokio::test(start_paused = true)]
     async fn checks_come_when_they_are_due() {
-        let mut watch = pin!(IdleWatch::new(CancellationToken::new(), A_WHILE));
+        let mut watch = pin!(LifetimeWatch::new(CancellationToken::new(), A_WHILE));
         let begun = Instant::now();
         for check in 1..=3 {
-            assert_eq!(next(&mut watch).await, WatchEvent::Check);
+            assert_eq!(next(&mut watch).await, LifetimeEvent::Check);
             assert_eq!(begun.elapsed(), check * A_WHILE);
-            assert_eq!(next(&mut watch).await, WatchEvent::Check, "it is reported until the next one is set");
+            assert_eq!(next(&mut watch).await, LifetimeEvent::Check, "it is reported until the next one is set");
             watch.as_mut().check_in(A_WHILE);
         }
     }
@@ -108,7 +108,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_shutdown_is_reported_once_whenever_it_comes() {
         let stop = CancellationToken::new();
-        let mut watch = pin!(IdleWatch::new(stop.clone(), A_WHILE));
+        let mut watch = pin!(LifetimeWatch::new(stop.clone(), A_WHILE));
         let wait = tokio::time::timeout(A_WHILE / 2, next(&mut watch)).await;
         assert!(wait.is_err(), "nothing has happened");
         tokio::spawn(async move {
@@ -116,37 +116,37 @@ mod tests {
             stop.cancel();
         });
         let begun = Instant::now();
-        assert_eq!(next(&mut watch).await, WatchEvent::Shutdown);
+        assert_eq!(next(&mut watch).await, LifetimeEvent::Shutdown);
         assert_eq!(begun.elapsed(), A_WHILE / 4);
-        assert_eq!(next(&mut watch).await, WatchEvent::Check);
+        assert_eq!(next(&mut watch).await, LifetimeEvent::Check);
         assert_eq!(begun.elapsed(), A_WHILE / 2);
         watch.as_mut().check_in(A_WHILE);
-        assert_eq!(next(&mut watch).await, WatchEvent::Check);
+        assert_eq!(next(&mut watch).await, LifetimeEvent::Check);
     }
 
     #[tokio::test]
     async fn a_shutdown_before_the_connection_is_noticed() {
         let stop = CancellationToken::new();
         stop.cancel();
-        let mut watch = pin!(IdleWatch::new(stop, A_WHILE));
-        assert_eq!(next(&mut watch).await, WatchEvent::Shutdown);
+        let mut watch = pin!(LifetimeWatch::new(stop, A_WHILE));
+        assert_eq!(next(&mut watch).await, LifetimeEvent::Shutdown);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_task_that_has_used_up_its_budget_is_woken_too() {
-        let mut watch = pin!(IdleWatch::new(CancellationToken::new(), A_WHILE));
+        let mut watch = pin!(LifetimeWatch::new(CancellationToken::new(), A_WHILE));
         let mut is_fresh = true;
         let event = poll_fn(|cx| {
             while is_fresh && pin!(consume_budget()).poll(cx).is_ready() {}
             is_fresh = false;
             watch.as_mut().poll(cx)
         });
-        assert_eq!(event.await, WatchEvent::Check);
+        assert_eq!(event.await, LifetimeEvent::Check);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_check_may_be_set_as_far_ahead_as_can_be_written() {
-        let mut watch = pin!(IdleWatch::new(CancellationToken::new(), Duration::MAX));
+        let mut watch = pin!(LifetimeWatch::new(CancellationToken::new(), Duration::MAX));
         watch.as_mut().check_in(Duration::MAX);
         assert!(tokio::time::timeout(A_WHILE, next(&mut watch)).await.is_err());
     }
