@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use tidegate_test_redis::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -155,4 +156,51 @@ async fn the_envoy_of_the_compose_file_counts_clients_by_their_address() {
     }
     assert!(statuses.iter().filter(|status| **status == 200).count() <= 3, "{statuses:?}");
     assert_eq!(statuses[3..], [429, 429], "{statuses:?}");
+}
+
+/// The value of the patch that an EnvoyFilter applies to this.
+fn patch(filter: &Value, apply_to: &str) -> Value {
+    let patches = filter["spec"]["configPatches"].as_array().unwrap();
+    patches.iter().find(|patch| patch["applyTo"] == apply_to).unwrap()["patch"]["value"].clone()
+}
+
+/// Istio itself needs a cluster. Its patches go into the Envoy of the compose file, where Istio would put them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_filter_for_istio_tells_rules_the_address_and_the_path() {
+    let served = Served::new("rules: [{ id: orders, match: { path: '/' }, key: address, limit: log 3/h }]").await;
+    let filter: Value = serde_saphyr::from_str(include_str!("../../../../deploy/istio/envoyfilter.yaml")).unwrap();
+    let mut limiting = patch(&filter, "HTTP_FILTER");
+    let service = limiting["typed_config"]["rate_limit_service"]["grpc_service"]["envoy_grpc"]["cluster_name"].clone();
+    assert_eq!(service, "outbound|8081||tidegate.tidegate.svc.cluster.local", "the port of Kubernetes' Service");
+    // A busy machine may be slow; that is not what is tested.
+    limiting["typed_config"]["timeout"] = "60s".into();
+
+    let inner = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let base = include_str!("../../../../deploy/compose/envoy.yaml")
+        .replace("address: tidegate", "address: 127.0.0.1")
+        .replace("port_value: 9000", &format!("port_value: {inner}"));
+    let mut config: Value = serde_saphyr::from_str(&base).unwrap();
+    let resources = &mut config["static_resources"];
+    let connections = &mut resources["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"];
+    connections["http_filters"][0] = limiting;
+    let host = &mut connections["route_config"]["virtual_hosts"][0];
+    host["routes"][0]["route"].as_object_mut().unwrap().remove("rate_limits");
+    host["rate_limits"] = patch(&filter, "VIRTUAL_HOST")["rate_limits"].clone();
+    resources["clusters"][1]["name"] = service.clone();
+    resources["clusters"][1]["load_assignment"]["cluster_name"] = service;
+
+    let config = config.to_string().replace("\"port_value\":", "port_value: ");
+    let envoy = Envoy::start(&config, served.address, served.address).await;
+    let mut statuses = Vec::new();
+    for _ in 0..5 {
+        statuses.push(curl(envoy.port, "alice").await.0);
+    }
+    assert_eq!(statuses[3..], [429, 429], "{statuses:?}");
+    let port = envoy.port;
+    let elsewhere = move || {
+        let url = format!("http://127.0.0.1:{port}/elsewhere");
+        let args = ["-s", "-o", "/dev/null", "-w", "%{http_code}", &url];
+        String::from_utf8(Command::new("curl").args(args).output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(tokio::task::spawn_blocking(elsewhere).await.unwrap(), "200", "the rule is for another path");
 }

@@ -7,71 +7,29 @@ use serde_json::Value;
 
 use crate::support::{Server, folder, tidegate};
 
-fn read(file: &str) -> String {
+pub(crate) fn read(file: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file)).unwrap()
 }
 
-fn documents(file: &str) -> Vec<Value> {
-    read(file).split("\n---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
-}
-
-fn strings(value: &Value) -> Vec<String> {
+pub(crate) fn strings(value: &Value) -> Vec<String> {
     value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
 /// Panics unless the program takes these settings.
 #[track_caller]
-fn assert_accepted(command: &mut Command) {
+pub(crate) fn assert_accepted(command: &mut Command) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let said = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
     assert!(status.success(), "{command:?}: {said}");
 }
 
 /// The ports of arguments and variables such as `--api-listen=0.0.0.0:8080`.
-fn listening<'t>(texts: impl Iterator<Item = &'t String>) -> Vec<u64> {
+pub(crate) fn listening<'t>(texts: impl Iterator<Item = &'t String>) -> Vec<u64> {
     texts.filter_map(|text| text.split_once("0.0.0.0:")?.1.parse().ok()).collect()
 }
 
-#[test]
-fn the_kubernetes_manifest_has_settings_ports_and_probes_of_the_program() {
-    let documents = documents("kubernetes/tidegate.yaml");
-    let of_kind = |kind: &str| documents.iter().find(|document| document["kind"] == kind).unwrap();
-    let rules = of_kind("ConfigMap")["data"]["rules.yaml"].as_str().unwrap();
-    let container = &of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0];
-    let args = strings(&container["args"]);
-
-    let files = folder(&[("rules.yaml", rules)]);
-    let here = files.path().display().to_string();
-    let mut command = tidegate(files.path());
-    command.arg("config").args(args.iter().map(|arg| arg.replace("/etc/tidegate/rules", &here)));
-    for variable in container["env"].as_array().unwrap() {
-        let name = variable["name"].as_str().unwrap();
-        assert!(read_help().contains(&format!("env: {name}")), "{name}");
-        command.env(name, "pod-1");
-    }
-    assert_accepted(&mut command);
-    assert_eq!(container["volumeMounts"][0]["mountPath"], "/etc/tidegate/rules");
-
-    let ports = container["ports"].as_array().unwrap();
-    let numbers: Vec<u64> = ports.iter().map(|port| port["containerPort"].as_u64().unwrap()).collect();
-    assert_eq!(listening(args.iter()), numbers);
-    for port in of_kind("Service")["spec"]["ports"].as_array().unwrap() {
-        let target = ports.iter().find(|named| named["name"] == port["targetPort"]).unwrap();
-        assert_eq!(target["containerPort"], port["port"]);
-    }
-    for kind in ["PodDisruptionBudget", "HorizontalPodAutoscaler"] {
-        assert_eq!(of_kind(kind)["metadata"]["name"], of_kind("Deployment")["metadata"]["name"]);
-    }
-
-    let server = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml"]);
-    for probe in ["livenessProbe", "readinessProbe"] {
-        let path = container[probe]["httpGet"]["path"].as_str().unwrap();
-        assert_eq!(server.get(path).status, 200, "{path}");
-    }
-}
-
 /// The help of `tidegate serve`, in one line.
-fn read_help() -> String {
+pub(crate) fn read_help() -> String {
     let files = folder(&[]);
     let help = tidegate(files.path()).args(["serve", "--help"]).output().unwrap().stdout;
     String::from_utf8(help).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
@@ -122,6 +80,13 @@ fn the_compose_file_and_the_system_service_run_commands_of_the_program() {
         command.env(name, value.as_str().unwrap());
     }
     assert_accepted(&mut command);
+    let single: Value = serde_saphyr::from_str(&read("compose/single.yaml")).unwrap();
+    let single = &single["services"]["tidegate"];
+    let args = strings(&single["command"]);
+    assert_accepted(tidegate(files.path()).arg("config").args(["--rules", "rules.yaml"]).args(&args));
+    let volumes = strings(&single["volumes"]);
+    assert!(args[1].starts_with("/var/lib/tidegate/") && volumes.contains(&"state:/var/lib/tidegate".to_owned()));
+    assert!(read("Dockerfile").contains("install -d -o 65532 -g 65532 /var/lib/tidegate"));
     for volume in ["rules.yaml", "envoy.yaml"] {
         assert!(compose.to_string().contains(&format!("./{volume}:")), "{volume}");
         read(&format!("compose/{volume}"));

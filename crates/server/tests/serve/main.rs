@@ -16,6 +16,7 @@ mod config;
 mod connections;
 mod decisions;
 mod deploy;
+mod kubernetes;
 mod leased_fleet;
 mod life;
 mod logging;
