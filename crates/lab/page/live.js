@@ -4,12 +4,13 @@ import { Pane, ceiling, palette } from "./canvas.js";
 import { card, figure, legend, list, noRows } from "./cards.js";
 import { h, setText } from "./dom.js";
 import { count, percent, short, span, timeOfDay } from "./format.js";
+import { COLUMNS, History } from "./history.js";
 import { Operating } from "./operate.js";
 import { follow } from "./stream.js";
 import { authorization, forgetToken, keepToken, token } from "./token.js";
 
-/** How many seconds are drawn. */
-const SECONDS = 120;
+/** The spans that the chart can show, in seconds. */
+const SPANS = [[120, "2 minutes"], [900, "15 minutes"], [3_600, "1 hour"]];
 /** How many denials are listed. */
 const LISTED = 100;
 /** How many keys are listed. */
@@ -26,11 +27,13 @@ export class Live {
   constructor(place) {
     this.place = place;
     this.isOpen = false;
+    this.history = new History(sessionStorage, Date.now());
+    this.seconds = SPANS[0][0];
+    addEventListener("pagehide", () => this.history.save());
     this.#forget();
   }
 
   #forget() {
-    this.past = [];
     this.denials = [];
     this.before = null;
   }
@@ -122,7 +125,7 @@ export class Live {
       this.status,
       this.banner,
       h("div", { class: "card figures" }, FIGURES.map((name) => figure(name, this.figures[name]))),
-      card("Decisions a second", "", legend("allowed", "denied"), canvas),
+      card("Decisions a second", "", this.#span(), legend("allowed", "denied"), canvas),
       card("Rules", "", list(RULE_HEADS, this.rules)),
       card("Busiest keys", "half", list(["Key", "Rule", "#Requests", "Headroom"], this.traffic)),
       card("Most denied keys", "half", list(["Key", "Rule", "#Denials", "Share"], this.denied)),
@@ -132,6 +135,17 @@ export class Live {
     this.place.replaceChildren(board);
     this.pane = new Pane(canvas, () => this.#draw());
     this.canvas = canvas;
+  }
+
+  /** The choice of the span. */
+  #span() {
+    const choose = (event) => {
+      this.seconds = Number(event.target.value);
+      this.#draw();
+    };
+    const option = ([seconds, text]) => h("option", { value: String(seconds), selected: seconds === this.seconds }, text);
+    const field = h("select", { id: "span", onchange: choose }, SPANS.map(option));
+    return h("p", { class: "hint" }, h("label", { for: "span" }, "Last "), field);
   }
 
   #state(state, text) {
@@ -158,9 +172,8 @@ export class Live {
     const denied = gained((requests) => requests.denied + requests.refused, view.requests, then);
     if (before) {
       const rules = new Map(rates.map((rule) => [rule.rule, [rule.allowedRate, rule.deniedRate + rule.shadowRate]]));
-      this.past.push({ at: view.at_ms, allowed, denied, rules });
+      this.history.push({ at: view.at_ms, allowed, denied, rules });
     }
-    this.past = this.past.slice(-SECONDS);
     const reload = view.reload;
     if (reload?.problem && reload.at_ms !== before?.reload?.at_ms) {
       this.operating.note(`The rules files have errors: the previous rules stay in force.\n${reload.problem}`, true, "reload");
@@ -283,13 +296,14 @@ export class Live {
   }
 
   #draw() {
-    const { pane, past } = this;
+    const { pane, seconds } = this;
     if (!pane || pane.width === 0) return;
     const context = pane.cleared();
     const colours = palette();
     const [left, bottom, top] = [52, pane.height - 20, 8];
     const width = pane.width - left - 8;
-    const scale = ceiling(past.reduce((most, { allowed, denied }) => Math.max(most, allowed + denied), 0));
+    const columns = this.history.columns(seconds);
+    const scale = ceiling(columns.reduce((most, column) => Math.max(most, column ? column.allowed + column.denied : 0), 0));
     const y = (value) => bottom - (value / scale) * (bottom - top);
     context.textAlign = "right";
     for (const share of [0, 0.5, 1]) {
@@ -303,12 +317,14 @@ export class Live {
       context.fillText(share === 0 ? "0" : `${short(scale * share)}/s`, left - 8, at + 4);
     }
     context.textAlign = "left";
-    context.fillText(`${SECONDS} s ago`, left, pane.height - 4);
+    context.fillText(seconds > 120 ? `${seconds / 60} min ago` : `${seconds} s ago`, left, pane.height - 4);
     context.textAlign = "right";
     context.fillText("now", left + width, pane.height - 4);
-    const bar = width / SECONDS;
-    past.forEach(({ allowed, denied }, n) => {
-      const x = left + width - (past.length - n) * bar;
+    const bar = width / COLUMNS;
+    columns.forEach((column, n) => {
+      if (!column) return;
+      const { allowed, denied } = column;
+      const x = left + n * bar;
       context.fillStyle = colours.accent;
       context.fillRect(x, y(allowed), bar - 1, bottom - y(allowed));
       // Denied requests are hatched, so that they differ without colour too.
@@ -316,7 +332,8 @@ export class Live {
       const [from, to] = [y(allowed + denied), y(allowed)];
       for (let line = to - 2; line >= from; line -= 3) context.fillRect(x, line, bar - 1, 2);
     });
-    const last = past.at(-1);
+    const { last } = this.history;
+    this.canvas.dataset.columns = String(columns.filter(Boolean).length);
     const now = last ? `: now ${short(last.allowed)} allowed and ${short(last.denied)} denied.` : "";
     this.canvas.setAttribute("aria-label", `Decisions a second${now}`);
   }
@@ -330,9 +347,9 @@ export class Live {
     const context = canvas.getContext("2d");
     context.scale(scale, scale);
     const colours = palette();
-    const seconds = this.past.map(({ rules }) => rules.get(rule) ?? [0, 0]);
+    const seconds = this.history.latest.map(({ rules }) => rules.get(rule) ?? [0, 0]);
     const most = Math.max(1, ...seconds.map(([allowed, denied]) => allowed + denied));
-    const bar = width / SECONDS;
+    const bar = width / COLUMNS;
     seconds.forEach(([allowed, denied], n) => {
       const x = width - (seconds.length - n) * bar;
       const [low, high] = [(allowed / most) * height, (denied / most) * height];

@@ -35,6 +35,7 @@ pub const FILES: &[File] = &files! {
     "flow.js": "flow.js", SCRIPT;
     "form.js": "form.js", SCRIPT;
     "format.js": "format.js", SCRIPT;
+    "history.js": "history.js", SCRIPT;
     "limits.js": "limits.js", SCRIPT;
     "live.js": "live.js", SCRIPT;
     "main.js": "main.js", SCRIPT;

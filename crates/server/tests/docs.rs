@@ -13,8 +13,8 @@ use std::process::Command;
 const FOREIGN_FLAGS: [&str; 7] =
     ["--features", "--json", "--help", "--version", "--config", "--compressed", "--prior-knowledge"];
 
-/// Names that look like settings and are none: files, names of traces and of fields elsewhere.
-const FOREIGN_NAMES: [&str; 4] = ["tidegate.", "usage.", "example.", "api.key"];
+/// Names that look like settings and are none: files, names of traces, of fields elsewhere and of values of the chart.
+const FOREIGN_NAMES: [&str; 5] = ["tidegate.", "usage.", "example.", "api.key", "sidecar."];
 const FILES: [&str; 10] = [".rs", ".lua", ".yaml", ".yml", ".json", ".md", ".log", ".pem", ".toml", ".html"];
 
 /// The names that the program knows.

@@ -254,3 +254,34 @@ rules:
     );
     browser.assert_quiet(|_| false);
 }
+
+#[test]
+fn the_last_hour_is_kept_when_the_page_is_reloaded() {
+    let (server, admin) = started();
+    let browser = Browser::open();
+    // A file of the same origin that runs no script: two hours, half an hour and ten minutes ago something was seen.
+    browser.go(&format!("{admin}/lab/style.css"));
+    browser.js("const now = Date.now();
+         const seen = [[now - 7_200_000, 9, 0], [now - 1_800_000, 50, 5], [now - 600_000, 20, 0]];
+         sessionStorage.setItem('tidegate-live-hour', JSON.stringify(seen));");
+    browser.go_to_lab(&format!("{admin}/lab/#token={TOKEN}"));
+    browser.until("the server", "return document.getElementById('live-status')?.dataset.state === 'running' || null");
+    ask(&server, "/search", 5);
+    browser.until("the present", "return document.querySelector('canvas.pulse').dataset.columns > 0 || null");
+    let columns = "return Number(document.querySelector('canvas.pulse').dataset.columns)";
+    let two_minutes = browser.js(columns).as_u64().unwrap();
+    browser.choose("#span", "15 minutes");
+    browser.until("ten minutes ago", &format!("const n = {}; return n >= 2 || null", &columns[7..]));
+    browser.choose("#span", "1 hour");
+    // The present may be in two columns by now; what is older than an hour is in none.
+    let hour = browser.until("half an hour ago", &format!("const n = {}; return n >= 3 ? n : null", &columns[7..]));
+    assert!(two_minutes < 60 && hour.as_u64().unwrap() <= 4, "{two_minutes} {hour}");
+
+    browser.go(&format!("{admin}/lab/style.css"));
+    let kept =
+        browser.js("return JSON.parse(sessionStorage.getItem('tidegate-live-hour')).map(([, allowed]) => allowed)");
+    let kept = kept.as_array().unwrap();
+    assert!(kept.len() >= 3 && kept[..2] == [json!(50), json!(20)], "{kept:?}");
+    // Chromium asks for an icon of a page that does not name one.
+    browser.assert_quiet(|message| message.contains("favicon.ico"));
+}
