@@ -1,8 +1,10 @@
 //! A single server.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use redis::{Connection, FromRedisValue, ToRedisArgs};
@@ -13,10 +15,13 @@ use crate::{free_port, until};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Environment variable with a program to use instead of `redis-server`: another version, or Valkey.
+const PROGRAM: &str = "TIDEGATE_TEST_REDIS_SERVER";
+
 /// The make of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
-    /// `redis-server`.
+    /// `redis-server`, or the program in `TIDEGATE_TEST_REDIS_SERVER`.
     Redis,
     /// `valkey-server`.
     Valkey,
@@ -25,19 +30,29 @@ pub enum Flavour {
 impl Flavour {
     /// The installed ones. Redis is always among them: without it there is nothing to test.
     pub fn present() -> Vec<Flavour> {
-        let valkey = on_path(Flavour::Valkey.program()).then_some(Flavour::Valkey);
+        let valkey = on_path(&Flavour::Valkey.program()).then_some(Flavour::Valkey);
         [Some(Flavour::Redis), valkey].into_iter().flatten().collect()
     }
 
-    const fn program(self) -> &'static str {
+    fn program(self) -> OsString {
         match self {
-            Flavour::Redis => "redis-server",
-            Flavour::Valkey => "valkey-server",
+            Flavour::Redis => std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into()),
+            Flavour::Valkey => "valkey-server".into(),
         }
+    }
+
+    /// Settings that tests need, and that older servers do not know: these allow the same without being told.
+    fn newer_settings(self) -> &'static str {
+        static REDIS: OnceLock<bool> = OnceLock::new();
+        let is_old = |flavour: Flavour| {
+            let output = Command::new(flavour.program()).arg("--version").output().expect("a server's version");
+            String::from_utf8_lossy(&output.stdout).contains(" v=6.")
+        };
+        if self == Flavour::Redis && *REDIS.get_or_init(|| is_old(self)) { "" } else { "enable-debug-command yes\n" }
     }
 }
 
-fn on_path(program: &str) -> bool {
+fn on_path(program: &OsStr) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
@@ -81,11 +96,11 @@ impl Server {
     /// The same on this port.
     pub fn launch_at(flavour: Flavour, port: u16, config: &str) -> Server {
         let common = format!(
-            "port {port}\nbind 127.0.0.1\nsave \"\"\nappendonly no\ndaemonize no\nenable-debug-command yes\n\
+            "port {port}\nbind 127.0.0.1\nsave \"\"\nappendonly no\ndaemonize no\n\
              unixsocket {{folder}}/socket\nrepl-diskless-sync yes\nrepl-diskless-sync-delay 0\n\
              repl-ping-replica-period 1\n"
         );
-        Server::launch_on(flavour, port, &[], &(common + config))
+        Server::launch_on(flavour, port, &[], &(common + flavour.newer_settings() + config))
     }
 
     /// Starts a server on the first core and waits until it answers.
@@ -227,7 +242,8 @@ impl Drop for Server {
 
 fn spawn(flavour: Flavour, folder: &Path, arguments: &[&str], runner: &[&str]) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("log")).expect("a server's log");
-    let words = [runner, &[flavour.program()]].concat();
+    let program = flavour.program();
+    let words: Vec<&OsStr> = runner.iter().map(OsStr::new).chain([program.as_os_str()]).collect();
     Command::new(words[0])
         .args(&words[1..])
         .arg(folder.join("server.conf"))
@@ -236,7 +252,7 @@ fn spawn(flavour: Flavour, folder: &Path, arguments: &[&str], runner: &[&str]) -
         .stdout(log.try_clone().expect("a server's log"))
         .stderr(log)
         .spawn()
-        .unwrap_or_else(|error| panic!("{} does not start: {error}", flavour.program()))
+        .unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()))
 }
 
 /// Runs a command on an open connection.
