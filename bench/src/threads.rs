@@ -31,7 +31,7 @@ pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> To
     let run = |number| {
         pin_to_core(number);
         let preempted_before = preemptions();
-        // Whoever sleeps at a barrier starts late.
+        // A thread that sleeps at a barrier starts late.
         missing.fetch_sub(1, Ordering::SeqCst);
         while missing.load(Ordering::SeqCst) > 0 {
             std::hint::spin_loop();

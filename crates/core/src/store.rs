@@ -94,7 +94,7 @@ impl fmt::Display for StoreError {
             StoreError::Full => f.write_str(
                 "the store holds as many open reservations as it may; settle some, or raise its cap on keys",
             ),
-            StoreError::Unreachable { reason } => write!(f, "the store is out of reach: {reason}"),
+            StoreError::Unreachable { reason } => write!(f, "the store is unreachable: {reason}"),
             StoreError::Failed { reason } => write!(f, "the store answered with an error: {reason}"),
             StoreError::AnswerLost { reason } => write!(f, "the store's answer was lost: {reason}"),
             StoreError::UnusableKey { reason, .. } => write!(f, "a key cannot be used: {reason}"),

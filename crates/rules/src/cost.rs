@@ -17,8 +17,7 @@ pub(super) enum Cost {
         by: Vec<CostSource>,
         times: u64,
         otherwise: u64,
-        /// Whether a body whose length is not said is refused: it goes by the length, and nobody said what it costs
-        /// `otherwise`.
+        /// Whether bodies without a stated length are refused: the cost is the length, and there is no `otherwise`.
         needs_length: bool,
     },
     /// The cost that the protocol states; one if it states none.

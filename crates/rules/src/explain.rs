@@ -156,7 +156,7 @@ pub struct Charged {
     pub on_store_failure: String,
     /// For how long the request can wait for the store; `None` leaves it to the store.
     pub store_deadline: Option<String>,
-    /// The priority of the request when not all can be served.
+    /// The priority that the rule gives the request when not all can be served; `normal` if it sets none.
     pub priority: Priority,
     /// The kind of denial that clients are told.
     pub problem: &'static str,
@@ -350,7 +350,7 @@ impl MatchedRule<'_, '_> {
             limits: limits.collect(),
             on_store_failure: self.rule.on_store_failure.to_string(),
             store_deadline: self.rule.store_deadline.map(write_span),
-            priority: self.rule.priority,
+            priority: self.rule.priority.unwrap_or_default(),
             problem: disclosure.problem.as_str(),
             status: disclosure.status.map(DenialStatus::get),
         }

@@ -27,7 +27,7 @@ pub(super) enum MatchedReadings {
     Some,
 }
 
-/// A rule that has a say in what becomes of a request.
+/// A rule that governs a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Governing<'r> {
     pub(super) rule: &'r Rule,

@@ -216,12 +216,11 @@ impl Matched<'_, '_> {
         self.rules.iter().flat_map(MatchedRule::each_limit).filter_map(|limit| limit.reserve).min()
     }
 
-    /// The priority that rules give the request: that of the first that is enforced and does not say `normal`. `None` if all
-    /// do.
+    /// The priority that rules give the request: that of the first that is enforced and sets one. `None` if none does.
     #[must_use]
     pub fn priority(&self) -> Option<Priority> {
         let enforced = self.rules.iter().filter(|matched| matched.mode == Mode::Enforce);
-        enforced.map(|matched| matched.rule.priority).find(|priority| *priority != Priority::Normal)
+        enforced.filter_map(|matched| matched.rule.priority).next()
     }
 
     /// The key of the first rule that is enforced and has one: the client, as rules know it. `None` if no rule has a key.

@@ -19,7 +19,7 @@ use crate::yaml::Place;
 use tidegate_core::Micros;
 use tidegate_core::notation::write_span;
 
-/// A rule: which requests it governs, whom it charges, and what it allows.
+/// A rule: the requests that it governs, its key and its limits.
 // What every request looks at comes first and close together: between two requests a gateway does so much else that nothing of
 // it is left in the nearest cache, and each line of it is fetched anew.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Rule {
     pub(super) stops: bool,
     pub(super) on_missing_key: OnMissingKey,
     pub(super) on_repeated_key: OnRepeatedKey,
-    pub(super) priority: Priority,
+    pub(super) priority: Option<Priority>,
     pub(super) mode: Mode,
     pub(super) limits: Limits,
     pub(super) conditions: Conditions,
@@ -120,9 +120,9 @@ impl Rule {
         self.store_deadline
     }
 
-    /// The priority of its requests when not all can be served.
+    /// The priority of its requests when not all can be served. `None` if the rule sets none.
     #[must_use]
-    pub const fn priority(&self) -> Priority {
+    pub const fn priority(&self) -> Option<Priority> {
         self.priority
     }
 }

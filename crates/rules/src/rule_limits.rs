@@ -20,7 +20,7 @@ use tidegate_core::{Micros, RuleId};
 /// The limits of a rule, by tier, key and priority.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limits {
-    /// To those of whom nothing else is said. `None` if only tiers and overrides are limited.
+    /// Default limits, for keys without a tier or an override. `None` if only tiers and overrides are limited.
     pub(super) default: Option<Arc<[RuleLimit]>>,
     /// By tier.
     pub(super) tiers: Vec<(String, Arc<[RuleLimit]>)>,

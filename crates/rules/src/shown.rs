@@ -164,7 +164,7 @@ impl Rule {
                 OnRepeatedKey::Join => "join",
             },
             on_store_failure: self.on_store_failure.to_string(),
-            priority: self.priority,
+            priority: self.priority.unwrap_or_default(),
             problem: self.disclosure().problem.as_str(),
             status: self.disclosure().status.map(DenialStatus::get),
         }

@@ -7,7 +7,6 @@ use smallvec::smallvec;
 use super::RuleSet;
 use super::envoy::Domains;
 use super::fact_name::FactName;
-use super::priority::Priority;
 use super::rule::{Conditions, KeyPart, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule};
 use super::rule_limits::{Limits, RuleLimit};
 use super::tiers::Tiers;
@@ -61,7 +60,7 @@ impl RuleSet {
             mode: Mode::default(),
             on_store_failure: OnStoreFailure::default(),
             store_deadline: None,
-            priority: Priority::default(),
+            priority: None,
             replaces: Vec::new(),
             stops: false,
         };

@@ -1,7 +1,10 @@
 //! Adaptive concurrency: a limit on requests in flight that follows the service.
 
+use std::fmt;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode};
 use tidegate_core::SystemClock;
 use tidegate_core::adaptive::{AdaptiveConcurrency, LimitController, SampleOutcome, SampleWindow};
@@ -11,6 +14,7 @@ use tower_service::Service;
 
 use crate::overload_future::OverloadFuture;
 use crate::permit_body::PermitBody;
+use crate::settings::Exemption;
 
 /// The shares of priorities, from low to critical, unless others are set.
 pub const DEFAULT_SHARES: [f64; 4] = [0.0, 0.2, 0.3, 0.5];
@@ -54,9 +58,10 @@ pub fn sample_outcome(status: StatusCode, headers: &HeaderMap) -> SampleOutcome 
 /// # }
 /// # app().unwrap();
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AdaptiveConcurrencyLayer {
     concurrency: AdaptiveConcurrency,
+    exempt: Option<Arc<Exemption>>,
     is_shadow: bool,
 }
 
@@ -72,7 +77,7 @@ impl AdaptiveConcurrencyLayer {
     pub fn with_shares(controller: LimitController, shares: &[f64; 4]) -> AdaptiveConcurrencyLayer {
         let window = SampleWindow::default();
         let concurrency = AdaptiveConcurrency::with(controller, window, shares, SystemClock::new());
-        AdaptiveConcurrencyLayer { concurrency, is_shadow: false }
+        AdaptiveConcurrencyLayer { concurrency, exempt: None, is_shadow: false }
     }
 
     /// Lets requests above the limit pass. [`AdaptiveConcurrency::limit`] and
@@ -83,10 +88,29 @@ impl AdaptiveConcurrencyLayer {
         self
     }
 
+    /// Admits requests that `exempt` returns true for above the limit too, as [`PriorityShedLayer::exempt_with`] does: health
+    /// checks, for example. They count as critical requests in flight.
+    ///
+    /// [`PriorityShedLayer::exempt_with`]: crate::PriorityShedLayer::exempt_with
+    #[must_use]
+    pub fn exempt_with(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> AdaptiveConcurrencyLayer {
+        self.exempt = Some(Arc::new(exempt));
+        self
+    }
+
     /// The limit and the requests in flight, which all services of the layer share.
     #[must_use]
     pub const fn concurrency(&self) -> &AdaptiveConcurrency {
         &self.concurrency
+    }
+}
+
+impl fmt::Debug for AdaptiveConcurrencyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdaptiveConcurrencyLayer")
+            .field("concurrency", &self.concurrency)
+            .field("is_shadow", &self.is_shadow)
+            .finish_non_exhaustive()
     }
 }
 
@@ -118,7 +142,14 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let AdaptiveConcurrencyLayer { concurrency, is_shadow } = &self.layer;
+        let AdaptiveConcurrencyLayer { concurrency, exempt, is_shadow } = &self.layer;
+        let (head, body) = request.into_parts();
+        let is_exempt = exempt.as_ref().is_some_and(|exempt| exempt(&head));
+        let request = Request::from_parts(head, body);
+        if is_exempt {
+            let permit = concurrency.acquire_unlimited(Priority::Critical as usize);
+            return OverloadFuture::served(self.inner.call(request), Some(permit));
+        }
         let class = request_priority(request.method(), request.extensions()) as usize;
         let permit = concurrency.try_acquire(class);
         match permit.or_else(|| is_shadow.then(|| concurrency.acquire_unlimited(class))) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::header::ACCEPT_ENCODING;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tidegate_core::{Clock, Micros, RuleId, Store};
 use tidegate_http::ReplyHeaders;
 use tidegate_rules::{Limiter, Priority, Refundable, SettleSource};
@@ -121,11 +121,13 @@ impl<S: Store + 'static, C: Clock + 'static> InFlight<S, C> {
 
     /// Adds the rate-limit headers to the response, and returns what its body holds until it ends.
     pub(crate) fn respond<B>(self, response: &mut Response<B>) -> BodyGuard {
-        if let Some(outcome) = self.outcome {
-            outcome.answer(response.status(), response.headers());
-        }
         let ResponseContext { refund, headers } = self.response;
         let is_unserved = response.extensions().get::<Unserved>().is_some();
+        // A request that was refused under overload says nothing about the service: counting it would lower the rate further.
+        let is_shed = is_unserved && response.status() == StatusCode::SERVICE_UNAVAILABLE;
+        if let Some(outcome) = self.outcome.filter(|_| !is_shed) {
+            outcome.answer(response.status(), response.headers());
+        }
         // A refund makes the numbers in the headers wrong.
         if !is_unserved || (refund.is_none() && self.reservation.is_none()) {
             headers.insert_into(response.headers_mut());

@@ -48,7 +48,7 @@ impl Ours {
     pub fn new(notation: &str) -> Result<Ours, ControllerError> {
         let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
         let controller: LimitController = notation.parse()?;
-        let limit = AdaptiveConcurrency::with(controller, SampleWindow::default(), &[], clock.clone());
+        let limit = AdaptiveConcurrency::seeded(controller, SampleWindow::default(), &[], clock.clone());
         Ok(Ours { clock, limit })
     }
 }

@@ -26,7 +26,7 @@ impl FourPriorities {
     fn new(sheds: bool) -> Result<FourPriorities, ControllerError> {
         let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
         let window = SampleWindow::default();
-        let limit = AdaptiveConcurrency::with("gradient2 1..200".parse()?, window, &SHARES, clock.clone());
+        let limit = AdaptiveConcurrency::seeded("gradient2 1..200".parse()?, window, &SHARES, clock.clone());
         let shedder = || LoadShedder::with(OverloadBounds::default(), ShedWindow::default(), 7, clock.clone());
         let shedder = sheds.then(shedder);
         Ok(FourPriorities { clock, limit, shedder, random: Random::new(), arrived: [0; 4], admitted: [0; 4] })

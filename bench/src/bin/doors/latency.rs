@@ -1,5 +1,4 @@
-//! The time of an answer at 10 000 requests a second, which is far from all that the server can do, beside the bare way there
-//! and back. Envoy's listener has a benchmark of its own, `rls`, which measures the same.
+//! The time of an answer at 10 000 requests a second, which is far from all that the server can do, beside a bare echo. Envoy's listener has a benchmark of its own, `rls`, which measures the same.
 
 use std::cell::Cell;
 use std::net::SocketAddr;

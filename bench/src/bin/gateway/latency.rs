@@ -1,7 +1,7 @@
 //! The time that the gateway adds to a request at 1 000 a second over 20 connections, beside a direct call and nginx.
 //!
-//! Requests are sent at fixed instants, and times are counted from when each was due. Whoever sends them watches the clock all
-//! the time and so needs a core for itself: the upstream is on the other one, with whoever stands in front of it. All take turns,
+//! Requests are sent at fixed instants, and times are counted from when each was due. The load generator
+//! busy-waits and so needs a core for itself: the upstream and the proxy share the other one. All take turns,
 //! and of the turns of each the median counts.
 
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! Requests a second: forwarded plainly, under limits that allow them, and denied.
 //!
-//! nginx tells nobody how he stands with `limit_req`, so it is compared with ours when that keeps silent, and then with ours
+//! nginx sends no rate-limit headers, so it is compared with ours when that keeps silent, and then with ours
 //! as it is unless told otherwise, which adds five headers to every response. All take turns of a second, and of each the
 //! upper quartile counts.
 

@@ -68,7 +68,7 @@ fn compare(rules: &Rules, live: u64, rounds: usize, expected: bool) -> (f64, f64
     let mut order = Order::of_length((TURNS_A_ROUND * CHECKS_A_TURN).min(8 * live as usize));
     let rounds = quiet_rounds(rounds, |round| {
         order.draw(live, round as u64);
-        // Whoever comes second finds the keys in the cache, so they take turns in that, too.
+        // The second one finds the keys in the cache, so they take turns in that, too.
         let turn = |(number, keys): (usize, &[String])| {
             let joint = || nanos_a_check(keys, expected, |key| rules.together(key));
             let single = || nanos_a_check(keys, expected, |key| rules.one_by_one(key));

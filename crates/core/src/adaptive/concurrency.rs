@@ -68,8 +68,9 @@ impl<C: Clock> AdaptiveConcurrency<C> {
         AdaptiveConcurrency::seeded(controller.seed(RandomState::new().hash_one(0)), window, shares, clock)
     }
 
-    /// The same, with the controller's own seed.
-    pub(super) fn seeded(
+    /// The same, with the controller's own [seed](LimitController::seed): simulations give the same results in every run.
+    #[must_use]
+    pub fn seeded(
         controller: LimitController,
         window: SampleWindow,
         shares: &[f64],

@@ -13,7 +13,8 @@ const GREATEST_RISE: f64 = 1.25;
 ///
 /// A controller that compares round trips with the usual one must not learn the usual one from an overloaded server, or the limit
 /// rises for as long as the overload lasts. At half of the limit, a server with a queue answers in half of the time. So a
-/// comparison with the probed round trip finds every queue as long as its tolerance is below two, however large the limit is.
+/// comparison with the probed round trip finds every queue as long as its tolerance is below two, however large the limit is. That
+/// holds for the only sender of a server: of several, each drains a part of the queue only.
 ///
 /// A probe takes two samples: in the first one the queue drains, the second one counts. Probes are due after 20 samples, then
 /// at intervals that double up to the longest one as long as they confirm the last result, and as soon as the limit has halved since

@@ -61,7 +61,7 @@ impl Model {
         let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
         let limit = limit.map(|limit| {
             let (controller, shares): (LimitController, _) = (limit.parse().unwrap(), [0.0, 0.2, 0.3, 0.5]);
-            AdaptiveConcurrency::with(controller.seed(1), SampleWindow::default(), &shares, clock.clone())
+            AdaptiveConcurrency::seeded(controller.seed(1), SampleWindow::default(), &shares, clock.clone())
         });
         let shedder = || LoadShedder::with(OverloadBounds::default(), ShedWindow::default(), 7, clock.clone());
         Model {

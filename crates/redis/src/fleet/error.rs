@@ -22,7 +22,7 @@ pub enum FleetError {
         reason: String,
     },
     /// The data in Redis was not written by Tidegate, or by a later version.
-    #[error("what lies under `{key}` cannot be read: {reason}")]
+    #[error("the value of `{key}` cannot be read: {reason}")]
     Unreadable {
         /// The key in Redis.
         key: String,
@@ -123,10 +123,10 @@ pub enum PublishError {
         version: u64,
     },
     /// Concurrent changes made every attempt fail.
-    #[error("others kept publishing meanwhile; try again")]
+    #[error("others published at the same time; try again; try again")]
     Crowded,
     /// The connection broke after the change was sent: it may have been published or not.
-    #[error("it may have been published or not, look before you try again: {reason}")]
+    #[error("it is unknown whether it was published: check before you try again: {reason}")]
     Unknown {
         /// The error of the connection.
         reason: String,

@@ -88,7 +88,7 @@ pub enum Event {
 
 /// There is no Tokio runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("to follow what is published takes a Tokio runtime")]
+#[error("following published rules needs a Tokio runtime")]
 pub struct NoRuntime;
 
 /// A running follower. It stops when this is dropped.

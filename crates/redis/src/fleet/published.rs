@@ -307,7 +307,7 @@ mod tests {
             Err(error) => error.to_string(),
             Ok(head) => panic!("{head:?}"),
         };
-        assert!(told("hello").starts_with("what lies under `k` cannot be read: "));
+        assert!(told("hello").starts_with("the value of `k` cannot be read: "));
         assert!(told(r#"{"format":2,"other":[]}"#).contains("it is of format 2"));
         assert!(told(r#"{"format":1,"version":-1}"#).contains("cannot be read"));
         assert!(told(&"[".repeat(LARGEST_HEAD)).contains("cannot be read"));

@@ -124,7 +124,7 @@ pub enum Unreachable {
         text: String,
     },
     /// Connecting and logging in, or an answer, took too long.
-    #[error("nothing was heard within {0:?}")]
+    #[error("no reply within {0:?}")]
     Silent(Duration),
     /// The server closed the connection.
     #[error("the server hung up")]
@@ -133,7 +133,7 @@ pub enum Unreachable {
     #[error("the server answered: {0}")]
     Refused(ServerError),
     /// The peer does not speak the Redis protocol.
-    #[error("what answered is not a Redis server")]
+    #[error("the peer is not a Redis server")]
     Malformed,
     /// The peer sent more than any answer to the commands.
     #[error("what answered sent more than was asked for")]

@@ -157,7 +157,7 @@ impl Refunds {
     fn lose(&self, reason: &dyn std::error::Error) {
         self.lost.fetch_add(1, Ordering::Relaxed);
         if !self.is_losing.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%reason, "what requests over several slots have taken cannot be given back, and stays spent");
+            tracing::warn!(%reason, "refunds of requests over several slots failed: their costs stay charged");
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct ListedDescriptor<'d> {
     pub unit: Option<&'static str>,
     /// Whether it is counted and never denies.
     pub shadow_mode: bool,
-    /// Whether going over it is told to the client rather than denied.
+    /// Quota mode: excess is reported to the client, not denied.
     pub quota_mode: bool,
     /// The file.
     pub file: &'d str,

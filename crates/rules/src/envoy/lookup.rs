@@ -58,7 +58,7 @@ impl<'d> Found<'d, '_> {
         self.flags().shadow_mode
     }
 
-    /// Whether going over it is told to the client rather than denied.
+    /// Quota mode: excess is reported to the client, not denied.
     #[must_use]
     pub fn quota_mode(&self) -> bool {
         self.flags().quota_mode

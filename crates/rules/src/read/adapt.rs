@@ -73,7 +73,8 @@ pub(super) fn read(
             RuleLimit { cost: rule_cost.clone(), disclosure, ..RuleLimit::plain(rule, highest) }
         }
     };
-    let count = u32::from(100 / increase);
+    // Rounded up: a step is never larger than the rule says.
+    let count = u32::from(100_u8.div_ceil(increase));
     let ladder = RateSteps::new((of_lowest.0, of_highest.0), count, every, decrease)
         .map_err(|error| error.to_string())
         .and_then(|steps| {

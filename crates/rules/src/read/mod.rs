@@ -169,7 +169,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
         mode: mode.unwrap_or_default(),
         on_store_failure,
         store_deadline,
-        priority: priority.unwrap_or_default(),
+        priority,
         replaces,
         stops,
     })

@@ -75,7 +75,7 @@ fn health_says_since_when_and_why() {
     stage.alice();
     let Condition::Failing { since, reason } = stage.health().store else { panic!("it is not well") };
     assert_eq!(since, Timestamp::from_secs(1_700_000_005));
-    assert_eq!(&*reason, "the store is out of reach: the wire is cut");
+    assert_eq!(&*reason, "the store is unreachable: the wire is cut");
     stage.fail(None);
     stage.alice();
     assert!(!stage.health().store.is_healthy(), "one answer is not enough");

@@ -1,7 +1,5 @@
 //! Several rules at once: order, `replaces`, `stop`, `mode`.
 
-use tidegate_rules::Priority;
-
 use crate::support::{get, ids, rule, rules};
 
 #[test]
@@ -114,7 +112,7 @@ fn a_rule_that_refuses_can_be_replaced() {
 fn a_rule_of_three_lines_works() {
     let rules = rules("rules:\n  - id: everything\n    limit: 100/s\n");
     assert_eq!(ids(&rules.matching(&get("/any"))), ["everything"]);
-    assert_eq!(rules.rules()[0].priority(), Priority::Normal);
+    assert_eq!(rules.rules()[0].priority(), None);
     assert_eq!(rules.rules()[0].place().to_string(), "rules.yaml:2:5");
 }
 

@@ -1,7 +1,7 @@
 //! `shed`: slots that priorities share, each up to its part.
 
 use tidegate_core::{ManualClock, MemoryStore, Settlement, Timestamp};
-use tidegate_rules::{Limiter, Request};
+use tidegate_rules::{Limiter, Priority, Request};
 
 use crate::support::{charges, get, mistakes, rules};
 
@@ -35,6 +35,15 @@ fn a_rule_that_sheds_may_stand_before_the_one_that_sets_the_priority() {
     let explained = rules.explain(&get("/batch"));
     let shown = serde_json::to_value(&explained.rules[0]).unwrap().to_string();
     assert!(shown.contains("concurrent 5 ttl 1min") && shown.contains("priority"), "{shown}");
+}
+
+#[test]
+fn a_rule_may_make_writes_normal_and_the_first_that_sets_a_priority_decides() {
+    let priority = |text: &str| rules(text).matching(&Request::new("POST", "/")).priority();
+    assert_eq!(priority("rules: [{ id: all, limit: 1/s }]"), None);
+    assert_eq!(priority("rules: [{ id: all, limit: 1/s, priority: normal }]"), Some(Priority::Normal));
+    let both = "rules: [{ id: all, limit: 1/s, priority: normal }, { id: more, limit: 1/s, priority: low }]";
+    assert_eq!(priority(both), Some(Priority::Normal));
 }
 
 #[test]

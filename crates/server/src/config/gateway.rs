@@ -1,5 +1,6 @@
 //! Settings of the gateway.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -58,7 +59,8 @@ impl ConfigReader<'_> {
         let concurrency = self.concurrency();
         let rest_time = self.value("gateway.rest_time", span(Duration::ZERO, HOUR));
         let health_path = self.health_path();
-        let shedding = self.shedding(health_path.as_ref().and_then(Option::as_ref));
+        let shedding = self.shedding();
+        let overload_exempt = self.overload_exempt(health_path.as_ref().and_then(Option::as_ref));
         let health_interval = self.value("gateway.health_interval", span(10 * MS, HOUR));
         let give_back = self.value("gateway.give_back", flag);
         let trust = self.trust("gateway.ca");
@@ -111,6 +113,7 @@ impl ConfigReader<'_> {
             retry_percent: u32::try_from(retry_percent?).unwrap_or(u32::MAX),
             concurrency: concurrency?,
             shedding: shedding?,
+            overload_exempt: overload_exempt?,
             rest_time: rest_time?,
             health_path: health_path?,
             health_interval: health_interval?,
@@ -138,19 +141,22 @@ impl ConfigReader<'_> {
     }
 
     /// `Some(None)` if it is off.
-    fn shedding(&mut self, health_path: Option<&PathAndQuery>) -> Option<Option<Shedding>> {
+    fn shedding(&mut self) -> Option<Option<Shedding>> {
         let is_shadow =
             self.value("gateway.shedding", choice(&[("off", None), ("shadow", Some(true)), ("enforce", Some(false))]));
-        let exempt = self.each("gateway.shedding_exempt", |text| match text.parse::<PathAndQuery>() {
-            Ok(path) if text.starts_with('/') && path.query().is_none() => Ok(text.to_owned()),
-            _ => Err(InvalidValue::new(format!("`{text}` is not a path"), "write one such as `/healthz`")),
-        });
         let wait = self.value("gateway.shedding_wait", span(MS, HOUR));
         let busy = self.value("gateway.shedding_busy", count(1, 100));
         let bounds = OverloadBounds { wait: wait?.into(), busy: busy? as f64 / 100.0, ..OverloadBounds::default() };
-        let mut exempt = exempt?;
+        Some(is_shadow?.map(|is_shadow| Shedding { is_shadow, bounds }))
+    }
+
+    fn overload_exempt(&mut self, health_path: Option<&PathAndQuery>) -> Option<Arc<[String]>> {
+        let mut exempt = self.each("gateway.shedding_exempt", |text| match text.parse::<PathAndQuery>() {
+            Ok(path) if text.starts_with('/') && path.query().is_none() => Ok(text.to_owned()),
+            _ => Err(InvalidValue::new(format!("`{text}` is not a path"), "write one such as `/healthz`")),
+        })?;
         exempt.extend(health_path.map(|path| path.path().to_owned()));
-        Some(is_shadow?.map(|is_shadow| Shedding { is_shadow, bounds, exempt: exempt.into() }))
+        Some(exempt.into())
     }
 
     fn upgrades(&mut self) -> Option<Upgrades> {

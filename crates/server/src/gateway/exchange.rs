@@ -55,12 +55,13 @@ impl Forwarder {
         group.budget.deposit();
         // Whether it does no harm to send it twice, and whether it can be.
         let is_repeatable = body.is_none() && is_idempotent(&head.method);
-        let mut priority = Some(request_priority(&head.method, &head.extensions));
-        if let Some(shedding) = &group.shedding {
-            priority = priority.filter(|_| !shedding.is_exempt(head));
-            if priority.is_some_and(|priority| !shedding.admits(head, priority, group.is_overloaded())) {
-                return Err(ExchangeError::Failed { why: Failure::Shed, is_unseen: true });
-            }
+        // `None` for requests that are never refused under overload, as health checks are.
+        let is_exempt = self.settings.overload_exempt.iter().any(|path| path == head.uri.path());
+        let priority = (!is_exempt).then(|| request_priority(&head.method, &head.extensions));
+        if let (Some(shedding), Some(priority)) = (&group.shedding, priority)
+            && !shedding.admits(head, priority, group.is_overloaded())
+        {
+            return Err(ExchangeError::Failed { why: Failure::Shed, is_unseen: true });
         }
         let mut tried = Tried::new();
         let mut retries = self.settings.retries;

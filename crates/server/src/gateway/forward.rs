@@ -278,7 +278,7 @@ impl Forwarder {
     /// The client's response.
     fn respond(
         &self,
-        UpstreamAnswer { mut response, conn, permit, took }: UpstreamAnswer,
+        UpstreamAnswer { mut response, conn, mut permit, took }: UpstreamAnswer,
         client: Option<Box<Upgrading>>,
         downstream: &Downstream,
     ) -> Result<Response<ForwardBody>, Failure> {
@@ -305,6 +305,7 @@ impl Forwarder {
             return Err(Failure::Unasked);
         }
         downstream.become_tunnel();
+        permit.leave_adaptive_limit();
         let upstream = Arc::clone(permit.upstream().counts());
         downstream.tunnels.open(connection, conn, self.settings.tunnel_idle_time, (permit, hold));
         let (mut head, _) = response.into_parts();

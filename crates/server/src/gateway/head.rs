@@ -131,7 +131,7 @@ fn remove_those_of_one_connection(headers: &mut HeaderMap, has: PresentFields) -
                 upgrade = in_one_line(headers, &UPGRADE);
             }
             for name in named {
-                // What a message needs to be understood at all cannot be named away.
+                // Framing headers stay even if `Connection` names them.
                 if ![HOST, CONTENT_LENGTH, TE].contains(&name) {
                     headers.remove(name);
                 }

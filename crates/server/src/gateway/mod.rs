@@ -139,6 +139,8 @@ pub struct Settings {
     pub concurrency: Option<Concurrency>,
     /// Load shedding; `None` if it is off.
     pub shedding: Option<Shedding>,
+    /// Paths whose requests are never shed, nor held to the adaptive limit.
+    pub overload_exempt: Arc<[String]>,
     /// The time for which an address that fails rests at first.
     pub rest_time: Duration,
     /// The path of health checks; `None` if there are none.
@@ -191,6 +193,7 @@ impl Settings {
             retry_percent: 20,
             concurrency: None,
             shedding: None,
+            overload_exempt: Arc::default(),
             rest_time: Duration::from_secs(1),
             health_path: None,
             health_interval: Duration::from_secs(5),

@@ -58,7 +58,7 @@ struct UpstreamBody {
 pub(super) enum ForwardBodyError {
     #[error("the upstream broke off: {0}")]
     Broken(#[from] hyper::Error),
-    #[error("the upstream stood still for too long")]
+    #[error("the upstream stalled")]
     Stalled,
 }
 

@@ -20,8 +20,6 @@ pub struct Shedding {
     pub is_shadow: bool,
     /// The signals that count as overload.
     pub bounds: OverloadBounds,
-    /// The paths whose requests are never shed.
-    pub exempt: Arc<[String]>,
 }
 
 /// The time between two looks at whether a route sheds load.
@@ -39,11 +37,6 @@ pub(super) struct RouteShedding {
 impl RouteShedding {
     pub(super) fn new(route: String, settings: &Shedding) -> RouteShedding {
         RouteShedding { route, shedder: LoadShedder::with_bounds(settings.bounds), settings: settings.clone() }
-    }
-
-    /// Whether a request is never shed, as health checks are.
-    pub(super) fn is_exempt(&self, head: &Parts) -> bool {
-        self.settings.exempt.iter().any(|path| path == head.uri.path())
     }
 
     /// Whether a request goes on. `is_full` says that all addresses of the route have as many requests as they can take.
@@ -89,27 +82,50 @@ async fn log_changes(routes: Vec<Arc<RouteShedding>>) {
 /// The state of a route, as the log has it.
 enum ShedState {
     Calm,
-    Shedding { calm_looks: u32 },
+    /// Load is shed, up to the class with this number.
+    Shedding {
+        class: usize,
+        calm_looks: u32,
+    },
 }
 
 impl ShedState {
     fn look(&mut self, shedding: &RouteShedding) {
         let RouteShedding { route, shedder, settings: Shedding { is_shadow, .. } } = shedding;
-        let level = shedder.threshold();
-        match self {
-            ShedState::Calm if level > 0 => {
-                let priority = Priority::ALL.get(level / COHORTS).map_or("critical", |priority| priority.as_str());
+        let shed_class = highest_shed_class(shedder.threshold());
+        match (&mut *self, shed_class) {
+            (ShedState::Shedding { class, calm_looks }, Some(shed)) if shed <= *class => *calm_looks = 0,
+            (ShedState::Calm | ShedState::Shedding { .. }, Some(class)) => {
+                let priority = Priority::ALL.get(class).map_or("", |priority| priority.as_str());
                 tracing::warn!(route, priority, shadow = is_shadow, "overload: requests up to this priority are shed");
-                *self = ShedState::Shedding { calm_looks: 0 };
+                *self = ShedState::Shedding { class, calm_looks: 0 };
             }
-            ShedState::Shedding { calm_looks } if level > 0 => *calm_looks = 0,
-            ShedState::Shedding { calm_looks } if *calm_looks < CALM_LOOKS => *calm_looks += 1,
-            ShedState::Shedding { .. } => {
+            (ShedState::Shedding { calm_looks, .. }, None) if *calm_looks < CALM_LOOKS => *calm_looks += 1,
+            (ShedState::Shedding { .. }, None) => {
                 let shed: u64 = shedder.counts().shed.iter().sum();
                 tracing::info!(route, shed, "the overload has ended: no requests are shed any more");
                 *self = ShedState::Calm;
             }
-            ShedState::Calm => {}
+            (ShedState::Calm, None) => {}
+        }
+    }
+}
+
+/// The highest class of which requests are shed at a threshold: levels below the threshold are shed, and each class has
+/// [`COHORTS`] of them.
+fn highest_shed_class(threshold: usize) -> Option<usize> {
+    Some(threshold.checked_sub(1)? / COHORTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_names_the_highest_class_that_is_shed() {
+        assert_eq!(highest_shed_class(0), None);
+        for (threshold, class) in [(1, 0), (COHORTS, 0), (COHORTS + 1, 1), (2 * COHORTS, 1), (4 * COHORTS, 3)] {
+            assert_eq!(highest_shed_class(threshold), Some(class), "{threshold}");
         }
     }
 }

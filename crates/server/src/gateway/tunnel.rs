@@ -61,7 +61,7 @@ enum TunnelError {
     Upgrade(#[from] hyper::Error),
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("neither end has said anything for {0:?}")]
+    #[error("idle for {0:?}")]
     Idle(Duration),
 }
 

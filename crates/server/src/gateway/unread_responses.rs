@@ -18,7 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 pub(super) enum UnreadError<E> {
     #[error(transparent)]
     Body(#[from] E),
-    #[error("the client has left it unread for too long")]
+    #[error("the client does not read its response")]
     Unread,
 }
 

@@ -59,7 +59,7 @@ pub(super) enum ConnectError {
     Io(#[from] io::Error),
     #[error("it cannot be connected to in time")]
     TooSlow,
-    #[error("it does not speak HTTP as it should: {0}")]
+    #[error("invalid HTTP: {0}")]
     Handshake(#[from] hyper::Error),
 }
 
@@ -220,6 +220,11 @@ impl UpstreamPermit {
         if let Some(permit) = &self.permit {
             permit.record(outcome());
         }
+    }
+
+    /// Leaves the adaptive limit. A tunnel may be open for days, and its traffic says nothing about the load of requests.
+    pub(super) fn leave_adaptive_limit(&mut self) {
+        self.permit = None;
     }
 }
 

@@ -172,7 +172,7 @@ impl HandoverOffer {
     /// Withdraws the offer: the listeners close when they are told to, and nothing listens at `path` any more. Does nothing once
     /// a successor has taken over.
     pub fn withdraw(&self) {
-        // Under the lock, for the path is a successor's as soon as it is not ours.
+        // Holds the lock: once it is released, the path may belong to a successor.
         let mut sockets = self.lock();
         let is_ours =
             || std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file);

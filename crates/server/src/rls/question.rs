@@ -21,7 +21,7 @@ pub(super) enum QuestionError {
     NoDescriptors,
     #[error("there are {count} descriptors, and at most {most} are answered at once")]
     TooManyDescriptors { count: usize, most: usize },
-    #[error("descriptor {descriptor} brings a limit without a unit: send SECOND to YEAR")]
+    #[error("descriptor {descriptor} has a limit without a unit: send SECOND to YEAR")]
     NoUnit { descriptor: usize },
 }
 

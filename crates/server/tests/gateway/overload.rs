@@ -24,6 +24,10 @@ struct Overloaded {
 
 impl Overloaded {
     fn start(args: &[&str]) -> Overloaded {
+        Overloaded::start_with(RULES, args)
+    }
+
+    fn start_with(rules: &str, args: &[&str]) -> Overloaded {
         let is_released = Arc::new(AtomicBool::new(false));
         let released = Arc::clone(&is_released);
         let upstream = Upstream::start(move |taken| {
@@ -34,7 +38,7 @@ impl Overloaded {
             taken.answer("ok")
         });
         let concurrency = ["--gateway-concurrency", "aimd 1..1", "--admin-open-metrics", "true"];
-        let gateway = Gateway::start(RULES, &[&upstream.url()], &[&concurrency[..], args].concat());
+        let gateway = Gateway::start(rules, &[&upstream.url()], &[&concurrency[..], args].concat());
         Overloaded { gateway, upstream, is_released }
     }
 
@@ -43,7 +47,7 @@ impl Overloaded {
         use std::io::Write;
         let mut stream = self.gateway.connect();
         stream.write_all(b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        until("the upstream has it", || (self.upstream.heads().len() == 1).then_some(()));
+        until("the upstream has it", || self.upstream.heads().iter().any(|head| head.contains("/held")).then_some(()));
         stream
     }
 
@@ -111,6 +115,34 @@ fn in_shadow_mode_requests_above_the_limit_are_forwarded_and_counted() {
     assert_eq!(overloaded.gateway.curl("/batch", &[]).status, 200);
     let line = r#"tidegate_gateway_upstream_shed_requests_total{route="/",upstream="UPSTREAM",priority="low"} 1"#;
     until(line, || overloaded.metric(line).then_some(()));
+}
+
+/// Health checks are answered without load shedding too, when only the adaptive limit refuses requests.
+#[test]
+fn exempt_paths_are_not_held_to_the_limit() {
+    let exempt = ["--gateway-shedding-exempt", "/healthz", "--gateway-health-path", "/alive"];
+    let overloaded = Overloaded::start(&exempt);
+    let _held = overloaded.hold();
+    for (path, status) in [("/healthz", 200), ("/alive", 200), ("/healthz/deep", 503), ("/", 503)] {
+        assert_eq!(overloaded.gateway.curl(path, &[]).status, status, "{path}");
+    }
+}
+
+/// Requests that the gateway refuses under overload are no errors of the service.
+#[test]
+fn refused_requests_do_not_lower_an_adaptive_rate() {
+    const RULES: &str = "
+rules: [{ id: adapts, limit: 1000/s, adapt: { between: 100/s..1000/s, on: [errors > 5%] } }]
+";
+    let overloaded = Overloaded::start_with(RULES, &[]);
+    let _held = overloaded.hold();
+    // Enough for several intervals of a second, each with more than the ten requests that a decision needs.
+    for _ in 0..200 {
+        assert_eq!(overloaded.gateway.curl("/", &[]).status, 503);
+    }
+    let line = r#"tidegate_adaptive_rate_decreases_total{rule="adapts"} 0"#;
+    assert!(overloaded.metric(line));
+    assert!(overloaded.metric(r#"tidegate_adaptive_rate{rule="adapts"} 1000"#));
 }
 
 #[test]

@@ -59,6 +59,23 @@ with connect(url, max_size=None) as one:
     until("the slots", || (gateway.left("slots", "/") == 2).then_some(()));
 }
 
+/// A tunnel may be open for days: it takes no place of the adaptive limit on requests.
+#[test]
+fn an_open_websocket_takes_no_place_of_the_adaptive_limit() {
+    let (_server, port) = python_server(SERVER);
+    let limit = ["--gateway-concurrency", "aimd 1..1"];
+    let gateway = Gateway::start("rules: []", &[&format!("http://127.0.0.1:{port}")], &limit);
+    let script = r#"
+import sys
+from websockets.sync.client import connect
+with connect(sys.argv[1]) as one:
+    one.send("hello"); assert one.recv() == "hello"
+    with connect(sys.argv[1]) as other:
+        other.send("hello"); print(other.recv())
+"#;
+    assert_eq!(python(script, &[&format!("ws://{}/", gateway.address)]).trim(), "hello");
+}
+
 #[test]
 fn a_client_that_vanishes_frees_its_slot() {
     let (_server, port) = python_server(SERVER);

@@ -75,6 +75,16 @@ async fn priorities_have_shares_and_shadow_mode_lets_all_pass() {
 }
 
 #[tokio::test]
+async fn exempt_requests_pass_above_the_limit() {
+    let layer = one().exempt_with(|head| head.uri.path() == "/healthz");
+    let service = layer.layer(service_fn(unending));
+    let _held = service.clone().oneshot(request()).await.unwrap();
+    assert_eq!(service.clone().oneshot(request()).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    let health = Request::builder().uri("/healthz").body(()).unwrap();
+    assert_eq!(service.oneshot(health).await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
 async fn a_refused_request_gets_its_charges_back() {
     let limiter = limiter("rules: [{ id: quota, limit: fixed 100/h }]");
     let limited = RateLimitLayer::new(limiter.clone()).refund_unserved().layer(one().layer(service_fn(unending)));
