@@ -1,17 +1,20 @@
 //! Budget: how many retries are sent.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
 /// Seconds that the budget looks back.
-const WINDOW: usize = 10;
+const WINDOW: u64 = 10;
 
 /// A budget for retries: a share of the requests of the last ten seconds, plus a few a second.
 ///
 /// While a server fails, clients that retry every request multiply its load. With the default budget of 10 % they add a tenth.
 ///
-/// Sum and subtraction are one step under a lock, so concurrent withdrawals cannot overdraw it.
+/// A retry counts in the second in which it is sent, which may be long after the withdrawal if a server asks for a long wait. No ten
+/// seconds get more retries than the budget has. Sum and subtraction are one step under a lock, so concurrent withdrawals cannot
+/// overdraw it.
 ///
 /// ```
 /// use tidegate_client::Budget;
@@ -21,91 +24,98 @@ const WINDOW: usize = 10;
 /// for _ in 0..100 {
 ///     budget.deposit(now);
 /// }
-/// let retries = (0..100).filter(|_| budget.withdraw(now)).count();
+/// let retries = (0..100).filter(|_| budget.withdraw(now, now)).count();
 /// assert_eq!(retries, 20, "10 % of 100, and 1 a second for ten seconds");
 /// ```
 #[derive(Debug)]
 pub struct Budget {
     share: f64,
     per_second: u32,
-    window: Mutex<Window>,
+    seconds: Mutex<Seconds>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct Second {
     requests: u64,
+    /// Retries that were sent in this second, or will be.
     retries: u64,
 }
 
-/// The last ten seconds, a slot for each.
+/// The seconds in which something was sent, and those in which retries will be, counted from the first request.
 #[derive(Debug, Default)]
-struct Window {
+struct Seconds {
     start: Option<Instant>,
-    /// The second of the newest slot, counted from the start.
-    second: u64,
-    slots: [Slot; WINDOW],
+    present: u64,
+    used: BTreeMap<u64, Second>,
 }
 
 impl Budget {
     /// A budget of this share of requests, plus this many retries a second.
     #[must_use]
     pub fn new(share: f64, per_second: u32) -> Budget {
-        Budget { share: share.max(0.0), per_second, window: Mutex::default() }
+        Budget { share: share.max(0.0), per_second, seconds: Mutex::default() }
     }
 
     /// Counts a request. Retries are not requests.
     pub fn deposit(&self, now: Instant) {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner).slot(now).requests += 1;
+        let mut seconds = self.seconds();
+        let present = seconds.advance(now);
+        seconds.used.entry(present).or_default().requests += 1;
     }
 
-    /// Takes one retry from the budget. `false` if nothing is left.
+    /// Takes one retry from the budget, to be sent at the instant `at`. `false` if nothing is left.
     #[must_use]
-    pub fn withdraw(&self, now: Instant) -> bool {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        window.slot(now);
-        let sum = window.slots.iter().fold(Slot::default(), |sum, slot| Slot {
-            requests: sum.requests + slot.requests,
-            retries: sum.retries + slot.retries,
-        });
-        let reserve = u64::from(self.per_second) * WINDOW as u64;
-        let is_within = (sum.retries + 1) as f64 <= sum.requests as f64 * self.share + reserve as f64;
+    pub fn withdraw(&self, now: Instant, at: Instant) -> bool {
+        let mut seconds = self.seconds();
+        seconds.advance(now);
+        let requests: u64 = seconds.used.values().map(|second| second.requests).sum();
+        let budget = requests as f64 * self.share + (u64::from(self.per_second) * WINDOW) as f64;
+        let sent_in = seconds.number(at).max(seconds.present);
+        let is_within = (seconds.most_retries_around(sent_in) + 1) as f64 <= budget;
         if is_within {
-            window.slot(now).retries += 1;
+            seconds.used.entry(sent_in).or_default().retries += 1;
         }
         is_within
     }
 
-    /// Gives a retry back that was not sent after all.
-    pub fn refund(&self, now: Instant) {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        window.slot(now);
-        if let Some(slot) = window.slots.iter_mut().find(|slot| slot.retries > 0) {
-            slot.retries -= 1;
+    /// Gives a retry back that was to be sent at the instant `at`, and was not.
+    pub fn refund(&self, at: Instant) {
+        let mut seconds = self.seconds();
+        let sent_in = seconds.number(at);
+        if let Some(second) = seconds.used.get_mut(&sent_in) {
+            second.retries = second.retries.saturating_sub(1);
         }
+    }
+
+    fn seconds(&self) -> MutexGuard<'_, Seconds> {
+        self.seconds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Window {
-    /// The slot of this instant. Slots that are older than the window are cleared.
-    fn slot(&mut self, now: Instant) -> &mut Slot {
-        let start = *self.start.get_or_insert(now);
-        // A clock that steps back counts to the newest slot.
-        let second = now.saturating_duration_since(start).as_secs().max(self.second);
-        if second - self.second >= WINDOW as u64 {
-            self.slots = Default::default();
-        } else {
-            for passed in self.second + 1..=second {
-                self.slots[index(passed)] = Slot::default();
-            }
-        }
-        self.second = second;
-        &mut self.slots[index(second)]
+impl Seconds {
+    fn number(&mut self, at: Instant) -> u64 {
+        at.saturating_duration_since(*self.start.get_or_insert(at)).as_secs()
     }
-}
 
-#[expect(clippy::cast_possible_truncation, reason = "less than ten")]
-const fn index(second: u64) -> usize {
-    (second % WINDOW as u64) as usize
+    /// Moves to this instant and forgets what is older than the window. Returns the present second.
+    fn advance(&mut self, now: Instant) -> u64 {
+        // A clock that steps back stays in the newest second.
+        self.present = self.number(now).max(self.present);
+        let oldest = (self.present + 1).saturating_sub(WINDOW);
+        while let Some(entry) = self.used.first_entry().filter(|entry| *entry.key() < oldest) {
+            entry.remove();
+        }
+        self.present
+    }
+
+    /// The most retries of any ten seconds that this second is one of.
+    fn most_retries_around(&self, second: u64) -> u64 {
+        let retries = |last: u64| -> u64 {
+            let first = (last + 1).saturating_sub(WINDOW);
+            self.used.range(first..=last).map(|(_, second)| second.retries).sum()
+        };
+        (second..second.saturating_add(WINDOW)).map(retries).max().unwrap_or(0)
+    }
 }
 
 /// The terms of a budget: 10 % of requests plus 1 a second by default.
@@ -125,7 +135,6 @@ impl Default for BudgetTerms {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::VecDeque;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -133,7 +142,10 @@ mod tests {
     fn requests_older_than_ten_seconds_do_not_count() {
         let (budget, start) = (Budget::new(0.1, 0), Instant::now());
         let deposit_ten = |second| (0..10).for_each(|_| budget.deposit(start + Duration::from_secs(second)));
-        let withdraw = |second| budget.withdraw(start + Duration::from_secs(second));
+        let withdraw = |second| {
+            let at = start + Duration::from_secs(second);
+            budget.withdraw(at, at)
+        };
         deposit_ten(0);
         assert!(withdraw(0) && !withdraw(0));
         deposit_ten(5);
@@ -152,35 +164,69 @@ mod tests {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let budget = Arc::clone(&budget);
-                std::thread::spawn(move || (0..1_000).filter(|_| budget.withdraw(now)).count())
+                std::thread::spawn(move || (0..1_000).filter(|_| budget.withdraw(now, now)).count())
             })
             .collect();
         let taken: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
         assert_eq!(taken, 100);
     }
 
+    #[test]
+    fn retries_count_when_they_are_sent() {
+        let (budget, start) = (Budget::new(0.0, 1), Instant::now());
+        let at = |second| start + Duration::from_secs(second);
+        budget.deposit(start);
+        // Denials of half a minute, all of which are to be retried at its end.
+        let granted =
+            (0..30).flat_map(|second| [second; 5]).filter(|second| budget.withdraw(at(*second), at(30))).count();
+        assert_eq!(granted, 10, "as many as in any ten seconds");
+        assert!(!budget.withdraw(at(30), at(39)), "the same ten seconds");
+        assert!(budget.withdraw(at(30), at(40)));
+    }
+
+    #[test]
+    fn a_refund_gives_back_its_own_retry_and_no_other() {
+        let (budget, start) = (Budget::new(0.0, 1), Instant::now());
+        let at = |second| start + Duration::from_secs(second);
+        let withdraw = |now, sent| (0..20).filter(|_| budget.withdraw(at(now), at(sent))).count();
+        assert_eq!(withdraw(0, 0), 10);
+        budget.refund(at(0));
+        assert_eq!(withdraw(0, 0), 1, "one came back");
+        assert_eq!(withdraw(20, 20), 10);
+        budget.refund(at(0));
+        assert_eq!(withdraw(20, 20), 0, "the retries of the first second do not count any more");
+        budget.refund(at(20));
+        assert_eq!(withdraw(20, 20), 1);
+    }
+
     proptest! {
-        /// Steps: milliseconds to the next event, and whether it is a request or an attempt to retry.
+        /// Steps: milliseconds to the next event, and the wait of a retry, or a request.
         #[test]
-        fn retries_of_any_ten_seconds_are_within_the_budget(
-            steps in prop::collection::vec((0_u64..3_000, any::<bool>()), 1..300),
+        fn retries_sent_in_any_ten_seconds_are_within_the_budget(
+            steps in prop::collection::vec((0_u64..1_500, prop::option::of(0_u64..30_000)), 1..300),
         ) {
             let (budget, start) = (Budget::new(0.1, 1), Instant::now());
-            let (mut requests, mut retries) = (VecDeque::new(), VecDeque::new());
+            let (mut requests, mut retries) = (Vec::new(), Vec::new());
             let mut now = start;
-            for (millis, is_request) in steps {
+            for (millis, wait) in steps {
                 now += Duration::from_millis(millis);
-                if is_request {
+                let Some(wait) = wait else {
                     budget.deposit(now);
-                    requests.push_back(now);
-                } else if budget.withdraw(now) {
-                    retries.push_back(now);
-                }
-                let since = |events: &VecDeque<Instant>, secs| {
-                    events.iter().filter(|at| now.duration_since(**at) < Duration::from_secs(secs)).count()
+                    requests.push(now);
+                    continue;
                 };
-                // Slots are whole seconds: a window of nine to ten of them.
-                prop_assert!(since(&retries, 9) * 10 <= since(&requests, 10) + 100);
+                let at = now + Duration::from_millis(wait);
+                if budget.withdraw(now, at) {
+                    retries.push(at);
+                }
+            }
+            let within = |events: &[Instant], from: Instant, secs| {
+                events.iter().filter(|at| **at >= from && **at < from + Duration::from_secs(secs)).count()
+            };
+            let most_requests = requests.iter().map(|from| within(&requests, *from, 10)).max().unwrap_or(0);
+            for from in &retries {
+                // Seconds are whole: nine of any length are within ten of them.
+                prop_assert!(within(&retries, *from, 9) * 10 <= most_requests + 100);
             }
         }
     }

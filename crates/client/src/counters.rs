@@ -1,7 +1,7 @@
 //! Counters by host, and a snapshot of them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::limits::LimitId;
@@ -20,15 +20,17 @@ pub struct HostSnapshot {
     pub denials: u64,
     /// Retries that the budget refused.
     pub budget_refusals: u64,
-    /// Attempts that the pace held back.
+    /// Attempts that the pace, a shared pace or a busy host held back.
     pub waits: u64,
     /// The sum of these waits.
     pub waited: Duration,
+    /// The sum of the waits before retries.
+    pub retry_waited: Duration,
     /// Attempts that would have had to wait too long, and failed.
     pub pace_refusals: u64,
     /// Attempts that were not sent because the host refuses most.
     pub throttled: u64,
-    /// Attempts that wait at present.
+    /// Attempts that wait at present for the pace, a shared pace or a busy host.
     pub waiting: usize,
     /// Attempts that were sent through the pace and not answered yet.
     pub in_flight: u64,
@@ -61,6 +63,8 @@ pub(crate) struct Counters {
     pub(crate) budget_refusals: AtomicU64,
     pub(crate) waits: AtomicU64,
     waited_micros: AtomicU64,
+    retry_waited_micros: AtomicU64,
+    waiting: AtomicUsize,
     pub(crate) pace_refusals: AtomicU64,
     pub(crate) throttled: AtomicU64,
     pub(crate) busy_refusals: AtomicU64,
@@ -72,8 +76,22 @@ impl Counters {
     }
 
     pub(crate) fn waited(&self, time: Duration) {
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.waited_micros.fetch_add(micros, Ordering::Relaxed);
+        add_time(&self.waited_micros, time);
+    }
+
+    pub(crate) fn waited_to_retry(&self, time: Duration) {
+        add_time(&self.retry_waited_micros, time);
+    }
+
+    /// Counts an attempt that waits, until the wait is dropped.
+    pub(crate) fn begin_wait(&self) -> CountedWait<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        CountedWait(&self.waiting)
+    }
+
+    /// Attempts that wait at present, but not in the queues of limits.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     pub(crate) fn read(&self) -> HostSnapshot {
@@ -85,6 +103,7 @@ impl Counters {
             budget_refusals: read(&self.budget_refusals),
             waits: read(&self.waits),
             waited: Duration::from_micros(read(&self.waited_micros)),
+            retry_waited: Duration::from_micros(read(&self.retry_waited_micros)),
             pace_refusals: read(&self.pace_refusals),
             throttled: read(&self.throttled),
             busy_refusals: read(&self.busy_refusals),
@@ -93,5 +112,18 @@ impl Counters {
             in_flight: 0,
             limits: Vec::new(),
         }
+    }
+}
+
+fn add_time(micros: &AtomicU64, time: Duration) {
+    micros.fetch_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
+/// An attempt that waits.
+pub(crate) struct CountedWait<'c>(&'c AtomicUsize);
+
+impl Drop for CountedWait<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

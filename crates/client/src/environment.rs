@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use http::{HeaderMap, Uri};
+
 use crate::budget::BudgetTerms;
 use crate::clock::{Clock, SystemClock};
 use crate::counters::Snapshot;
-use crate::hosts::Hosts;
+use crate::hosts::{self, Host, Hosts};
 
 /// The accepts multiplier of Google's SRE book.
 pub(crate) const USUAL_K: f64 = 2.0;
@@ -16,6 +18,8 @@ pub(crate) struct Environment {
     /// A number from 0 up to, but not including, 1.
     pub(crate) random: Arc<dyn Fn() -> f64 + Send + Sync>,
     pub(crate) hosts: Arc<Hosts>,
+    /// The name of the host of requests that do not name one.
+    pub(crate) host: Arc<str>,
 }
 
 impl Environment {
@@ -24,7 +28,14 @@ impl Environment {
             clock: Arc::new(SystemClock),
             random: Arc::new(fastrand::f64),
             hosts: Arc::new(Hosts::new(BudgetTerms::default(), USUAL_K)),
+            host: Arc::default(),
         }
+    }
+
+    /// The host of a request.
+    pub(crate) fn host_of(&self, uri: &Uri, headers: &HeaderMap) -> Arc<Host> {
+        let name = hosts::name_of(uri, headers);
+        self.hosts.get(if name.is_empty() { &self.host } else { &name })
     }
 
     /// The state of each host at this instant.

@@ -38,8 +38,8 @@ pub(crate) struct Host {
 /// The hosts that calls were made to.
 #[derive(Debug)]
 pub(crate) struct Hosts {
-    budget: BudgetTerms,
-    k: f64,
+    pub(crate) budget: BudgetTerms,
+    pub(crate) k: f64,
     hosts: RwLock<HashMap<Box<str>, Arc<Host>>>,
     lookups: AtomicU64,
 }
@@ -96,7 +96,7 @@ impl Host {
     fn snapshot(&self, now: Instant) -> HostSnapshot {
         let standing = self.pace.standing(now).into_iter();
         let limits = standing.map(|(id, (quota, left, ends_in))| LimitStanding { id, quota, left, ends_in }).collect();
-        let (waiting, in_flight) = (self.pace.waiting(), self.pace.in_flight());
+        let (waiting, in_flight) = (self.pace.waiting() + self.counters.waiting(), self.pace.in_flight());
         HostSnapshot { limits, waiting, in_flight, concurrency: self.concurrency_limit(), ..self.counters.read() }
     }
 

@@ -12,8 +12,9 @@ use crate::clock::Clock;
 use crate::counters::Snapshot;
 use crate::environment::{Environment, USUAL_K};
 use crate::hosts::Hosts;
-use crate::pace::{Pace, Pacer};
-use crate::retry::{Retrier, Retry};
+use crate::pace::{Pace, PaceLayer, Pacer};
+use crate::retry::{Retrier, Retry, RetryLayer};
+use crate::throttle_service::ThrottleLayer;
 
 /// A client that keeps to what servers ask for: it retries within a budget ([`RetryLayer`](crate::RetryLayer)) and paces itself
 /// ([`PaceLayer`](crate::PaceLayer)).
@@ -141,6 +142,28 @@ impl ClientLayer {
         self
     }
 
+    /// Names the host of requests that do not name one. Those of tonic's generated clients do not, unless they are made with
+    /// `with_origin`: without a name, all channels count as one host. A clone of the layer for each channel shares all else.
+    ///
+    /// ```
+    /// # use tidegate_client::ClientLayer;
+    /// let layer = ClientLayer::new();
+    /// let (users, orders) = (layer.clone().host("users.internal:50051"), layer.clone().host("orders.internal:50051"));
+    /// ```
+    #[must_use]
+    pub fn host(self, name: &str) -> ClientLayer {
+        let environment = Environment { host: name.to_ascii_lowercase().into(), ..self.retrier.environment.clone() };
+        self.with_environment(environment)
+    }
+
+    /// Sends requests without a pace of this layer: it does not learn limits. For a [`RetryLayer`](crate::RetryLayer) with more, or
+    /// beside a shared pace.
+    #[must_use]
+    pub const fn without_pace(mut self) -> ClientLayer {
+        self.pacer.is_paced = false;
+        self
+    }
+
     /// Sets the clock.
     #[must_use]
     pub fn clock(self, clock: impl Clock + 'static) -> ClientLayer {
@@ -177,6 +200,33 @@ impl ClientLayer {
 impl Default for ClientLayer {
     fn default() -> ClientLayer {
         ClientLayer::new()
+    }
+}
+
+/// Retries alone, for the adapters of `reqwest`.
+impl From<RetryLayer> for ClientLayer {
+    fn from(RetryLayer { retrier }: RetryLayer) -> ClientLayer {
+        let environment = retrier.environment.clone();
+        let (budget, k) = (environment.hosts.budget, environment.hosts.k);
+        ClientLayer { retrier, pacer: Pacer { is_paced: false, ..Pacer::new(environment) }, budget, k }
+    }
+}
+
+/// A pace alone, for the adapters of `reqwest`.
+impl From<PaceLayer> for ClientLayer {
+    fn from(PaceLayer { pacer }: PaceLayer) -> ClientLayer {
+        let retrier = Retrier::new(pacer.environment.clone());
+        let (budget, k) = (pacer.environment.hosts.budget, pacer.environment.hosts.k);
+        ClientLayer { retrier, pacer, budget, k }.retries(0)
+    }
+}
+
+/// Throttling alone, for the adapters of `reqwest`.
+impl From<ThrottleLayer> for ClientLayer {
+    fn from(ThrottleLayer { environment }: ThrottleLayer) -> ClientLayer {
+        let (budget, k) = (environment.hosts.budget, environment.hosts.k);
+        let pacer = Pacer { is_paced: false, is_throttled: true, ..Pacer::new(environment.clone()) };
+        ClientLayer { retrier: Retrier::new(environment), pacer, budget, k }.retries(0)
     }
 }
 

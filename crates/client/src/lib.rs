@@ -20,8 +20,8 @@
 //! | throttle | [`ThrottleLayer`] | sends less to hosts that refuse most requests; off by default |
 //!
 //! # Requests
-//! Extensions of a request say more about it: its [`Deadline`], whether it is [`Idempotent`], and how many [`Tokens`] of a language
-//! model it will use.
+//! Extensions of a request say more about it: its [`Deadline`], whether it is [`Idempotent`], the [`Partition`] that the server counts
+//! it in, and how many [`Tokens`] of a language model it will use.
 //!
 //! # Features
 //! None is on by default.
@@ -48,6 +48,7 @@ mod hosts;
 mod layer;
 pub mod limits;
 mod pace;
+mod partition;
 mod replay;
 #[cfg(feature = "reqwest")]
 mod reqwest;
@@ -74,6 +75,7 @@ pub use deadline::{Deadline, DeadlineExceeded};
 pub use hint::{Hint, HintSource};
 pub use layer::ClientLayer;
 pub use pace::{Pace, PaceLayer, Paced};
+pub use partition::Partition;
 pub use replay::ReplayBody;
 #[cfg(feature = "reqwest")]
 pub use reqwest::ReqwestClient;
@@ -87,8 +89,8 @@ pub use throttle_service::{ThrottleLayer, ThrottleService, Throttled};
 pub use tokens::Tokens;
 pub use unsent::Unsent;
 
-/// The error of the services: boxed, as in tower. It is the error of the inner service, [`Paced`], [`Throttled`] or
-/// [`DeadlineExceeded`].
+/// The error of the services: boxed, as in tower. It is the error of the inner service, [`Paced`], [`Throttled`],
+/// [`DeadlineExceeded`], `HostBusy` (feature `adaptive`) or `TooLarge` (feature `shared`).
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The future of the services.

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::counters::{Counters, Snapshot};
 use crate::environment::Environment;
 use crate::grpc;
-use crate::hosts::{self, Host, Hosts};
+use crate::hosts::{Host, Hosts};
 use crate::pace::is_denied;
 use crate::send::send;
 use crate::{BoxError, BoxFuture};
@@ -29,7 +29,7 @@ pub struct Throttled {
 /// `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, and errors. They fail with [`Throttled`].
 #[derive(Clone)]
 pub struct ThrottleLayer {
-    environment: Environment,
+    pub(crate) environment: Environment,
 }
 
 impl ThrottleLayer {
@@ -39,6 +39,13 @@ impl ThrottleLayer {
     pub fn new(k: f64) -> ThrottleLayer {
         let hosts = Arc::new(Hosts::new(BudgetTerms::default(), k));
         ThrottleLayer { environment: Environment { hosts, ..Environment::new() } }
+    }
+
+    /// Names the host of requests that do not name one, as [`ClientLayer::host`](crate::ClientLayer::host) does.
+    #[must_use]
+    pub fn host(mut self, name: &str) -> ThrottleLayer {
+        self.environment.host = name.to_ascii_lowercase().into();
+        self
     }
 
     /// Sets the clock.
@@ -109,9 +116,8 @@ where
 
 /// The host of a request, if the request may be sent.
 pub(crate) fn admit(environment: &Environment, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Host>, Throttled> {
-    let Environment { clock, random, hosts } = environment;
-    let host = hosts.get(&hosts::name_of(uri, headers));
-    if host.throttle.admit(clock.now(), random()) {
+    let host = environment.host_of(uri, headers);
+    if host.throttle.admit(environment.clock.now(), (environment.random)()) {
         return Ok(host);
     }
     Counters::add(&host.counters.throttled);

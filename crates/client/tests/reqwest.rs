@@ -1,5 +1,5 @@
 //! The adapters for `reqwest` and `reqwest-middleware`, over loopback.
-#![cfg(feature = "reqwest-middleware")]
+#![cfg(all(feature = "reqwest-middleware", feature = "adaptive"))]
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,8 @@ use std::time::Duration;
 use reqwest::{Method, Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware};
 use tidegate_client::{
-    BoxError, ClientLayer, Deadline, DeadlineExceeded, Hint, Idempotent, Paced, ReqwestClient, ReqwestMiddleware,
+    BoxError, ClientLayer, Deadline, DeadlineExceeded, Hint, HostBusy, Idempotent, PaceLayer, Paced, ReqwestClient,
+    ReqwestMiddleware, RetryLayer,
 };
 use tokio::time::Instant;
 
@@ -61,7 +62,7 @@ enum Adapter {
 }
 
 impl Adapter {
-    fn both(layer: &ClientLayer) -> [Adapter; 2] {
+    fn both(layer: &(impl Into<ClientLayer> + Clone)) -> [Adapter; 2] {
         let middleware = ReqwestMiddleware::new(layer.clone());
         [
             Adapter::Client(Box::new(ReqwestClient::new(reqwest::Client::new(), layer.clone()))),
@@ -147,5 +148,94 @@ async fn deadlines_and_the_pace_are_kept() {
         hurried.insert(Deadline(Instant::now() + Duration::from_millis(50)));
         let error = adapter.execute(request(Method::GET, &url), hurried).await.unwrap_err();
         assert!(is::<DeadlineExceeded>(&error), "{error}");
+    }
+}
+
+/// A server that answers nothing.
+fn silent() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+#[tokio::test]
+async fn a_busy_host_is_an_error_that_callers_can_tell() {
+    let layer = ClientLayer::new().concurrency("aimd 1..1".parse().unwrap()).longest_wait(Duration::from_millis(20));
+    for adapter in Adapter::both(&layer) {
+        let (_listener, url) = silent();
+        let adapter = Arc::new(adapter);
+        let (first, first_request) = (Arc::clone(&adapter), request(Method::GET, &url));
+        let first =
+            tokio::spawn(async move { first.execute(first_request, http::Extensions::new()).await.map(|_| ()) });
+        let host = url.trim_start_matches("http://").trim_end_matches('/');
+        while layer.snapshot().get(host).is_none_or(|host| host.in_flight == 0) {
+            tokio::task::yield_now().await;
+        }
+        let error = adapter.execute(request(Method::GET, &url), http::Extensions::new()).await.unwrap_err();
+        assert!(is::<HostBusy>(&error), "{error}");
+        first.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_long_is_sent_once() {
+    for adapter in Adapter::both(&ClientLayer::new().body_bytes(4)) {
+        let server = Server::start(&[DENIED, OK]);
+        let response = adapter.execute(request(Method::PUT, &server.url), http::Extensions::new()).await.unwrap();
+        assert_eq!((response.status().as_u16(), server.bodies().len()), (429, 1));
+    }
+}
+
+const SPENT: &str = "200 OK\r\nratelimit: \"daily\";r=0;t=7200";
+
+#[tokio::test]
+async fn parts_can_be_used_alone() {
+    for adapter in Adapter::both(&RetryLayer::new()) {
+        let server = Server::start(&[DENIED, SPENT, OK]);
+        for _ in 0..2 {
+            let response = adapter.execute(request(Method::GET, &server.url), http::Extensions::new()).await.unwrap();
+            assert_eq!(response.status(), 200, "retried, and not paced");
+        }
+        assert_eq!(server.bodies().len(), 3);
+    }
+    for adapter in Adapter::both(&PaceLayer::new()) {
+        let server = Server::start(&["429 Too Many Requests\r\nretry-after: 7200", OK]);
+        let response = adapter.execute(request(Method::GET, &server.url), http::Extensions::new()).await.unwrap();
+        assert_eq!(response.status(), 429, "not retried");
+        let error = adapter.execute(request(Method::GET, &server.url), http::Extensions::new()).await.unwrap_err();
+        assert!(is::<Paced>(&error), "{error}");
+    }
+}
+
+#[cfg(feature = "shared")]
+#[tokio::test]
+async fn a_shared_pace_is_kept_and_settled() {
+    use tidegate_client::{Reservation, SharedPaceLayer, Tokens, TooLarge};
+    let rules = "rules: [{ id: tokens, limit: fixed 100/h, cost: hits }, { id: calls, limit: fixed 2/day }]";
+    for number in 0..2 {
+        let rules = tidegate_rules::RuleSet::parse("rules.yaml", rules).unwrap().rules;
+        let limiter = Arc::new(tidegate_rules::Limiter::new(rules, tidegate_core::MemoryStore::new()));
+        let pace = SharedPaceLayer::new(limiter).reserve(Duration::from_mins(1));
+        let layer = RetryLayer::new();
+        let adapter = match number {
+            0 => Adapter::Client(Box::new(ReqwestClient::new(reqwest::Client::new(), layer).shared_pace(pace))),
+            _ => {
+                let middleware = ReqwestMiddleware::new(layer).shared_pace(pace);
+                Adapter::Middleware(ClientBuilder::new(reqwest::Client::new()).with(middleware).build())
+            }
+        };
+        let tokens = |number| {
+            let mut extensions = http::Extensions::new();
+            extensions.insert(Tokens(number));
+            extensions
+        };
+        let server = Server::start(&[OK, OK]);
+        let error = adapter.execute(request(Method::GET, &server.url), tokens(500)).await.unwrap_err();
+        assert!(is::<TooLarge>(&error), "{error}");
+        let response = adapter.execute(request(Method::GET, &server.url), tokens(90)).await.unwrap();
+        response.extensions().get::<Reservation>().unwrap().settle(10).await.unwrap();
+        assert!(adapter.execute(request(Method::GET, &server.url), tokens(90)).await.is_ok(), "80 came back");
+        let error = adapter.execute(request(Method::GET, &server.url), tokens(0)).await.unwrap_err();
+        assert!(is::<Paced>(&error), "two calls an hour: {error}");
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Request, Response};
-use tidegate_client::{Paced, Reservation, SharedPaceLayer, Tokens, TooLarge};
-use tidegate_core::{Clock, MemoryStore, Micros, Timestamp};
+use tidegate_client::{BoxError, Deadline, Paced, Reservation, SharedPaceLayer, Tokens, TooLarge, Unsent};
+use tidegate_core::{Clock, MemoryStore, Micros, Store, Timestamp};
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::{Limiter, RuleSet};
 use tidegate_test_redis::Server;
@@ -94,11 +94,6 @@ async fn tokens_are_reserved_and_settled() {
         limiter("rules: [{ id: tokens, key: host, limit: 1000/h, cost: hits }, { id: calls, key: host, limit: 60/h }]");
     let layer = SharedPaceLayer::new(Arc::clone(&limiter)).reserve(Duration::from_mins(5));
     let client = ServiceBuilder::new().layer(layer).service(service_fn(ok));
-    let estimated = |tokens| {
-        let mut request = get();
-        request.extensions_mut().insert(Tokens(tokens));
-        request
-    };
     let response = client.clone().oneshot(estimated(900)).await.unwrap();
     assert!(client.clone().oneshot(estimated(500)).await.is_err(), "the estimate is charged");
     let reservation = response.extensions().get::<Reservation>().unwrap();
@@ -106,6 +101,127 @@ async fn tokens_are_reserved_and_settled() {
     reservation.settle(100).await.unwrap();
     assert!(client.oneshot(estimated(500)).await.is_ok(), "800 came back");
     assert_eq!(limiter.store().stats().keys, 2);
+}
+
+/// A service that fails with these errors, and answers then.
+fn failing(
+    errors: Vec<BoxError>,
+) -> impl tower::Service<Request<()>, Response = Response<()>, Error = BoxError, Future: Send> + Clone {
+    let errors = Arc::new(Mutex::new(errors));
+    service_fn(move |_: Request<()>| {
+        let error = errors.lock().unwrap().pop();
+        async move { error.map_or_else(|| Ok(Response::new(())), Err) }
+    })
+}
+
+fn estimated(tokens: u64) -> Request<()> {
+    let mut request = get();
+    request.extensions_mut().insert(Tokens(tokens));
+    request
+}
+
+const TOKENS_AND_CALLS: &str = "rules:
+  - { id: tokens, key: host, limit: fixed 1000/h, cost: hits }
+  - { id: calls, key: host, limit: fixed 600/h }
+  - { id: weighted, key: host, limit: fixed 5000/h, cost: 50 }";
+
+/// The quota that is left of each limit.
+async fn left<S: Store, C: Clock>(limiter: &Limiter<S, C>) -> Vec<u64> {
+    let facts = tidegate_rules::Request::new("GET", "/things").host("partner.example.com");
+    limiter.peek(&facts).await.ruled.iter().map(|ruled| ruled.decision.remaining).collect()
+}
+
+/// Settles requests whose estimate is the cost of another rule, or is left out.
+async fn settles_tokens_alone<S: Store + 'static, C: Clock + 'static>(limiter: Arc<Limiter<S, C>>) {
+    let layer = SharedPaceLayer::new(Arc::clone(&limiter)).reserve(Duration::from_mins(5));
+    let client = ServiceBuilder::new().layer(layer).service(service_fn(ok));
+    let response = client.clone().oneshot(get()).await.unwrap();
+    assert_eq!(left(&limiter).await, [999, 599, 4_950]);
+    response.extensions().get::<Reservation>().unwrap().settle(480).await.unwrap();
+    assert_eq!(left(&limiter).await, [520, 599, 4_950], "without an estimate");
+    let response = client.oneshot(estimated(50)).await.unwrap();
+    response.extensions().get::<Reservation>().unwrap().settle(20).await.unwrap();
+    assert_eq!(left(&limiter).await, [500, 598, 4_900], "with an estimate that another rule takes as well");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_tokens_are_settled() {
+    settles_tokens_alone(limiter(TOKENS_AND_CALLS)).await;
+}
+
+#[tokio::test]
+async fn only_tokens_are_settled_in_redis() {
+    let server = Server::start();
+    let mut settings = Settings::standalone(&server.unix_url()).unwrap();
+    settings.deadline = Duration::from_secs(30);
+    let rules = RuleSet::parse("rules.yaml", TOKENS_AND_CALLS).unwrap().rules;
+    settles_tokens_alone(Arc::new(Limiter::new(rules, RedisStore::open(settings).unwrap()))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_of_which_nothing_was_sent_gets_its_charge_back() {
+    for reserves in [true, false] {
+        let limiter = limiter(TOKENS_AND_CALLS);
+        let layer = SharedPaceLayer::new(Arc::clone(&limiter));
+        let layer = if reserves { layer.reserve(Duration::from_mins(5)) } else { layer };
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let client = ServiceBuilder::new()
+            .layer(layer)
+            .service(failing(vec![reset.into(), Unsent("no connection".into()).into()]));
+        assert!(client.clone().oneshot(estimated(100)).await.is_err());
+        assert_eq!(left(&limiter).await, [1_000, 600, 5_000], "nothing was sent");
+        assert!(client.oneshot(estimated(100)).await.is_err());
+        assert_eq!(left(&limiter).await, [900, 599, 4_950], "it may have been counted");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_request_gets_its_tokens_back() {
+    let limiter = limiter(TOKENS_AND_CALLS);
+    let layer = SharedPaceLayer::new(Arc::clone(&limiter)).reserve(Duration::from_mins(5));
+    let denying = service_fn(|_: Request<()>| async { Response::builder().status(429).body(()) });
+    let response = ServiceBuilder::new().layer(layer).service(denying).oneshot(estimated(100)).await.unwrap();
+    assert!(response.extensions().get::<Reservation>().is_none());
+    assert_eq!(left(&limiter).await, [1_000, 599, 4_950]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_in_a_shapers_queue_past_the_deadline_is_not_taken() {
+    let limiter = limiter("rules: [{ id: partner, key: host, limit: shaper 1/s queue 100 }]");
+    let layer = SharedPaceLayer::new(limiter);
+    let client = ServiceBuilder::new().layer(layer.clone()).service(service_fn(ok));
+    let start = Instant::now();
+    let first: Vec<_> = (0..5).map(|_| tokio::spawn(client.clone().oneshot(get()))).collect();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    for _ in 0..50 {
+        let mut hurried = get();
+        hurried.extensions_mut().insert(Deadline(start + Duration::from_secs(3)));
+        let error = client.clone().oneshot(hurried).await.unwrap_err();
+        assert!(error.is::<Paced>() && start.elapsed() == Duration::from_millis(1), "{error}");
+    }
+    assert_eq!(layer.snapshot()["partner.example.com"].waiting, 4);
+    for call in first {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(start.elapsed(), Duration::from_secs(4));
+    client.oneshot(get()).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::from_secs(5), "those that failed have taken no place");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_call_that_is_dropped_leaves_its_turn_to_the_next() {
+    let limiter = limiter("rules: [{ id: partner, key: host, limit: 1/s burst 1 }]");
+    let layer = SharedPaceLayer::new(limiter);
+    let client = ServiceBuilder::new().layer(layer.clone()).service(service_fn(ok));
+    let start = Instant::now();
+    client.clone().oneshot(get()).await.unwrap();
+    let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(client.clone().oneshot(get()))).collect();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(layer.snapshot()["partner.example.com"].waiting, 20);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    client.oneshot(get()).await.unwrap();
+    assert!(start.elapsed() <= Duration::from_millis(1_001), "it was the next: {:?}", start.elapsed());
+    assert_eq!(layer.snapshot()["partner.example.com"].waiting, 0);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Calls with tonic that are retried when the service says so.
+//! Calls with tonic that are retried when the service says so, and then held back so that it need not.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin client_tonic

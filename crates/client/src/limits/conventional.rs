@@ -49,3 +49,27 @@ fn family(headers: &HeaderMap, names: &Names, now: SystemTime) -> Option<ServerL
     let name = text(headers, &BUCKET).or_else(|| text(headers, &RESOURCE)).unwrap_or_default();
     Some(ServerLimit { id: LimitId::named(name), unit: Unit::Requests, quota, remaining, window })
 }
+
+/// Discord counts the channels, guilds and webhooks of a bucket apart, without saying so in the response.
+pub(super) fn split_by_resource(limits: &mut [ServerLimit], headers: &HeaderMap, path: &str) {
+    let Some(bucket) = text(headers, &BUCKET) else { return };
+    let Some(resource) = resource_of(path) else { return };
+    for limit in limits.iter_mut().filter(|limit| limit.id.name == bucket) {
+        limit.id.partition = resource.as_bytes().to_vec();
+    }
+}
+
+/// The part of a path that names the resource: `channels/123` of `/api/v10/channels/123/messages`. A webhook has a token too.
+fn resource_of(path: &str) -> Option<&str> {
+    let path = path.trim_start_matches('/');
+    let path = path.strip_prefix("api/").unwrap_or(path);
+    let is_version = |segment: &str| segment.strip_prefix('v').is_some_and(|number| times::whole(number).is_some());
+    let path = path.split_once('/').filter(|(first, _)| is_version(first)).map_or(path, |(_, rest)| rest);
+    let segments = match path.split('/').next()? {
+        "channels" | "guilds" => 2,
+        "webhooks" => 3,
+        _ => return None,
+    };
+    let ends = path.match_indices('/').map(|(at, _)| at).nth(segments - 1).unwrap_or(path.len());
+    path.get(..ends)
+}

@@ -2,12 +2,12 @@
 //!
 //! | draft | fields |
 //! |---|---|
-//! | up to 06 | `RateLimit-Limit: 100`, `RateLimit-Remaining: 50`, `RateLimit-Reset: 30` |
+//! | up to 06 | `RateLimit-Limit: 100`, `RateLimit-Remaining: 50`, `RateLimit-Reset: 30`; with GitLab an epoch, and `RateLimit-Name` |
 //! | 07 | `RateLimit: limit=100, remaining=50, reset=30` |
 //! | 08 to 11 | `RateLimit-Policy: "burst";q=100;w=60`, `RateLimit: "burst";r=50;t=30` |
 //! | proposed | `RateLimit: "burst";a=50;w=30`, `RateLimit-Partition` |
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parameters, Parser};
@@ -21,11 +21,12 @@ const PARTITION: HeaderName = HeaderName::from_static("ratelimit-partition");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+const NAME: HeaderName = HeaderName::from_static("ratelimit-name");
 
 /// The limits in the IETF's fields.
-pub(super) fn read(headers: &HeaderMap) -> Vec<ServerLimit> {
+pub(super) fn read(headers: &HeaderMap, now: SystemTime) -> Vec<ServerLimit> {
     if !headers.contains_key(RATE_LIMIT) {
-        return single_fields(headers).into_iter().collect();
+        return single_fields(headers, now).into_iter().collect();
     }
     if let Some(list) = structured::<List>(headers, &RATE_LIMIT)
         && list.iter().any(|entry| name_of(entry).is_some())
@@ -73,20 +74,23 @@ fn dictionary(fields: &Dictionary) -> Option<ServerLimit> {
         ListEntry::Item(Item { bare_item: BareItem::Integer(number), .. }) => u64::try_from(i64::from(*number)).ok(),
         ListEntry::Item(_) | ListEntry::InnerList(_) => None,
     };
-    one(number("limit"), number("remaining")?, number("reset")?)
+    let window = times::believed(Duration::from_secs(number("reset")?))?;
+    Some(one("", number("limit"), number("remaining")?, window))
 }
 
 /// Draft 06 and before: one limit.
-fn single_fields(headers: &HeaderMap) -> Option<ServerLimit> {
+fn single_fields(headers: &HeaderMap, now: SystemTime) -> Option<ServerLimit> {
     // `100` or `100, 100;w=60`.
     let quota = text(headers, &LIMIT).and_then(|limit| times::whole(limit.split([',', ';']).next()?));
-    one(quota, times::whole(text(headers, &REMAINING)?)?, times::whole(text(headers, &RESET)?)?)
+    let reset = text(headers, &RESET)?;
+    times::whole(reset)?;
+    let window = times::seconds_or_epoch(reset, now)?;
+    Some(one(text(headers, &NAME).unwrap_or_default(), quota, times::whole(text(headers, &REMAINING)?)?, window))
 }
 
-fn one(quota: Option<u64>, remaining: u64, reset: u64) -> Option<ServerLimit> {
-    let window = times::believed(Duration::from_secs(reset))?;
+fn one(name: &str, quota: Option<u64>, remaining: u64, window: Duration) -> ServerLimit {
     let quota = quota.filter(|quota| *quota > 0);
-    Some(ServerLimit { id: LimitId::named(""), unit: Unit::Requests, quota, remaining, window })
+    ServerLimit { id: LimitId::named(name), unit: Unit::Requests, quota, remaining, window }
 }
 
 /// The name of an entry and its parameters. The draft has strings; some servers send tokens.

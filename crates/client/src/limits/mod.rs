@@ -72,18 +72,31 @@ pub enum Unit {
 /// ```
 #[must_use]
 pub fn read(headers: &HeaderMap, wall: SystemTime) -> Vec<ServerLimit> {
-    if is_cached(headers) {
+    if !are_stated(headers) || is_cached(headers) {
         return Vec::new();
     }
     let now = sent_at(headers, wall);
     // A server that sends both means the same limit by them, and the standard ones say more.
-    let mut limits = ietf::read(headers);
+    let mut limits = ietf::read(headers, now);
     if limits.is_empty() {
         limits.extend(conventional::read(headers, now));
     }
     limits.extend(provider::openai(headers));
     limits.extend(provider::anthropic(headers, now));
     limits
+}
+
+/// The limits that the response to a request for this path states, each for the resource that it is about.
+pub(crate) fn read_at(path: &str, headers: &HeaderMap, wall: SystemTime) -> Vec<ServerLimit> {
+    let mut limits = read(headers, wall);
+    conventional::split_by_resource(&mut limits, headers, path);
+    limits
+}
+
+/// Whether a response has any field that may state a limit. Most have none, and need not be searched for each.
+pub(crate) fn are_stated(headers: &HeaderMap) -> bool {
+    const BEGINNINGS: [&str; 4] = ["ratelimit", "x-ratelimit-", "x-rate-limit-", "anthropic-ratelimit-"];
+    headers.keys().any(|name| BEGINNINGS.iter().any(|beginning| name.as_str().starts_with(beginning)))
 }
 
 /// Whether a response comes from a cache.

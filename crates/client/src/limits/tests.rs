@@ -112,6 +112,30 @@ fn discords_buckets_and_githubs_resources_are_names() {
 }
 
 #[test]
+fn gitlabs_reset_is_an_epoch() {
+    let gitlab = "RateLimit-Limit: 60\nRateLimit-Remaining: 58\nRateLimit-Reset: 1795000030\nRateLimit-Observed: 2
+        RateLimit-Name: throttle_authenticated_web";
+    assert_eq!(limits(gitlab), [limit("throttle_authenticated_web", 60, 58, 30_000)]);
+}
+
+#[test]
+fn discords_buckets_are_split_by_channel_guild_and_webhook() {
+    let discord = headers("X-RateLimit-Remaining: 0\nX-RateLimit-Reset-After: 1\nX-RateLimit-Bucket: b");
+    for (path, resource) in [
+        ("/api/v10/channels/1/messages/2", "channels/1"),
+        ("/api/v10/channels/1", "channels/1"),
+        ("/guilds/7/members", "guilds/7"),
+        ("/api/webhooks/3/token/messages", "webhooks/3/token"),
+        ("/api/v10/users/1", ""),
+        ("/", ""),
+    ] {
+        assert_eq!(super::read_at(path, &discord, wall())[0].id.partition, resource.as_bytes(), "{path}");
+    }
+    let other = headers("X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1");
+    assert!(super::read_at("/channels/1", &other, wall())[0].id.partition.is_empty());
+}
+
+#[test]
 fn openais_durations_and_anthropics_timestamps_are_read() {
     let openai = "x-ratelimit-limit-requests: 60\nx-ratelimit-remaining-requests: 59\nx-ratelimit-reset-requests: 1s
         x-ratelimit-limit-tokens: 150000\nx-ratelimit-remaining-tokens: 149984\nx-ratelimit-reset-tokens: 6m0s";

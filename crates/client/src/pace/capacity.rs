@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::host::Entry;
-use super::routes::Route;
 use super::wait::{InFlight, Pacer, QueuedPlace};
 use crate::BoxError;
 use crate::concurrency::{HostBusy, HostConcurrency, HostPermit};
@@ -17,8 +16,6 @@ impl Pacer {
     pub(super) async fn within_capacity<'p>(
         &'p self,
         mut in_flight: InFlight<'p>,
-        route: Route,
-        tokens: u64,
         deadline: Option<Instant>,
     ) -> Result<InFlight<'p>, BoxError> {
         let Some(controller) = &self.controller else { return Ok(in_flight) };
@@ -33,20 +30,22 @@ impl Pacer {
                 return Ok(in_flight);
             }
             // The turn is for now. After the wait it would count in a time that has passed.
-            drop(in_flight);
+            in_flight.unsend();
             let permit = self.wait_for_room(&host, concurrency, since, deadline).await?;
-            in_flight = match host.pace.enter(route, tokens, clock.now()) {
-                Entry::Sent(sent) => {
-                    let mut in_flight = InFlight::new(self, Arc::clone(&host), sent);
+            let (route, tokens) = (in_flight.turn.route, in_flight.turn.tokens);
+            match self.is_paced.then(|| host.pace.enter(route, tokens, clock.now())) {
+                Some(Entry::Queued(place)) => {
+                    drop(permit);
+                    in_flight.sent = Some(self.wait(QueuedPlace { host: &host, place }, since, deadline).await?);
+                }
+                entry => {
                     in_flight.permit = Some(permit);
+                    if let Some(Entry::Sent(sent)) = entry {
+                        in_flight.sent = Some(sent);
+                    }
                     return Ok(in_flight);
                 }
-                Entry::Queued(place) => {
-                    drop(permit);
-                    let sent = self.wait(QueuedPlace { host: &host, place }, since, deadline).await?;
-                    InFlight::new(self, Arc::clone(&host), sent)
-                }
-            };
+            }
         }
     }
 
@@ -61,7 +60,9 @@ impl Pacer {
         let last = deadline.into_iter().chain([since + self.longest]).min().unwrap_or(since);
         Counters::add(&host.counters.waits);
         let began = clock.now();
+        let waiting = host.counters.begin_wait();
         let permit = concurrency.acquire(last).await;
+        drop(waiting);
         let waited = clock.now().saturating_duration_since(began);
         host.counters.waited(waited);
         permit.ok_or_else(|| {

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::limit::{News, PacedLimit, Ready};
-use super::routes::{Route, Routes};
+use super::routes::{LimitKey, Named, Route, Routes};
 use crate::limits::{LimitId, ServerLimit, Unit};
 
 /// The most limits that are remembered of a host.
@@ -23,7 +23,7 @@ pub(crate) struct HostPace {
 
 #[derive(Debug, Default)]
 struct State {
-    limits: HashMap<LimitId, PacedLimit>,
+    limits: HashMap<LimitKey, PacedLimit>,
     routes: Routes,
     waiting: HashMap<u64, Waiting>,
     /// The number of requests that entered: the later ones wait behind the earlier ones.
@@ -37,7 +37,7 @@ struct State {
 
 #[derive(Debug)]
 struct Waiting {
-    limits: Arc<[LimitId]>,
+    limits: Named,
     route: Route,
     tokens: u64,
     turn: Arc<Notify>,
@@ -49,8 +49,20 @@ pub(crate) struct Sent {
     /// It was the nth request that was sent.
     order: u64,
     route: Route,
+    limits: Named,
+    /// Its cost for each of the limits: 0 for those that are not known any more.
+    costs: Vec<u64>,
+}
+
+impl Sent {
     /// The limits that it counts towards, with its costs.
-    charged: Vec<(LimitId, u64)>,
+    fn charged(&self) -> impl Iterator<Item = (&LimitKey, u64)> {
+        self.limits.iter().zip(self.costs.iter().copied()).filter(|(_, cost)| *cost > 0)
+    }
+
+    fn is_unpaced(&self) -> bool {
+        self.costs.iter().all(|cost| *cost == 0)
+    }
 }
 
 /// A place in the queues of its limits.
@@ -81,6 +93,8 @@ pub(crate) struct Answer<'a> {
     pub(crate) limits: &'a [ServerLimit],
     /// The wait that it asks for if it was denied.
     pub(crate) denied_for: Option<Duration>,
+    /// Whether the denial is for all routes.
+    pub(crate) is_host_wide: bool,
     /// Whether the answer says that its route has no other limits.
     pub(crate) is_complete: bool,
 }
@@ -95,9 +109,9 @@ impl HostPace {
         let mut state = self.state();
         state.numbers += 1;
         let number = state.numbers;
-        let limits = Arc::clone(state.routes.limits_of(route));
+        let limits = state.limits_of(route, now);
         if state.first_instant(&limits, number, tokens, now) == Ready::Now {
-            return Entry::Sent(state.send(route, &limits, tokens, now));
+            return Entry::Sent(state.send(route, limits, tokens, now));
         }
         for id in limits.iter() {
             if let Some(limit) = state.limits.get_mut(id) {
@@ -116,7 +130,7 @@ impl HostPace {
         let (limits, route, tokens) = (Arc::clone(&waiting.limits), waiting.route, waiting.tokens);
         match state.first_instant(&limits, number, tokens, now) {
             Ready::Now => {
-                let sent = state.send(route, &limits, tokens, now);
+                let sent = state.send(route, limits, tokens, now);
                 state.remove(number);
                 Turn::Sent(sent)
             }
@@ -134,15 +148,28 @@ impl HostPace {
     pub(crate) fn answered(&self, sent: &Sent, answer: Answer<'_>, now: Instant, random: f64) {
         let mut state = self.state();
         state.ended(sent);
-        state.learn(sent, answer, now, random);
-        state.wake_first(sent.charged.iter().map(|(id, _)| id).chain(answer.limits.iter().map(|limit| &limit.id)));
+        let named = state.learn(sent, answer, now, random);
+        state.wake_first(sent.charged().map(|(key, _)| key).chain(&named));
     }
 
     /// Counts the end of a request without an answer.
     pub(crate) fn abandoned(&self, sent: &Sent) {
         let mut state = self.state();
         state.ended(sent);
-        state.wake_first(sent.charged.iter().map(|(id, _)| id));
+        state.wake_first(sent.charged().map(|(key, _)| key));
+    }
+
+    /// Takes back a request that had its turn at this instant and is not sent now.
+    pub(crate) fn unsend(&self, sent: &Sent, now: Instant) {
+        let mut state = self.state();
+        state.in_flight = state.in_flight.saturating_sub(1);
+        state.unpaced = state.unpaced.saturating_sub(u64::from(sent.is_unpaced()));
+        for (key, cost) in sent.charged() {
+            if let Some(limit) = state.limits.get_mut(key) {
+                limit.unsend(cost, now);
+            }
+        }
+        state.wake_first(sent.charged().map(|(key, _)| key));
     }
 
     /// The number of waiting requests.
@@ -150,23 +177,47 @@ impl HostPace {
         self.state().waiting.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn known_limits(&self) -> usize {
+        self.state().limits.len()
+    }
+
     /// The number of requests that were sent and not answered.
     pub(crate) fn in_flight(&self) -> u64 {
         self.state().in_flight
     }
 
-    /// The limits, each with its quota, what is left of it, and the time until its window ends.
+    /// The limits that the host has stated, each with its quota, what is left of it, and the time until its window ends.
     pub(crate) fn standing(&self, now: Instant) -> Vec<(LimitId, (u64, u64, Duration))> {
         let state = self.state();
-        let mut standing: Vec<_> = state.limits.iter().map(|(id, limit)| (id.clone(), limit.standing(now))).collect();
+        let stated = state.limits.iter().filter_map(|(key, limit)| match key {
+            LimitKey::Stated(id) => Some((id.clone(), limit.standing(now))),
+            LimitKey::RouteDenied(_) | LimitKey::HostDenied(_) => None,
+        });
+        let mut standing: Vec<_> = stated.collect();
         standing.sort();
         standing
     }
 }
 
 impl State {
+    /// The limits of a route that begins now.
+    fn limits_of(&mut self, route: Route, now: Instant) -> Named {
+        let limits = self.routes.limits_of(route);
+        let of_host = route.host_denied();
+        match self.limits.get(&of_host) {
+            None => Arc::clone(limits),
+            Some(denied) if denied.is_idle(now) => {
+                let limits = Arc::clone(limits);
+                self.limits.remove(&of_host);
+                limits
+            }
+            Some(_) => limits.iter().cloned().chain([of_host]).collect(),
+        }
+    }
+
     /// The earliest instant by all of these limits for the request with this number.
-    fn first_instant(&self, limits: &[LimitId], number: u64, tokens: u64, now: Instant) -> Ready {
+    fn first_instant(&self, limits: &[LimitKey], number: u64, tokens: u64, now: Instant) -> Ready {
         let mut first = Ready::Now;
         for limit in limits.iter().filter_map(|id| self.limits.get(id)) {
             if limit.queue.first().is_some_and(|head| *head < number) {
@@ -182,67 +233,90 @@ impl State {
         first
     }
 
-    fn send(&mut self, route: Route, limits: &[LimitId], tokens: u64, now: Instant) -> Sent {
-        let mut charged = Vec::new();
-        for id in limits {
-            if let Some(limit) = self.limits.get_mut(id) {
-                charged.push((id.clone(), limit.send(tokens, now)));
-            }
-        }
+    fn send(&mut self, route: Route, limits: Named, tokens: u64, now: Instant) -> Sent {
+        let costs =
+            limits.iter().map(|key| self.limits.get_mut(key).map_or(0, |limit| limit.send(tokens, now))).collect();
         self.sent += 1;
         self.in_flight += 1;
-        self.unpaced += u64::from(charged.is_empty());
-        Sent { order: self.sent, route, charged }
+        let sent = Sent { order: self.sent, route, limits, costs };
+        self.unpaced += u64::from(sent.is_unpaced());
+        sent
     }
 
     fn ended(&mut self, sent: &Sent) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        self.unpaced = self.unpaced.saturating_sub(u64::from(sent.charged.is_empty()));
-        for (id, cost) in &sent.charged {
-            if let Some(limit) = self.limits.get_mut(id) {
-                limit.ended(*cost);
+        self.unpaced = self.unpaced.saturating_sub(u64::from(sent.is_unpaced()));
+        for (key, cost) in sent.charged() {
+            if let Some(limit) = self.limits.get_mut(key) {
+                limit.ended(cost);
             }
         }
     }
 
-    fn learn(&mut self, sent: &Sent, answer: Answer<'_>, now: Instant, random: f64) {
+    /// Learns from an answer. Returns the limits that it is about.
+    fn learn(&mut self, sent: &Sent, answer: Answer<'_>, now: Instant, random: f64) -> Vec<LimitKey> {
         if answer.limits.is_empty() && answer.denied_for.is_none() && self.limits.is_empty() {
-            return;
+            return Vec::new();
         }
         self.make_room(now);
         let mut named = Vec::new();
         let mut explains_denial = false;
         let news = News { order: sent.order, sent: self.sent, unpaced: self.unpaced };
         for stated in answer.limits.iter().filter(|stated| stated.id.name.len() <= LONGEST_NAME) {
-            if self.limits.len() >= MOST_LIMITS && !self.limits.contains_key(&stated.id) {
-                continue;
-            }
-            let limit = self.limits.entry(stated.id.clone()).or_insert_with(|| PacedLimit::new(stated.unit, now));
+            let key = LimitKey::Stated(stated.id.clone());
+            let Some(limit) = self.limit(&key, stated.unit, now) else { continue };
             limit.learn(stated, news, now, random);
             if let (Some(wait), 0) = (answer.denied_for, stated.remaining) {
                 limit.exhaust(wait, now, random);
                 explains_denial = true;
             }
-            named.push(stated.id.clone());
+            named.push(key);
         }
-        if let (Some(wait), false) = (answer.denied_for, explains_denial) {
-            let id = sent.route.denied();
-            let limit = self.limits.entry(id.clone()).or_insert_with(|| PacedLimit::new(Unit::Requests, now));
-            limit.exhaust(wait, now, random);
-            named.push(id);
-            self.routes.learn_exact(sent.route, named);
-            return;
+        match answer.denied_for {
+            Some(wait) if answer.is_host_wide => self.hold_host(sent.route, wait, now, random),
+            Some(wait) if !explains_denial => {
+                let key = sent.route.denied();
+                if let Some(limit) = self.limit(&key, Unit::Requests, now) {
+                    limit.exhaust(wait, now, random);
+                    named.push(key);
+                }
+                self.routes.learn_exact(sent.route, named.clone());
+                return named;
+            }
+            Some(_) | None => {}
         }
         if answer.is_complete {
-            let vanished = sent.charged.iter().filter(|(id, _)| !named.contains(id));
-            for (id, _) in vanished {
-                if let Some(limit) = self.limits.get_mut(id) {
+            for (key, _) in sent.charged().filter(|(key, _)| !named.contains(key)) {
+                if let Some(limit) = self.limits.get_mut(key) {
                     limit.relax(now);
                 }
             }
         }
         if !named.is_empty() || answer.is_complete {
-            self.routes.learn(sent.route, named);
+            self.routes.learn(sent.route, named.clone());
+        }
+        named
+    }
+
+    /// The limit with this key, unless there are too many to remember another.
+    fn limit(&mut self, key: &LimitKey, unit: Unit, now: Instant) -> Option<&mut PacedLimit> {
+        if self.limits.len() >= MOST_LIMITS && !self.limits.contains_key(key) {
+            return None;
+        }
+        Some(self.limits.entry(key.clone()).or_insert_with(|| PacedLimit::new(unit, now)))
+    }
+
+    /// Holds all requests of the route's partition back, also those that wait already.
+    fn hold_host(&mut self, route: Route, wait: Duration, now: Instant, random: f64) {
+        let key = route.host_denied();
+        let Some(limit) = self.limit(&key, Unit::Requests, now) else { return };
+        limit.exhaust(wait, now, random);
+        let of_partition = self.waiting.iter_mut().filter(|(_, waiting)| waiting.route.host_denied() == key);
+        for (number, waiting) in of_partition.filter(|(_, waiting)| !waiting.limits.contains(&key)) {
+            waiting.limits = waiting.limits.iter().cloned().chain([key.clone()]).collect();
+            if let Some(limit) = self.limits.get_mut(&key) {
+                limit.queue.insert(*number);
+            }
         }
     }
 
@@ -268,7 +342,7 @@ impl State {
     }
 
     /// Tells the requests that are first in the queues of these limits.
-    fn wake_first<'l>(&self, limits: impl Iterator<Item = &'l LimitId>) {
+    fn wake_first<'l>(&self, limits: impl Iterator<Item = &'l LimitKey>) {
         for head in limits.filter_map(|id| self.limits.get(id)?.queue.first()) {
             if let Some(waiting) = self.waiting.get(head) {
                 waiting.turn.notify_one();

@@ -113,6 +113,15 @@ impl PacedLimit {
         self.in_flight = self.in_flight.saturating_sub(cost);
     }
 
+    /// Takes back a request that was counted at this instant and is not sent now.
+    pub(super) fn unsend(&mut self, cost: u64, now: Instant) {
+        self.ended(cost);
+        if now < self.ends {
+            self.left = self.left.saturating_add(cost);
+            self.next = self.next.min(now);
+        }
+    }
+
     /// Learns from an answer. `random` lies between 0 and 1.
     ///
     /// The server may have decided a request before others that were sent with it, and counted those since. So only the answer to a

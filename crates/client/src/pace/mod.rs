@@ -2,6 +2,7 @@
 
 #[cfg(feature = "adaptive")]
 mod capacity;
+mod denial;
 mod host;
 mod limit;
 mod routes;
@@ -10,7 +11,8 @@ mod service;
 mod tests;
 mod wait;
 
+pub(crate) use denial::is_denied;
 pub(crate) use host::HostPace;
 pub use service::{Pace, PaceLayer};
 pub use wait::Paced;
-pub(crate) use wait::{Pacer, is_denied};
+pub(crate) use wait::Pacer;

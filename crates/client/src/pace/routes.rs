@@ -14,34 +14,59 @@ const MOST_ROUTES: usize = 4_096;
 /// Random, so that no server can choose paths that collide.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// A route: hashes of what tells routes apart.
+/// A route of a partition: hashes of what tells routes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Route {
     exact: u64,
     /// The routes that it probably shares its limits with.
     family: u64,
+    partition: u64,
 }
 
 impl Route {
     /// The route of a method and a path. Paths that differ in the last segment are one family.
-    pub(crate) fn of(method: &Method, path: &str) -> Route {
+    pub(crate) fn of(method: &Method, path: &str, partition: Option<&str>) -> Route {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        Route { exact: HASHES.hash_one((method, path)), family: HASHES.hash_one((method, parent)) }
+        Route {
+            exact: HASHES.hash_one((method, path, partition)),
+            family: HASHES.hash_one((method, parent, partition)),
+            partition: hash_of(partition),
+        }
     }
 
     /// A route by a name of the caller's.
-    pub(crate) fn named(name: &str) -> Route {
-        let hash = HASHES.hash_one(name);
-        Route { exact: hash, family: hash }
+    pub(crate) fn named(name: &str, partition: Option<&str>) -> Route {
+        let hash = HASHES.hash_one((name, partition));
+        Route { exact: hash, family: hash, partition: hash_of(partition) }
     }
 
-    /// The name of the limit that stands for denials of this route that no limit explains.
-    pub(super) fn denied(self) -> LimitId {
-        LimitId { name: "denied".into(), partition: self.exact.to_be_bytes().to_vec() }
+    /// The key of denials of this route that no limit explains.
+    pub(super) const fn denied(self) -> LimitKey {
+        LimitKey::RouteDenied(self.exact)
+    }
+
+    /// The key of denials of all routes of its partition.
+    pub(super) const fn host_denied(self) -> LimitKey {
+        LimitKey::HostDenied(self.partition)
     }
 }
 
-type Named = Arc<[LimitId]>;
+fn hash_of(partition: Option<&str>) -> u64 {
+    partition.map_or(0, |partition| HASHES.hash_one(partition))
+}
+
+/// The identity of a limit that requests are held back by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LimitKey {
+    /// A limit that answers name.
+    Stated(LimitId),
+    /// Denials of a route that no limit explains.
+    RouteDenied(u64),
+    /// Denials of all routes of a partition.
+    HostDenied(u64),
+}
+
+pub(super) type Named = Arc<[LimitKey]>;
 
 #[derive(Debug, Default)]
 pub(super) struct Routes {
@@ -49,18 +74,20 @@ pub(super) struct Routes {
     families: HashMap<u64, Named>,
     /// The limits of routes that differ from their family.
     exact: HashMap<u64, Named>,
-    /// The limits that all families have.
-    shared: Named,
+    /// The limits that all families of a partition have.
+    shared: HashMap<u64, Named>,
+    none: Named,
 }
 
 impl Routes {
-    /// The limits of a route: its own, those of its family, or those that all families share.
+    /// The limits of a route: its own, those of its family, or those that all families of its partition share.
     pub(super) fn limits_of(&self, route: Route) -> &Named {
-        self.exact.get(&route.exact).or_else(|| self.families.get(&route.family)).unwrap_or(&self.shared)
+        let learned = self.exact.get(&route.exact).or_else(|| self.families.get(&route.family));
+        learned.or_else(|| self.shared.get(&route.partition)).unwrap_or(&self.none)
     }
 
     /// Learns that these are the limits of a route.
-    pub(super) fn learn(&mut self, route: Route, named: Vec<LimitId>) {
+    pub(super) fn learn(&mut self, route: Route, named: Vec<LimitKey>) {
         match self.families.get(&route.family) {
             Some(known) if **known == *named => {
                 self.exact.remove(&route.exact);
@@ -70,17 +97,18 @@ impl Routes {
                 self.make_room();
                 self.exact.remove(&route.exact);
                 let named: Named = named.into();
-                self.shared = match self.families.is_empty() {
-                    true => Arc::clone(&named),
-                    false => self.shared.iter().filter(|id| named.contains(id)).cloned().collect(),
+                let shared = match self.shared.get(&route.partition) {
+                    None => Arc::clone(&named),
+                    Some(shared) => shared.iter().filter(|key| named.contains(key)).cloned().collect(),
                 };
+                self.shared.insert(route.partition, shared);
                 self.families.insert(route.family, named);
             }
         }
     }
 
     /// Learns that these are the limits of a route, and nothing about its family.
-    pub(super) fn learn_exact(&mut self, route: Route, named: Vec<LimitId>) {
+    pub(super) fn learn_exact(&mut self, route: Route, named: Vec<LimitKey>) {
         if self.exact.get(&route.exact).is_none_or(|known| **known != *named) {
             self.make_room();
             self.exact.insert(route.exact, named.into());
@@ -99,12 +127,12 @@ impl Routes {
 mod tests {
     use super::*;
 
-    fn ids(names: &[&str]) -> Vec<LimitId> {
-        names.iter().copied().map(LimitId::named).collect()
+    fn ids(names: &[&str]) -> Vec<LimitKey> {
+        names.iter().map(|name| LimitKey::Stated(LimitId::named(*name))).collect()
     }
 
     fn route(path: &str) -> Route {
-        Route::of(&Method::GET, path)
+        Route::of(&Method::GET, path, None)
     }
 
     #[test]
@@ -124,6 +152,15 @@ mod tests {
         routes.learn(route("/users/1"), ids(&["api", "users"]));
         routes.learn(route("/search/1"), ids(&["search", "api"]));
         assert_eq!(**routes.limits_of(route("/orders/1")), ids(&["api"]));
+    }
+
+    #[test]
+    fn partitions_have_their_own_limits() {
+        let mut routes = Routes::default();
+        let of = |partition| Route::of(&Method::GET, "/users/1", Some(partition));
+        routes.learn(of("one"), ids(&["api"]));
+        assert!(routes.limits_of(of("two")).is_empty());
+        assert_eq!(**routes.limits_of(Route::of(&Method::GET, "/orders/1", Some("one"))), ids(&["api"]));
     }
 
     #[test]

@@ -51,6 +51,13 @@ impl PaceLayer {
         self
     }
 
+    /// Names the host of requests that do not name one, as [`ClientLayer::host`](crate::ClientLayer::host) does.
+    #[must_use]
+    pub fn host(mut self, name: &str) -> PaceLayer {
+        self.pacer.environment.host = name.to_ascii_lowercase().into();
+        self
+    }
+
     /// Sets the clock.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> PaceLayer {

@@ -13,7 +13,7 @@ use super::routes::Route;
 use crate::limits::{LimitId, ServerLimit, Unit};
 
 fn route() -> Route {
-    Route::of(&Method::GET, "/")
+    Route::of(&Method::GET, "/", None)
 }
 
 fn stated(quota: u64, remaining: u64, window: Duration) -> ServerLimit {
@@ -21,7 +21,7 @@ fn stated(quota: u64, remaining: u64, window: Duration) -> ServerLimit {
 }
 
 fn answer(limits: &[ServerLimit]) -> Answer<'_> {
-    Answer { limits, denied_for: None, is_complete: true }
+    Answer { limits, denied_for: None, is_host_wide: false, is_complete: true }
 }
 
 fn sent(entry: Entry) -> Option<Sent> {
@@ -62,6 +62,39 @@ fn requests_are_spread_when_little_is_left() {
     let Entry::Queued(place) = pace.enter(route(), 1, start) else { panic!("not yet") };
     assert!(matches!(pace.turn(place.number, start), Turn::At(at) if at == start + 2 * SECOND));
     assert!(matches!(pace.turn(place.number, start + 2 * SECOND), Turn::Sent(_)));
+    for second in [4, 6, 8] {
+        let Entry::Queued(place) = pace.enter(route(), 1, start + (second - 2) * SECOND) else { panic!("not yet") };
+        assert!(
+            matches!(pace.turn(place.number, start + (second - 2) * SECOND), Turn::At(at) if at == start + second * SECOND)
+        );
+        assert!(matches!(pace.turn(place.number, start + second * SECOND), Turn::Sent(_)));
+    }
+    let Entry::Queued(place) = pace.enter(route(), 1, start + 8 * SECOND) else { panic!("nothing is left") };
+    assert!(matches!(pace.turn(place.number, start + 9 * SECOND), Turn::At(at) if at == start + 10 * SECOND));
+}
+
+#[test]
+fn denials_are_no_more_than_the_most_limits() {
+    let (pace, now) = (HostPace::default(), Instant::now());
+    for number in 0..2_000 {
+        let path = format!("/{number}/x");
+        let Entry::Sent(sent) = pace.enter(Route::of(&Method::GET, &path, None), 1, now) else { panic!("a new route") };
+        let denial = Answer { limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false };
+        pace.answered(&sent, denial, now, 0.0);
+    }
+    assert!((1..=1_024).contains(&pace.known_limits()));
+}
+
+#[test]
+fn a_denial_of_the_host_holds_those_that_wait() {
+    let (pace, now) = (HostPace::default(), Instant::now());
+    let flight: Vec<_> = (0..2).map(|_| sent(pace.enter(route(), 1, now)).unwrap()).collect();
+    pace.answered(&flight[0], answer(&[stated(10, 1, SECOND)]), now, 0.0);
+    let Entry::Queued(place) = pace.enter(route(), 1, now) else { panic!("one is in flight") };
+    let denial = Answer { limits: &[], denied_for: Some(5 * SECOND), is_host_wide: true, is_complete: false };
+    pace.answered(&flight[1], denial, now, 0.0);
+    assert!(matches!(pace.turn(place.number, now + 2 * SECOND), Turn::At(at) if at == now + 5 * SECOND));
+    assert!(matches!(pace.turn(place.number, now + 5 * SECOND), Turn::Sent(_)));
 }
 
 #[test]
@@ -101,16 +134,26 @@ fn after_the_window_one_request_explores() {
 fn a_denial_that_names_no_limit_holds_its_route_only() {
     let (pace, now) = (HostPace::default(), Instant::now());
     let first = sent(pace.enter(route(), 1, now)).unwrap();
-    pace.answered(&first, Answer { limits: &[], denied_for: Some(SECOND), is_complete: false }, now, 0.0);
+    pace.answered(
+        &first,
+        Answer { limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false },
+        now,
+        0.0,
+    );
     assert!(sent(pace.enter(route(), 1, now)).is_none());
-    assert!(sent(pace.enter(Route::of(&Method::GET, "/other"), 1, now)).is_some());
+    assert!(sent(pace.enter(Route::of(&Method::GET, "/other", None), 1, now)).is_some());
 }
 
 #[test]
 fn a_queue_behind_a_vanished_limit_drains_faster_and_faster() {
     let (pace, start) = (HostPace::default(), Instant::now());
     let first = sent(pace.enter(route(), 1, start)).unwrap();
-    pace.answered(&first, Answer { limits: &[], denied_for: Some(SECOND), is_complete: false }, start, 0.0);
+    pace.answered(
+        &first,
+        Answer { limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false },
+        start,
+        0.0,
+    );
     let mut queue: Vec<u64> = Vec::new();
     for _ in 0..127 {
         let Entry::Queued(place) = pace.enter(route(), 1, start) else { panic!("denied") };
@@ -160,7 +203,7 @@ fn tokens_are_paced_by_estimate() {
 fn a_server_that_names_ever_new_limits_is_not_remembered_for_ever() {
     let (pace, now) = (HostPace::default(), Instant::now());
     for number in 0..5_000 {
-        let route = Route::of(&Method::GET, &format!("/{number}/x"));
+        let route = Route::of(&Method::GET, &format!("/{number}/x"), None);
         if let Entry::Sent(sent) = pace.enter(route, 1, now) {
             let limit = ServerLimit { id: LimitId::named(number.to_string()), ..stated(10, 9, 1_000 * SECOND) };
             pace.answered(&sent, answer(&[limit]), now, 0.0);
@@ -220,7 +263,7 @@ fn servers() -> impl Strategy<Value = Server> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     /// One client alone at a server, with up to `tasks` calls at once: after the first answer nothing is denied, although requests and
     /// answers overtake each other.

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
 use tokio::time::{Instant, timeout_at};
 
+use super::denial::{is_denied, is_host_wide};
 use super::host::{Answer, Entry, Place, Sent, Turn};
 use super::routes::Route;
 use crate::BoxError;
@@ -14,10 +16,10 @@ use crate::concurrency::HostPermit;
 use crate::counters::Counters;
 use crate::deadline;
 use crate::environment::Environment;
-use crate::grpc;
 use crate::hint::Hint;
-use crate::hosts::{self, Host};
-use crate::limits;
+use crate::hosts::Host;
+use crate::limits::{self, ServerLimit};
+use crate::partition::Partition;
 use crate::throttle_service;
 use crate::tokens::Tokens;
 
@@ -41,6 +43,8 @@ pub(crate) struct Pacer {
     /// The longest wait for a turn.
     pub(crate) longest: Duration,
     pub(crate) route: Option<RouteName>,
+    /// Whether limits are learned and kept.
+    pub(crate) is_paced: bool,
     /// Whether hosts that refuse most requests are sent fewer.
     pub(crate) is_throttled: bool,
     /// The limit on the requests in flight to a host, at its start.
@@ -54,6 +58,7 @@ impl Pacer {
             environment,
             longest: Duration::from_secs(30),
             route: None,
+            is_paced: true,
             is_throttled: false,
             #[cfg(feature = "adaptive")]
             controller: None,
@@ -70,25 +75,31 @@ impl Pacer {
     ) -> Result<InFlight<'_>, BoxError> {
         let host = match self.is_throttled {
             true => throttle_service::admit(&self.environment, uri, headers)?,
-            false => self.environment.hosts.get(&hosts::name_of(uri, headers)),
+            false => self.environment.host_of(uri, headers),
         };
-        let route = match &self.route {
-            Some(name) => Route::named(&name(method, uri)),
-            None => Route::of(method, uri.path()),
+        let partition = extensions.get::<Partition>();
+        let turn = AskedTurn {
+            route: match &self.route {
+                Some(name) => Route::named(&name(method, uri), partition.map(Partition::name)),
+                None => Route::of(method, uri.path(), partition.map(Partition::name)),
+            },
+            tokens: extensions.get::<Tokens>().map_or(1, |tokens| tokens.0),
+            path: uri.path_and_query().cloned(),
+            partition: partition.cloned(),
         };
-        let tokens = extensions.get::<Tokens>().map_or(1, |tokens| tokens.0);
         let now = self.environment.clock.now();
-        let sent = match host.pace.enter(route, tokens, now) {
-            Entry::Sent(sent) => sent,
-            Entry::Queued(place) => {
+        let deadline = || deadline::of(headers, extensions, now);
+        let sent = match self.is_paced.then(|| host.pace.enter(turn.route, turn.tokens, now)) {
+            None => None,
+            Some(Entry::Sent(sent)) => Some(sent),
+            Some(Entry::Queued(place)) => {
                 Counters::add(&host.counters.waits);
-                let deadline = deadline::of(headers, extensions, now);
-                self.wait(QueuedPlace { host: &host, place }, now, deadline).await?
+                Some(self.wait(QueuedPlace { host: &host, place }, now, deadline()).await?)
             }
         };
-        let in_flight = InFlight::new(self, host, sent);
+        let in_flight = InFlight::new(self, host, turn, sent);
         #[cfg(feature = "adaptive")]
-        let in_flight = self.within_capacity(in_flight, route, tokens, deadline::of(headers, extensions, now)).await?;
+        let in_flight = self.within_capacity(in_flight, deadline()).await?;
         Ok(in_flight)
     }
 
@@ -136,21 +147,33 @@ impl Drop for QueuedPlace<'_> {
     }
 }
 
-/// A request in flight. If it is dropped without an answer, its place is free again.
+/// A request that asks for its turn.
+pub(super) struct AskedTurn {
+    pub(super) route: Route,
+    pub(super) tokens: u64,
+    path: Option<PathAndQuery>,
+    partition: Option<Partition>,
+}
+
+/// A request in flight. If it is dropped without an answer, it is not in flight any more, but stays charged: the server may have
+/// counted it.
 pub(crate) struct InFlight<'p> {
     pacer: &'p Pacer,
     pub(super) host: Arc<Host>,
-    sent: Option<Sent>,
+    pub(super) turn: AskedTurn,
+    /// `None` without a pace.
+    pub(super) sent: Option<Sent>,
     #[cfg(feature = "adaptive")]
     pub(super) permit: Option<HostPermit>,
 }
 
 impl<'p> InFlight<'p> {
-    pub(super) const fn new(pacer: &'p Pacer, host: Arc<Host>, sent: Sent) -> InFlight<'p> {
+    pub(super) const fn new(pacer: &'p Pacer, host: Arc<Host>, turn: AskedTurn, sent: Option<Sent>) -> InFlight<'p> {
         InFlight {
             pacer,
             host,
-            sent: Some(sent),
+            turn,
+            sent,
             #[cfg(feature = "adaptive")]
             permit: None,
         }
@@ -162,9 +185,8 @@ impl<'p> InFlight<'p> {
         if let Some(permit) = self.permit.take() {
             permit.answered(status, headers);
         }
-        let Some(sent) = self.sent.take() else { return };
         let Environment { clock, random, .. } = &self.pacer.environment;
-        let (now, wall) = (clock.now(), clock.wall());
+        let now = clock.now();
         if self.pacer.is_throttled {
             self.host.throttle.answered(now, throttle_service::is_accepted(status, headers));
         }
@@ -172,14 +194,36 @@ impl<'p> InFlight<'p> {
         if is_denied {
             Counters::add(&self.host.counters.denials);
         }
-        let limits = limits::read(headers, wall);
+        let Some(sent) = self.sent.take() else { return };
         let is_refused = is_denied || status == StatusCode::SERVICE_UNAVAILABLE;
+        let limits = if limits::are_stated(headers) { self.limits(headers) } else { Vec::new() };
         let answer = Answer {
             limits: &limits,
-            denied_for: if is_refused { Hint::read(headers, wall).map(|hint| hint.wait) } else { None },
+            denied_for: if is_refused { Hint::read(headers, clock.wall()).map(|hint| hint.wait) } else { None },
+            is_host_wide: is_refused && is_host_wide(headers),
             is_complete: !is_refused && !status.is_server_error() && !limits::is_cached(headers),
         };
         self.host.pace.answered(&sent, answer, now, random());
+    }
+
+    /// The limits that a response states. Those that name no partition are of the partition of the request.
+    fn limits(&self, headers: &HeaderMap) -> Vec<ServerLimit> {
+        let path = self.turn.path.as_ref().map_or("/", PathAndQuery::path);
+        let mut limits = limits::read_at(path, headers, self.pacer.environment.clock.wall());
+        if let Some(partition) = &self.turn.partition {
+            for limit in limits.iter_mut().filter(|limit| limit.id.partition.is_empty()) {
+                limit.id.partition = partition.name().as_bytes().to_vec();
+            }
+        }
+        limits
+    }
+
+    /// Takes the request back: it had its turn and is not sent now.
+    #[cfg(feature = "adaptive")]
+    pub(super) fn unsend(&mut self) {
+        if let Some(sent) = self.sent.take() {
+            self.host.pace.unsend(&sent, self.pacer.environment.clock.now());
+        }
     }
 
     /// Learns that there is an error instead of an answer.
@@ -196,16 +240,4 @@ impl Drop for InFlight<'_> {
             self.host.pace.abandoned(sent);
         }
     }
-}
-
-/// Whether a response denies a request for its rate: 429, gRPC's `RESOURCE_EXHAUSTED`, or GitHub's 403 with nothing left.
-pub(crate) fn is_denied(status: StatusCode, headers: &HeaderMap) -> bool {
-    let is_githubs = || {
-        status == StatusCode::FORBIDDEN
-            && headers.contains_key("x-ratelimit-resource")
-            && headers.get("x-ratelimit-remaining").is_some_and(|left| left == "0")
-    };
-    status == StatusCode::TOO_MANY_REQUESTS
-        || (grpc::is_grpc(headers) && grpc::status(headers) == Some(grpc::RESOURCE_EXHAUSTED))
-        || is_githubs()
 }

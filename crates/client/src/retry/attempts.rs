@@ -3,17 +3,16 @@
 use std::error::Error;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::policy::{Attempted, Next, RetryTerms, is_idempotent};
+use super::policy::{Attempted, Next, Planned, RetryTerms, is_idempotent, is_refusal};
 use crate::counters::Counters;
 use crate::deadline::{self, DeadlineExceeded};
 use crate::environment::Environment;
 use crate::hint::Hint;
-use crate::hosts::{self, Host};
+use crate::hosts::Host;
 use crate::unsent::is_unsent;
 
 /// Decides about retries, for calls of any kind of client.
@@ -36,7 +35,7 @@ impl Retrier {
         headers: &HeaderMap,
         extensions: &Extensions,
     ) -> Attempts<'_> {
-        let host = self.environment.hosts.get(&hosts::name_of(uri, headers));
+        let host = self.environment.host_of(uri, headers);
         let now = self.environment.clock.now();
         Counters::add(&host.counters.calls);
         host.budget.deposit(now);
@@ -75,6 +74,9 @@ impl Attempts<'_> {
 
     /// The next step after a response.
     pub(crate) fn after_response(&self, status: StatusCode, headers: &HeaderMap, is_repeatable: bool) -> Next {
+        if !is_refusal(status, headers) {
+            return Next::Return(None);
+        }
         let wall = || self.retrier.environment.clock.wall();
         let hint = || Hint::read(headers, wall());
         let next = self.retrier.terms.after_response(&self.attempted(is_repeatable), status, headers, hint);
@@ -88,13 +90,24 @@ impl Attempts<'_> {
     }
 
     /// Waits before another attempt. A call that is dropped meanwhile gives its retry back to the budget.
-    pub(crate) async fn wait(&mut self, wait: Duration) {
-        let clock = &self.retrier.environment.clock;
-        let refund = Refund { attempts: self, is_due: self.retrier.terms.has_budget };
-        sleep_until(clock.now() + wait).await;
+    pub(crate) async fn wait(&mut self, planned: Planned) {
+        let refund = Refund { attempts: self, at: planned.at, is_due: true };
+        sleep_until(planned.at).await;
         refund.cancel();
+        self.host.counters.waited_to_retry(planned.wait);
         Counters::add(&self.host.counters.retries);
         self.retries += 1;
+    }
+
+    /// Gives a retry back to the budget that is not sent after all.
+    pub(crate) fn give_up(&self, planned: Planned) {
+        self.refund(planned.at);
+    }
+
+    fn refund(&self, at: Instant) {
+        if self.retrier.terms.has_budget {
+            self.host.budget.refund(at);
+        }
     }
 
     fn attempted(&self, is_repeatable: bool) -> Attempted<'_> {
@@ -122,7 +135,9 @@ impl Attempts<'_> {
                 Counters::add(&self.host.counters.budget_refusals);
                 tracing::warn!(host, retries, outcome = outcome(), "not retrying: the budget is spent");
             }
-            Next::Retry(wait) => tracing::debug!(host, retries, outcome = outcome(), ?wait, "retrying"),
+            Next::Retry(Planned { wait, .. }) => {
+                tracing::debug!(host, retries, outcome = outcome(), ?wait, "retrying");
+            }
         }
         next
     }
@@ -131,6 +146,7 @@ impl Attempts<'_> {
 /// Gives a retry back to the budget if it is dropped before it is sent.
 struct Refund<'a, 'r> {
     attempts: &'a Attempts<'r>,
+    at: Instant,
     is_due: bool,
 }
 
@@ -143,7 +159,7 @@ impl Refund<'_, '_> {
 impl Drop for Refund<'_, '_> {
     fn drop(&mut self) {
         if self.is_due {
-            self.attempts.host.budget.refund(self.attempts.retrier.environment.clock.now());
+            self.attempts.refund(self.at);
         }
     }
 }

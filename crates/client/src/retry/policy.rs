@@ -56,10 +56,19 @@ pub(crate) fn is_idempotent(method: &Method, headers: &HeaderMap, extensions: &E
 pub(crate) enum Next {
     /// Nothing: the call has ended. If the server asked for a wait, here it is.
     Return(Option<Hint>),
-    /// Another attempt after this wait. The budget was charged.
-    Retry(Duration),
+    /// Another attempt. The budget was charged.
+    Retry(Planned),
     /// The budget has nothing left for another attempt.
     BudgetSpent(Option<Hint>),
+}
+
+/// A retry that is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Planned {
+    pub(crate) wait: Duration,
+    pub(crate) at: Instant,
+    /// The wait that the server asked for.
+    pub(crate) hint: Option<Hint>,
 }
 
 /// A call between two attempts.
@@ -106,16 +115,24 @@ impl RetryTerms {
         // A wait of zero says nothing: many clients would come back at once.
         let asked = hint.map(|hint| hint.wait).filter(|wait| !wait.is_zero());
         let wait = self.backoff.wait(call.retries, asked, call.random);
-        let is_too_long = asked.is_some_and(|asked| asked > self.longest)
-            || call.deadline.is_some_and(|deadline| call.now + wait > deadline);
+        // The jitter of a hint is kept in full, so that those who were asked for the longest wait come back apart as well.
+        let wait = if asked.is_some() { wait } else { wait.min(self.longest) };
+        let at = call.now + wait;
+        let is_too_long =
+            asked.is_some_and(|asked| asked > self.longest) || call.deadline.is_some_and(|deadline| at > deadline);
         if call.retries >= self.most || !call.is_repeatable || is_too_long {
             return Next::Return(hint);
         }
-        if self.has_budget && !call.budget.withdraw(call.now) {
+        if self.has_budget && !call.budget.withdraw(call.now, at) {
             return Next::BudgetSpent(hint);
         }
-        Next::Retry(wait)
+        Next::Retry(Planned { wait, at, hint })
     }
+}
+
+/// Whether a response refuses a request in a way that retries are for.
+pub(crate) fn is_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
+    Refusal::of(status, headers).is_some()
 }
 
 /// A response that refuses a request.

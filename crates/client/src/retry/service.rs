@@ -52,7 +52,8 @@ impl RetryLayer {
         self
     }
 
-    /// The longest wait that a server may ask for: 30 s by default.
+    /// The longest wait before a retry: 30 s by default. A response that asks for more is returned. Jitter comes on top of what a
+    /// server asks for.
     #[must_use]
     pub const fn longest_wait(mut self, longest: Duration) -> RetryLayer {
         self.retrier.terms.longest = longest;
@@ -93,6 +94,13 @@ impl RetryLayer {
     #[must_use]
     pub const fn body_bytes(mut self, most: usize) -> RetryLayer {
         self.retrier.terms.body_bytes = most;
+        self
+    }
+
+    /// Names the host of requests that do not name one, as [`ClientLayer::host`](crate::ClientLayer::host) does.
+    #[must_use]
+    pub fn host(mut self, name: &str) -> RetryLayer {
+        self.retrier.environment.host = name.to_ascii_lowercase().into();
         self
     }
 
@@ -179,17 +187,18 @@ where
             Ok(response) => attempts.after_response(response.status(), response.headers(), is_repeatable),
             Err(error) => attempts.after_error(&**error, is_repeatable),
         };
-        let (hint, wait) = match next {
-            Next::Return(hint) | Next::BudgetSpent(hint) => (hint, None),
-            Next::Retry(wait) => (None, Some(wait)),
+        let planned = match next {
+            Next::Return(hint) | Next::BudgetSpent(hint) => return ended.map(|response| with_hint(response, hint)),
+            Next::Retry(planned) => planned,
         };
         // A body that is still being sent may have outgrown its bound just now.
-        let (Some(wait), Some(kept), Some(again)) = (wait, kept, wait.and_then(|_| repeat.again())) else {
-            return ended.map(|response| with_hint(response, hint));
+        let (Some(kept), Some(again)) = (kept, repeat.again()) else {
+            attempts.give_up(planned);
+            return ended.map(|response| with_hint(response, planned.hint));
         };
         // The connection of a response is free only when the response is dropped.
         drop(ended);
-        attempts.wait(wait).await;
+        attempts.wait(planned).await;
         (parts, body) = (kept, again);
     }
 }

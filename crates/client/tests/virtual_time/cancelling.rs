@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use tidegate_client::ClientLayer;
+use tidegate_client::{ClientLayer, RetryLayer};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
@@ -81,4 +81,20 @@ async fn a_waiting_call_that_is_dropped_leaves_the_queue() {
     let last = waiting.into_iter().next_back().unwrap().await.unwrap().unwrap();
     assert_eq!(last.status(), 200);
     assert!(start.elapsed() <= Duration::from_secs(10), "it was the next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_dropped_before_its_retry_gives_the_retry_back() {
+    let server = Server::new(|_, _| reply(429, &[("retry-after", "20")]));
+    // Ten retries in any ten seconds.
+    let layer = RetryLayer::new().random(|| 0.0).budget(0.0, 1);
+    let client = client!(server, layer);
+    for seconds in (0..50).map(|number| number % 20) {
+        let call = tokio::time::timeout(Duration::from_secs(seconds), client.clone().oneshot(get()));
+        assert!(call.await.is_err(), "dropped while it waits");
+    }
+    let calls: Vec<_> = (0..10).map(|_| tokio::spawn(client.clone().oneshot(get()))).collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(layer.snapshot()["api.example.com"].budget_refusals, 0);
+    calls.iter().for_each(tokio::task::JoinHandle::abort);
 }

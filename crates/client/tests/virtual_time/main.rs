@@ -5,6 +5,7 @@ mod cancelling;
 #[cfg(feature = "adaptive")]
 mod concurrency;
 mod deadlines;
+mod events;
 mod fleets;
 mod pacing;
 mod retrying;

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Method, Request, Uri};
 use http_body_util::Full;
-use tidegate_client::{ClientLayer, PaceLayer, Paced, ThrottleLayer, Throttled};
+use tidegate_client::{ClientLayer, PaceLayer, Paced, Partition, ThrottleLayer, Throttled};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
 use crate::client;
-use crate::server::{Server, bucket, get, reply};
+use crate::server::{Client, Server, bucket, get, reply};
 
 const HOST: &str = "api.example.com";
 
@@ -55,7 +55,6 @@ async fn routes_that_share_a_bucket_share_the_pace() {
         reply(200, &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset-after", "2"), ("x-ratelimit-bucket", "b")])
     });
     let client = client!(server, PaceLayer::new());
-    let to = |path: &str| Request::get(format!("http://api.example.com{path}")).body(Full::<Bytes>::default()).unwrap();
     client.clone().oneshot(to("/a/1")).await.unwrap();
     let start = Instant::now();
     client.clone().oneshot(to("/b/1")).await.unwrap();
@@ -64,6 +63,144 @@ async fn routes_that_share_a_bucket_share_the_pace() {
     let start = Instant::now();
     client.clone().oneshot(other).await.unwrap();
     assert_eq!(start.elapsed(), Duration::ZERO, "another host");
+}
+
+fn to(path: &str) -> Request<Full<Bytes>> {
+    Request::get(format!("http://api.example.com{path}")).body(Full::default()).unwrap()
+}
+
+/// The time that one request takes.
+async fn time_of(client: &Client<Full<Bytes>>, request: Request<Full<Bytes>>) -> Duration {
+    let start = Instant::now();
+    client.clone().oneshot(request).await.unwrap();
+    start.elapsed()
+}
+
+/// A server whose second answer leaves nothing of one bucket for two seconds. All others leave enough of another.
+fn second_bucket_is_spent() -> Server {
+    Server::new(|number, _| {
+        let (bucket, left) = if number == 1 { ("spent", "0") } else { ("other", "5") };
+        reply(200, &[("x-ratelimit-remaining", left), ("x-ratelimit-reset-after", "2"), ("x-ratelimit-bucket", bucket)])
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn routes_of_another_bucket_go_on() {
+    let server = second_bucket_is_spent();
+    let client = client!(server, PaceLayer::new());
+    assert_eq!(time_of(&client, to("/a/1")).await, Duration::ZERO);
+    assert_eq!(time_of(&client, to("/b/1")).await, Duration::ZERO);
+    assert_eq!(time_of(&client, to("/a/1")).await, Duration::ZERO, "its bucket has something left");
+    assert!(time_of(&client, to("/b/1")).await >= Duration::from_secs(2), "its bucket has nothing left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn discords_channels_have_buckets_of_their_own() {
+    let server = Server::new(|number, _| {
+        let left = if number == 1 { "0" } else { "4" };
+        reply(200, &[("x-ratelimit-remaining", left), ("x-ratelimit-reset-after", "2"), ("x-ratelimit-bucket", "b")])
+    });
+    let layer = PaceLayer::new();
+    let client = client!(server, layer);
+    client.clone().oneshot(to("/api/v10/channels/1/messages")).await.unwrap();
+    client.clone().oneshot(to("/api/v10/channels/2/messages")).await.unwrap();
+    assert_eq!(time_of(&client, to("/api/v10/channels/1/messages")).await, Duration::ZERO);
+    assert!(time_of(&client, to("/api/v10/channels/2/messages")).await >= Duration::from_secs(2));
+    let partitions: Vec<_> = layer.snapshot()[HOST].limits.iter().map(|limit| limit.id.partition.clone()).collect();
+    assert_eq!(partitions, [b"channels/1", b"channels/2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_of_the_whole_host_holds_all_routes() {
+    const DISCORD: &[(&str, &str)] = &[("x-ratelimit-global", "true"), ("retry-after", "3")];
+    const SCOPED: &[(&str, &str)] = &[("x-ratelimit-scope", "global"), ("retry-after", "3")];
+    const GITHUB: &[(&str, &str)] = &[
+        ("x-ratelimit-resource", "core"),
+        ("x-ratelimit-remaining", "4000"),
+        ("x-ratelimit-reset", "3600"),
+        ("retry-after", "3"),
+    ];
+    for (status, headers) in [(429, DISCORD), (429, SCOPED), (403, GITHUB)] {
+        let server = Server::new(move |number, _| if number == 0 { reply(status, headers) } else { reply(200, &[]) });
+        let layer = PaceLayer::new();
+        let client = client!(server, layer);
+        client.clone().oneshot(to("/a/1")).await.unwrap();
+        assert_eq!(layer.snapshot()[HOST].denials, 1, "{headers:?}");
+        assert!(time_of(&client, to("/b/1")).await >= Duration::from_secs(3), "{headers:?}");
+        assert_eq!(time_of(&client, to("/c/1")).await, Duration::ZERO, "{headers:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_no_limit_of_the_server() {
+    let server =
+        Server::new(|number, _| if number == 0 { reply(429, &[("retry-after", "3")]) } else { reply(200, &[]) });
+    let layer = PaceLayer::new();
+    let client = client!(server, layer);
+    client.clone().oneshot(get()).await.unwrap();
+    assert_eq!(layer.snapshot()[HOST].limits, []);
+    assert!(time_of(&client, get()).await >= Duration::from_secs(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn partitions_do_not_hold_each_other_back() {
+    let server = Server::new(|number, _| {
+        let left = if number == 0 { "0" } else { "9" };
+        reply(200, &[("x-ratelimit-remaining", left), ("x-ratelimit-reset", "5")])
+    });
+    let client = client!(server, PaceLayer::new());
+    let of = |name: &str| {
+        let mut request = get();
+        request.extensions_mut().insert(Partition::new(name));
+        request
+    };
+    client.clone().oneshot(of("one")).await.unwrap();
+    assert_eq!(time_of(&client, of("two")).await, Duration::ZERO);
+    assert_eq!(time_of(&client, of("two")).await, Duration::ZERO);
+    assert!(time_of(&client, of("one")).await >= Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn channels_without_an_authority_have_the_host_of_their_layer() {
+    let spent = Server::new(|_, _| reply(200, &[("ratelimit", "\"api\";r=0;t=9")]));
+    let generous = Server::new(|_, _| reply(200, &[("ratelimit", "\"api\";r=99;t=9")]));
+    let layer = ClientLayer::new();
+    let (one, other) =
+        (client!(spent, layer.clone().host("One:50051")), client!(generous, layer.clone().host("other:50051")));
+    let call = || Request::post("/users.Users/Get").body(Full::<Bytes>::default()).unwrap();
+    one.clone().oneshot(call()).await.unwrap();
+    for _ in 0..5 {
+        assert_eq!(time_of(&other, call()).await, Duration::ZERO);
+    }
+    assert!(time_of(&one, call()).await >= Duration::from_secs(9));
+    let snapshot = layer.snapshot();
+    assert_eq!((snapshot["one:50051"].calls, snapshot["other:50051"].calls), (2, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn named_routes_share_their_limits() {
+    for (is_named, held) in [(true, 2), (false, 0)] {
+        let server = second_bucket_is_spent();
+        let name = |_: &Method, uri: &Uri| uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+        let layer = if is_named { PaceLayer::new().route(name) } else { PaceLayer::new() };
+        let client = client!(server, layer);
+        client.clone().oneshot(to("/a/quick")).await.unwrap();
+        client.clone().oneshot(to("/b/slow")).await.unwrap();
+        // By its path it is a new route, and the routes before have no limit in common.
+        assert_eq!(time_of(&client, to("/c/slow")).await.as_secs(), held, "{is_named}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_layer_throttles_hosts_that_refuse_most_requests() {
+    let server = Server::new(|number, _| if number < 50 { reply(200, &[]) } else { reply(503, &[]) });
+    let layer = ClientLayer::new().retries(0).throttle(2.0);
+    let client = client!(server, layer);
+    let mut throttled = 0;
+    for _ in 0..2_000 {
+        throttled += usize::from(client.clone().oneshot(get()).await.is_err_and(|error| error.is::<Throttled>()));
+    }
+    assert!(server.seen().len() < 500 && server.seen().len() + throttled == 2_000, "{throttled}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,14 +1,15 @@
 //! Retries.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::Request;
-use http_body_util::Full;
-use tidegate_client::{Hint, HintSource, Idempotent, RetryLayer, Unsent};
+use http_body_util::{BodyExt, Full};
+use tidegate_client::{BoxError, Hint, HintSource, Idempotent, ReplayBody, RetryLayer, Unsent};
 use tokio::time::Instant;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
@@ -76,6 +77,10 @@ async fn refusals_are_retried_and_other_answers_are_not() {
     }
     let githubs = &[("x-ratelimit-resource", "core"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1")];
     assert_eq!(one(&denies(1, 403, githubs), &RetryLayer::new(), get()).await, (200, 2));
+    let secondary = &[("x-ratelimit-resource", "core"), ("x-ratelimit-remaining", "4000"), ("retry-after", "2")];
+    assert_eq!(one(&denies(1, 403, secondary), &RetryLayer::new(), get()).await, (200, 2));
+    let forbidden = &[("x-ratelimit-resource", "core"), ("x-ratelimit-remaining", "4000")];
+    assert_eq!(one(&denies(1, 403, forbidden), &RetryLayer::new(), get()).await, (403, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +102,7 @@ async fn a_request_that_must_not_be_repeated_is_sent_once() {
 #[tokio::test(start_paused = true)]
 async fn a_request_of_which_nothing_was_sent_is_retried_whatever_its_method() {
     let errors = Mutex::new(vec![
-        Box::new(Unsent("no connection".into())) as tidegate_client::BoxError,
+        Box::new(Unsent("no connection".into())) as BoxError,
         Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)),
     ]);
     let server = denies(0, 200, &[]);
@@ -112,9 +117,9 @@ async fn a_request_of_which_nothing_was_sent_is_retried_whatever_its_method() {
             }
         }
     });
-    let service = std::sync::Arc::new(tokio::sync::Mutex::new(service));
+    let service = Arc::new(tokio::sync::Mutex::new(service));
     let shared = service_fn(move |request| {
-        let service = std::sync::Arc::clone(&service);
+        let service = Arc::clone(&service);
         async move { service.lock().await.call(request).await }
     });
     let client: Client<_> = Client::new(ServiceBuilder::new().layer(RetryLayer::new()).service(shared));
@@ -201,4 +206,66 @@ async fn a_server_that_fails_gets_a_tenth_more() {
     assert!(snapshot.retries * 100 >= snapshot.calls * 9, "{} retries", snapshot.retries);
     assert_eq!(server.seen().len() as u64, snapshot.calls + snapshot.retries);
     assert!(snapshot.budget_refusals > 10_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_wait_is_longer_than_the_longest_but_for_the_jitter_of_a_hint() {
+    let longest = Duration::from_secs(1);
+    for (headers, most) in [(&[][..], longest), (&[("retry-after", "1")], longest + Duration::from_millis(99))] {
+        let server = denies(8, 503, headers);
+        let layer = RetryLayer::new().retries(8).longest_wait(longest).without_budget().random(|| 0.99);
+        assert_eq!(one(&server, &layer, get()).await, (200, 9));
+        let waits: Vec<_> = server.seen().windows(2).map(|pair| pair[1].at - pair[0].at).collect();
+        assert_eq!(waits.iter().max(), Some(&most), "{headers:?}");
+        // Timers round up to milliseconds.
+        let waited: Duration = waits.iter().sum();
+        assert!(layer.snapshot()[HOST].retry_waited.abs_diff(waited) <= Duration::from_millis(8), "{waited:?}");
+    }
+}
+
+/// A server that is down for half a minute and names the instant at which it will be back.
+#[tokio::test(start_paused = true)]
+async fn retries_that_wait_for_the_same_instant_are_within_the_budget() {
+    let start = Instant::now();
+    let server = Server::new(move |_, now: Instant| match 30_u64.saturating_sub((now - start).as_secs()) {
+        0 => reply(200, &[]),
+        left => reply(503, &[("retry-after", &left.to_string())]),
+    });
+    let layer = RetryLayer::new().random(|| 0.0);
+    let client = client!(server, layer);
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..30 * 20 {
+        calls.spawn(client.clone().oneshot(get()));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    calls.join_all().await;
+    // 20 a second: 10 % of 200 requests, and one a second for ten seconds.
+    let retries = layer.snapshot()[HOST].retries;
+    assert!((25..=31).contains(&retries), "{retries}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_outgrows_its_bound_after_the_decision_costs_no_retry() {
+    type Sending = Arc<Mutex<Option<ReplayBody<Full<Bytes>>>>>;
+    let sending = Sending::default();
+    let (kept, read) = (Arc::clone(&sending), Arc::clone(&sending));
+    // The body is still being sent when the response comes, and goes on while the retry is decided.
+    let service = service_fn(move |request: Request<ReplayBody<Full<Bytes>>>| {
+        *kept.lock().unwrap() = Some(request.into_body());
+        async { Ok::<_, BoxError>(reply(429, &[("retry-after", "1")])) }
+    });
+    let random = move || {
+        let body = read.lock().unwrap().take().unwrap();
+        assert_eq!(body.collect().now_or_never().unwrap().unwrap().to_bytes(), "hello");
+        0.0
+    };
+    let layer = RetryLayer::new().budget(0.0, 1).body_bytes(4).random(random);
+    let client = ServiceBuilder::new().layer(layer.clone()).service(service);
+    for _ in 0..20 {
+        let mut request = post("hello");
+        request.extensions_mut().insert(Idempotent);
+        let response = client.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.extensions().get::<Hint>().map(|hint| hint.wait), Some(Duration::from_secs(1)));
+    }
+    assert_eq!((layer.snapshot()[HOST].retries, layer.snapshot()[HOST].budget_refusals), (0, 0));
 }

@@ -1,0 +1,140 @@
+//! The attempts of a call by `reqwest`.
+
+use std::future::Future;
+
+use ::reqwest::{Body, Request, Response};
+use http::{Extensions, Uri};
+
+use crate::BoxError;
+use crate::hint::Hint;
+use crate::layer::ClientLayer;
+use crate::retry::Next;
+#[cfg(feature = "shared")]
+use crate::shared::{AnySharedPace, RequestEnd, RequestHead};
+
+/// The parts that calls go through.
+#[derive(Clone)]
+pub(super) struct CallTerms {
+    pub(super) layer: ClientLayer,
+    #[cfg(feature = "shared")]
+    pub(super) shared: Option<AnySharedPace>,
+}
+
+impl CallTerms {
+    pub(super) const fn new(layer: ClientLayer) -> CallTerms {
+        CallTerms {
+            layer,
+            #[cfg(feature = "shared")]
+            shared: None,
+        }
+    }
+
+    /// Makes the attempts of a call.
+    pub(super) async fn call<F>(
+        &self,
+        mut request: Request,
+        extensions: &Extensions,
+        mut send: impl FnMut(Request) -> F,
+    ) -> Result<Response, BoxError>
+    where
+        F: Future<Output = Result<Response, BoxError>>,
+    {
+        let uri: Uri = request.url().as_str().parse()?;
+        let retrier = &self.layer.retrier;
+        let mut attempts = retrier.begin(request.method(), &uri, request.headers(), extensions);
+        loop {
+            let may_keep = attempts.may_retry() && is_within(request.body(), retrier.terms.body_bytes);
+            let kept = if may_keep { request.try_clone() } else { None };
+            let ended = attempts.run(self.attempt(request, &uri, extensions, &mut send)).await?;
+            let next = match &ended {
+                Ok(response) => attempts.after_response(response.status(), response.headers(), kept.is_some()),
+                Err(error) => attempts.after_error(&**error, kept.is_some()),
+            };
+            match (next, kept) {
+                (Next::Retry(planned), Some(kept)) => {
+                    drop(ended);
+                    attempts.wait(planned).await;
+                    request = kept;
+                }
+                (Next::Retry(planned), None) => {
+                    attempts.give_up(planned);
+                    return ended.map(|response| with_hint(response, planned.hint));
+                }
+                (Next::Return(hint) | Next::BudgetSpent(hint), _) => {
+                    return ended.map(|response| with_hint(response, hint));
+                }
+            }
+        }
+    }
+
+    /// One attempt, through the shared pace if there is one.
+    #[cfg(feature = "shared")]
+    async fn attempt<F>(
+        &self,
+        request: Request,
+        uri: &Uri,
+        extensions: &Extensions,
+        send: &mut impl FnMut(Request) -> F,
+    ) -> Result<Response, BoxError>
+    where
+        F: Future<Output = Result<Response, BoxError>>,
+    {
+        let Some(shared) = &self.shared else { return self.paced_attempt(request, uri, extensions, send).await };
+        let charged = shared.admit(RequestHead::new(request.method(), uri, request.headers(), extensions)).await?;
+        let mut ended = self.paced_attempt(request, uri, extensions, send).await;
+        let end = match &ended {
+            Ok(response) => RequestEnd::of_response(response.status(), response.headers()),
+            Err(error) => RequestEnd::of_error(error),
+        };
+        if let (Some(reservation), Ok(response)) = (charged(end).await, &mut ended) {
+            response.extensions_mut().insert(reservation);
+        }
+        ended
+    }
+
+    #[cfg(not(feature = "shared"))]
+    async fn attempt<F>(
+        &self,
+        request: Request,
+        uri: &Uri,
+        extensions: &Extensions,
+        send: &mut impl FnMut(Request) -> F,
+    ) -> Result<Response, BoxError>
+    where
+        F: Future<Output = Result<Response, BoxError>>,
+    {
+        self.paced_attempt(request, uri, extensions, send).await
+    }
+
+    /// One attempt, throttled and paced.
+    async fn paced_attempt<F>(
+        &self,
+        request: Request,
+        uri: &Uri,
+        extensions: &Extensions,
+        send: &mut impl FnMut(Request) -> F,
+    ) -> Result<Response, BoxError>
+    where
+        F: Future<Output = Result<Response, BoxError>>,
+    {
+        let in_flight = self.layer.pacer.admit(request.method(), uri, request.headers(), extensions).await?;
+        let ended = send(request).await;
+        match &ended {
+            Ok(response) => in_flight.answered(response.status(), response.headers()),
+            Err(_) => in_flight.failed(),
+        }
+        ended
+    }
+}
+
+/// Whether a body is short enough to be kept for a retry. A stream is not.
+fn is_within(body: Option<&Body>, most: usize) -> bool {
+    body.is_none_or(|body| body.as_bytes().is_some_and(|bytes| bytes.len() <= most))
+}
+
+fn with_hint(mut response: Response, hint: Option<Hint>) -> Response {
+    if let Some(hint) = hint {
+        response.extensions_mut().insert(hint);
+    }
+    response
+}
