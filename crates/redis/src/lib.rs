@@ -25,6 +25,7 @@ extern crate self as tidegate_redis;
 
 pub mod fleet;
 mod frame;
+mod join_all;
 mod limits;
 pub mod link;
 mod names;

@@ -31,6 +31,10 @@ pub(super) struct Account {
     pub(super) sent: Option<Sent>,
     /// Whether the server that granted the tokens was replaced by another one.
     pub(super) claims: bool,
+    /// The generation of the store's servers, as far as the node knows.
+    pub(super) server_generation: u64,
+    /// Tokens that ended unspent and were not counted yet.
+    pub(super) ended: u64,
 }
 
 /// A renewal without an answer yet.
@@ -99,6 +103,7 @@ impl Holding {
         account.base = kept;
         let is_reported = account.generation.is_some();
         let reported = |tokens| if is_reported { tokens } else { 0 };
+        account.ended += returned - reported(returned);
         let (used, returned) = (reported(used), reported(returned));
         account.sent = Some(Sent { at: now, used, returned, claims: account.claims });
         Some(Renewal {
@@ -111,6 +116,7 @@ impl Holding {
             demand: ask.demand,
             demand_counted: ask.demand_counted,
             claims: account.claims,
+            server_generation: account.server_generation,
         })
     }
 
@@ -127,6 +133,9 @@ impl Holding {
         let kept = |tokens: u64| if is_kept { tokens } else { 0 };
         let left = self.cell.start_version(end, |tokens| kept(tokens) + grant.tokens);
         // Tokens that were not kept by the store have ended, and are not reported.
+        if !is_kept {
+            account.ended += left + sent.returned;
+        }
         account.used = kept(account.used + account.base.saturating_sub(left));
         account.base = kept(left) + grant.tokens;
         account.generation = Some(grant.generation);
@@ -146,15 +155,29 @@ impl Holding {
     /// the store knows of it or not. They are not reported, and are dropped when the next answer comes.
     pub fn lost(&self) {
         let mut account = self.account();
-        if account.sent.take().is_some() {
+        if let Some(sent) = account.sent.take() {
+            account.ended += sent.returned;
             (account.generation, account.used, account.claims) = (None, 0, false);
         }
     }
 
-    /// Another server has taken over: the next renewal claims the tokens that the one before it granted.
-    pub fn server_replaced(&self) {
+    /// Notes the [generation](crate::Store::server_generation) of the store's servers, for which the next renewal is made. If it is
+    /// another one than before, that renewal claims the tokens that the server before granted.
+    pub fn server_replaced(&self, generation: u64) {
         let mut account = self.account();
-        account.claims = account.generation.is_some();
+        if account.server_generation != generation {
+            account.claims = account.generation.is_some();
+            account.server_generation = generation;
+        }
+    }
+
+    /// Drops tokens that have ended, and returns the number of all that ended unspent since the last call.
+    pub fn take_ended(&self, now: Timestamp) -> u64 {
+        let mut account = self.account();
+        if account.sent.is_none() && now >= self.cell.end() {
+            self.drop_tokens(&mut account);
+        }
+        std::mem::take(&mut account.ended)
     }
 
     /// Whether a renewal waits for its answer.
@@ -164,8 +187,13 @@ impl Holding {
     }
 
     fn drop_tokens(&self, account: &mut Account) {
-        self.cell.start_version(Timestamp::EPOCH, |_| 0);
-        *account = Account { sent: account.sent, ..Account::default() };
+        let left = self.cell.start_version(Timestamp::EPOCH, |_| 0);
+        *account = Account {
+            sent: account.sent,
+            server_generation: account.server_generation,
+            ended: account.ended + left,
+            ..Account::default()
+        };
     }
 
     fn account(&self) -> MutexGuard<'_, Account> {

@@ -105,7 +105,12 @@ impl Ledger {
 
     /// Answers a node's renewal. Without terms, nothing is granted.
     pub(crate) fn grant(&mut self, limit: &Limit, terms: Option<Terms>, renewal: &Renewal, now: Timestamp) -> Grant {
-        self.advance(limit, now);
+        if renewal.is_return() {
+            // As for a receipt, which is settled under the limit of its time.
+            self.end_past_leases(limit, now);
+        } else {
+            self.advance(limit, now);
+        }
         let part = limit.part(&self.state, now);
         if self.outstanding() == 0 {
             self.part = part.map(|part| part.number);

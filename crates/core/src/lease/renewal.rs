@@ -53,6 +53,16 @@ pub struct Renewal {
     pub demand_counted: Option<u64>,
     /// Whether the tokens were granted by a server that another one has replaced since, which may not know of them.
     pub claims: bool,
+    /// The [generation](crate::Store::server_generation) of the store's servers that `claims` is about. The renewal does not run if
+    /// a server was replaced after that.
+    pub server_generation: u64,
+}
+
+impl Renewal {
+    /// Whether the node only returns tokens. The rule of the key may have another limit by then than the one that the node knows of.
+    pub(crate) const fn is_return(&self) -> bool {
+        self.generation.is_some() && self.wanted == 0 && self.kept == 0 && self.returned > 0
+    }
 }
 
 /// The store's answer to a [`Renewal`].

@@ -78,7 +78,10 @@ local function leasing()
   end
 
   local function grant(renewal, state)
-    leased.hold(renewal, state)
+    -- A node that only returns tokens may not know of the rule's present limit.
+    local report = renewal.report
+    local is_return = renewal.wanted == 0 and report and report.kept == 0 and report.returned > 0
+    if not is_return then leased.hold(renewal, state) end
     local part, ends = part_of(state)
     if outstanding(state) == 0 then state.part = part end
     account(renewal, state)

@@ -29,9 +29,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::refund::{REFUNDABLE_FOR, Refund, RefundOutcome};
-use super::split::{Parts, Places, all, foreign_keys};
+use super::split::{Parts, Places, foreign_keys};
 use super::{RedisStore, held_by, unusable};
 use crate::frame::{self, Frame, TooManyCharges};
+use crate::join_all::join_all;
 use crate::reply::{self, ReplyError};
 
 type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
@@ -124,7 +125,7 @@ impl RedisStore {
     /// Peeks at the slots from `first` on: a denial if they would deny, else what is left.
     async fn peek_rest(&self, request: &Request<'_>, first: usize) -> Vec<(usize, Result<Decisions, PeekFailure>)> {
         let look = |part: usize| async move { (part, self.peek_part(request, part).await) };
-        all((first..request.parts.len()).map(look)).await
+        join_all((first..request.parts.len()).map(look)).await
     }
 
     async fn peek_part(&self, request: &Request<'_>, part: usize) -> Result<Decisions, PeekFailure> {

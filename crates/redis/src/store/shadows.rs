@@ -15,8 +15,8 @@ use tidegate_core::{Charge, Micros, Question, Receipt, Store, StoreError};
 use tokio::time::Instant;
 
 use super::multi_slot::PartialAnswer;
-use super::split::all;
 use super::{RedisStore, held_by, unusable};
+use crate::join_all::join_all;
 use crate::{frame, reply};
 
 type Marks = SmallVec<[Mark; 2]>;
@@ -60,7 +60,7 @@ impl RedisStore {
             counting => self.decide_together(counting).await?,
         };
         let (goes_ahead, left) = (counting.is_allowed(), time.saturating_sub(begun.elapsed()));
-        let decided = all(shadows.iter().map(|shadow| self.decide_shadow(shadow, goes_ahead, left))).await;
+        let decided = join_all(shadows.iter().map(|shadow| self.decide_shadow(shadow, goes_ahead, left))).await;
         if nothing_counts && let Some(error) = failure(&decided) {
             return Err(error);
         }

@@ -1,8 +1,5 @@
 //! Keys in several slots of a cluster: the split by slot, and operations on all slots at once.
 
-use std::future::{Future, poll_fn};
-use std::task::Poll;
-
 use smallvec::SmallVec;
 use tidegate_core::lease::{Grant, Grants, LeaseRequest};
 use tidegate_core::store::Decisions;
@@ -10,6 +7,7 @@ use tidegate_core::{Charge, Decision, Key, Receipt, RuleId, Settlement, StoreErr
 
 use super::{RedisStore, unusable};
 use crate::frame;
+use crate::join_all::join_all;
 use crate::names::part_of;
 use crate::reply::{self, ReplyError};
 
@@ -48,7 +46,7 @@ impl RedisStore {
                 reply::decisions(&reply, &asked).map_err(unusable)
             }
         };
-        let peeked = whole(parts, all(parts.iter().map(peek)).await)?;
+        let peeked = whole(parts, join_all(parts.iter().map(peek)).await)?;
         Ok(in_order::<Decision, _>(parts, peeked.into_iter().flatten()))
     }
 
@@ -66,7 +64,7 @@ impl RedisStore {
                 reply::settlement(&reply, receipt, held.iter().map(|&(place, _)| place)).map_err(unusable)
             }
         };
-        let settled = all_done(parts, all(parts.iter().map(settle)).await)?;
+        let settled = all_done(parts, join_all(parts.iter().map(settle)).await)?;
         Ok(settled.into_iter().fold(Settlement::Gone, reply::together))
     }
 
@@ -79,20 +77,25 @@ impl RedisStore {
                 reply::all(&reply, held.len()).map_err(unusable)
             }
         };
-        let renewed = all_done(parts, all(parts.iter().map(renew)).await)?;
+        let renewed = all_done(parts, join_all(parts.iter().map(renew)).await)?;
         Ok(renewed.into_iter().all(|renewed| renewed))
     }
 
     /// Renews leases whose keys are in one slot.
     pub(super) async fn lease_together(&self, requests: SmallVec<[LeaseRequest<'_>; 4]>) -> Result<Grants, StoreError> {
         let frame = frame::lease(&self.names, requests.iter())?;
-        let reply = self.link.call_in_generation(frame, self.deadline, self.link.server_generation()).await?;
+        // A server that has taken over since does not know that it has to be told of the tokens.
+        let generation = requests.iter().map(|request| request.renewal.server_generation).min().unwrap_or_default();
+        let reply = self.link.call_in_generation(frame, self.deadline, generation).await?;
         reply::grants(&reply, requests.iter()).map_err(unusable)
     }
 
     pub(super) async fn lease_apart(&self, requests: &[LeaseRequest<'_>], parts: &Parts) -> Result<Grants, StoreError> {
         let lease = |places: &Places| self.lease_together(places.iter().map(|&place| requests[place]).collect());
-        let granted = all_done(parts, all(parts.iter().map(lease)).await)?;
+        let granted = join_all(parts.iter().map(lease)).await;
+        // A renewal that ran must not be taken for one that did not, whatever has become of the others.
+        let any_ran = granted.iter().any(Result::is_ok);
+        let granted = whole(parts, granted).map_err(|error| if any_ran { done_in_some(&error) } else { error })?;
         Ok(in_order::<Grant, _>(parts, granted.into_iter().flatten()))
     }
 }
@@ -113,11 +116,13 @@ fn in_order<T, C: FromIterator<T>>(parts: &Parts, answers: impl Iterator<Item = 
 fn all_done<T>(parts: &Parts, answers: Vec<Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
     let any_done = answers.iter().any(Result::is_ok);
     whole(parts, answers).map_err(|error| match error {
-        StoreError::Unreachable { reason } | StoreError::Failed { reason } if any_done => {
-            StoreError::AnswerLost { reason: format!("it was done in some slots only: {reason}").into() }
-        }
+        StoreError::Unreachable { .. } | StoreError::Failed { .. } if any_done => done_in_some(&error),
         error => error,
     })
+}
+
+fn done_in_some(error: &StoreError) -> StoreError {
+    StoreError::AnswerLost { reason: format!("it was done in some slots only: {error}").into() }
 }
 
 /// The answers of all slots, or the error. Unusable keys are reported only if there is no other error.
@@ -139,20 +144,4 @@ fn whole<T>(parts: &Parts, answers: Vec<Result<T, StoreError>>) -> Result<Vec<T>
         None if !foreign.is_empty() => Err(foreign_keys(foreign)),
         None => Ok(whole),
     }
-}
-
-/// Waits for all of them at once.
-pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut futures: Vec<_> = futures.map(Box::pin).collect();
-    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        for (future, output) in futures.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
-            if let Poll::Ready(ready) = future.as_mut().poll(cx) {
-                *output = Some(ready);
-            }
-        }
-        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
 }

@@ -19,7 +19,7 @@
 //! Not leased are keys with few requests, reserved costs, slots, shapers, logs, costs above a quarter of a lease, and limits that
 //! [say so](tidegate_core::lease::Leasing). Of a request over several limits, the leased ones are paid first, and the store is
 //! asked once for the rest; if it denies, what was paid is put back. Credits, penalties and resets at this node return the lease
-//! of their key first, so they take effect at once here. Other nodes go on to spend what they hold.
+//! of their key first, so they take effect at once here, unless a renewal is on its way. Other nodes go on to spend what they hold.
 //!
 //! # Guarantees of a remembered denial
 //! A request is answered from memory only if one of its charges is certain to be denied: the store denied the same key under
@@ -73,13 +73,16 @@ use tidegate_core::{
     StoreError, Timestamp,
 };
 use tokio::runtime::Handle;
+use tokio::sync::futures::Notified;
 
 use self::denials::{Denials, Lookup};
-use self::leases::Leases;
+use self::leases::{LeasedKey, Leases};
 use self::store_keys::StoreCalls;
+use crate::join_all::join_all;
 
-/// The longest wait for a renewal that is in flight when all leases are returned.
-const LAST_ANSWER: Duration = Duration::from_secs(1);
+/// The longest wait for renewals that are in flight when all leases are returned. Well below the second that a server waits for
+/// all of it.
+const LAST_ANSWER: Duration = Duration::from_millis(500);
 
 /// Bounds on remembered denials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +216,7 @@ impl<S: Store, C: Clock> Tier<S, C> {
 
     async fn send_due(&self, leases: &Leases) {
         while leases.has_due() {
-            leases::renew(&self.shared, leases.next_call()).await;
+            leases::renew(&self.shared, leases.next_round()).await;
         }
     }
 
@@ -222,17 +225,28 @@ impl<S: Store, C: Clock> Tier<S, C> {
     pub async fn return_leases(&self) {
         let Some(leases) = &self.shared.leases else { return };
         let keys = leases.close();
-        for key in &keys {
+        let in_flight = keys.iter().filter_map(|key| {
+            // Before the look at the key, so that no answer is missed.
             let answered = key.answered.notified();
-            if leases.is_background && key.is_asking() {
-                // The tokens of a renewal without an answer end by themselves.
-                let _ = tokio::time::timeout(LAST_ANSWER, answered).await;
-            }
-        }
+            (leases.is_background && key.is_asking()).then(|| self.return_after(answered, key))
+        });
+        let in_flight: Vec<_> = in_flight.collect();
         let now = self.shared.clock.now();
-        let held: Vec<_> = keys.into_iter().filter(|key| key.begin_return(now)).collect();
-        for keys in held.chunks(leases::KEYS_A_CALL) {
+        let held: Vec<_> = keys.iter().filter(|key| key.begin_return(now)).map(Arc::clone).collect();
+        for keys in held.chunks(leases::KEYS_A_ROUND) {
             leases::renew(&self.shared, keys.to_vec()).await;
+        }
+        if !in_flight.is_empty() {
+            // The tokens of a renewal without an answer end by themselves.
+            let _ = tokio::time::timeout(LAST_ANSWER, join_all(in_flight.into_iter())).await;
+        }
+    }
+
+    /// Returns the tokens of a key once its renewal has been answered.
+    async fn return_after(&self, answered: Notified<'_>, key: &Arc<LeasedKey>) {
+        answered.await;
+        if key.begin_return(self.shared.clock.now()) {
+            leases::renew(&self.shared, vec![Arc::clone(key)]).await;
         }
     }
 }

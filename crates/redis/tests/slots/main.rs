@@ -5,6 +5,7 @@ mod agreeing;
 mod contract;
 mod failures;
 mod killed;
+mod leases;
 #[path = "../../../core/tests/properties/limits.rs"]
 #[allow(dead_code, reason = "the properties of the limits themselves use all of it")]
 mod limits;

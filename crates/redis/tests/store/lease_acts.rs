@@ -106,6 +106,7 @@ impl RenewalAct {
             demand: self.demand,
             demand_counted: lease.filter(|_| self.is_counted).map(|lease| lease.generation.epoch),
             claims: self.claims,
+            server_generation: 0,
         }
     }
 }

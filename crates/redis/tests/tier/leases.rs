@@ -5,7 +5,7 @@ use tidegate_core::contract::faulty::{Fault, Faulty};
 use tidegate_core::lease::Leasing;
 use tidegate_core::store::{Adjustment, Answer};
 use tidegate_core::{
-    Charge, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, Question, Readiness, RuleId, Store, StoreError,
+    Charge, Key, Limit, ManualClock, MemoryStore, Micros, Question, Readiness, RuleId, Store, StoreError,
 };
 use tidegate_redis::tier::{LeaseSettings, Settings, Tier};
 
@@ -16,18 +16,18 @@ fn limit(text: &str) -> Limit {
     text.parse().unwrap()
 }
 
-struct Named {
-    rule: RuleId,
-    key: Key<'static>,
-    limit: Limit,
+pub(crate) struct Named {
+    pub(crate) rule: RuleId,
+    pub(crate) key: Key<'static>,
+    pub(crate) limit: Limit,
 }
 
 impl Named {
-    fn new(rule: &str, text: &str) -> Named {
+    pub(crate) fn new(rule: &str, text: &str) -> Named {
         Named { rule: RuleId::new(rule), key: Key::of(["alice"]), limit: limit(text) }
     }
 
-    fn charge(&self) -> Charge<'_> {
+    pub(crate) fn charge(&self) -> Charge<'_> {
         Charge::new(&self.rule, &self.key, &self.limit)
     }
 }
@@ -123,61 +123,6 @@ fn terms_of_a_rule_bound_what_a_node_holds() {
 }
 
 #[test]
-fn idle_tokens_are_returned() {
-    let (fleet, api) = (Fleet::new(2), Named::new("api", "1/h burst 2000"));
-    let admitted = fleet.load(0, api.charge(), 1, 400);
-    assert!(fleet.leases(0).outstanding > 0);
-    fleet.wait(300);
-    let leases = fleet.leases(0);
-    assert_eq!(leases.outstanding, 0, "{leases:?}");
-    assert!(leases.returned > 0);
-    // Nothing was lost: another node can spend all the rest.
-    assert!(fleet.is_allowed(1, api.charge().cost(2_000 - admitted)));
-    assert!(!fleet.is_allowed(1, api.charge()));
-}
-
-#[test]
-fn tokens_that_will_not_be_used_are_returned_before_they_end() {
-    let (fleet, api) = (Fleet::new(1), Named::new("api", "1/h burst 10000"));
-    fleet.load(0, api.charge(), 5, 400);
-    // The demand falls, but the key is not idle.
-    let mut admitted = 0;
-    for _ in 0..60 {
-        admitted += u64::from(fleet.is_allowed(0, api.charge()));
-        fleet.wait(100);
-    }
-    let leases = fleet.leases(0);
-    assert_eq!((admitted, leases.ended, leases.outstanding), (60, 0, 0), "{leases:?}");
-}
-
-#[test]
-fn a_node_that_shuts_down_returns_all_and_takes_no_more() {
-    let (fleet, api) = (Fleet::new(1), Named::new("api", "1/h burst 10000"));
-    let admitted = fleet.load(0, api.charge(), 2, 500);
-    assert!(fleet.leases(0).outstanding > 0);
-    finish(fleet.nodes[0].return_leases());
-    assert_eq!(fleet.leases(0).outstanding, 0);
-    let charge = api.charge().cost(0);
-    assert_eq!(finish(fleet.store.peek(&[charge])).unwrap()[0].remaining, 10_000 - admitted);
-    let renewals = fleet.leases(0).renewals;
-    assert_eq!(fleet.load(0, api.charge(), 2, 500), 1_000);
-    assert_eq!(fleet.leases(0).renewals, renewals);
-}
-
-#[test]
-fn a_changed_limit_returns_what_was_leased_under_the_old_one() {
-    let (fleet, old) = (Fleet::new(1), Named::new("api", "1/h burst 10000"));
-    let new = Named::new("api", "1/h burst 20000");
-    let mut admitted = fleet.load(0, old.charge(), 2, 500);
-    assert!(fleet.leases(0).outstanding > 100);
-    admitted += fleet.load(0, new.charge(), 2, 30);
-    let leases = fleet.leases(0);
-    assert!(leases.returned > 100 && leases.keys == 1, "{leases:?}");
-    let left = finish(fleet.store.peek(&[new.charge().cost(0)])).unwrap()[0].remaining;
-    assert_eq!(left + leases.outstanding, 20_000 - admitted);
-}
-
-#[test]
 fn a_request_over_several_limits_takes_from_all_or_none() {
     let fleet = Fleet::new(1);
     let (busy, strict) = (Named::new("busy", "1/h burst 10000"), Named::new("strict", "log 100/h"));
@@ -236,54 +181,6 @@ fn shadows_are_decided_by_leases_or_by_the_store() {
         fleet.nodes[0].decide_into(question, &mut answer).now().is_some() && answer.shadows[0].is_allowed()
     });
     assert_eq!((answered.count(), fleet.leases(0).admitted - before.admitted), (50, 50));
-}
-
-#[test]
-fn numbers_say_what_this_node_would_admit() {
-    let (fleet, api) = (Fleet::new(1), Named::new("api", "100/s burst 1000"));
-    let mut last = None;
-    let mut wobbles = 0;
-    for _ in 0..2_000 {
-        fleet.wait(1);
-        for _ in 0..2 {
-            let decision = fleet.decide(0, &[api.charge()]).unwrap().decisions[0];
-            match decision.outcome {
-                Outcome::Allow { .. } => {}
-                Outcome::Deny { retry_after } => {
-                    assert_eq!(decision.remaining, 0, "{decision:?}");
-                    // The interval between two renewals, and the time for one token.
-                    assert!(retry_after <= Micros::from_millis(210), "{decision:?}");
-                }
-                Outcome::TooLarge { .. } => panic!("{decision:?}"),
-            }
-            assert!(decision.remaining <= 1_000);
-            let resets_at = tidegate_core::Clock::now(&fleet.clock) + decision.reset_after;
-            wobbles += u64::from(last.is_some_and(|last| resets_at < last));
-            last = Some(resets_at);
-        }
-    }
-    // Between two renewals the reset stands still, and spending only moves it on.
-    assert!(wobbles <= fleet.leases(0).renewals, "{wobbles}");
-}
-
-#[test]
-fn a_client_that_waits_as_long_as_it_is_told_is_admitted() {
-    for text in ["100/s burst 1000", "gcra 100/s burst 1000", "fixed 500/s", "sliding 500/s"] {
-        let (fleet, api) = (Fleet::new(1), Named::new("api", text));
-        let mut waits = 0;
-        for _ in 0..40 {
-            fleet.load(0, api.charge(), 5, 100);
-            let mut decision = fleet.decide(0, &[api.charge()]).unwrap().decisions[0];
-            while decision.is_allowed() {
-                decision = fleet.decide(0, &[api.charge()]).unwrap().decisions[0];
-            }
-            let wait = decision.retry_after().unwrap();
-            waits += 1;
-            fleet.clock.advance(wait);
-            assert!(fleet.is_allowed(0, api.charge()), "{text}: after {wait:?}");
-        }
-        assert_eq!(waits, 40);
-    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! [`contract`] puts it through the suite that every store must pass, [`differential`] through random traffic beside a
 //! store without it, [`fleet`] through what other nodes do behind its back, [`flood`] through attacks, [`blocked`] through
 //! one against a real server, and [`shadowed`] through rules in the shadow there. [`leases`] has what a node decides from leases,
-//! [`leased_fleet`] random traffic over several nodes that lease, lose calls and crash, and [`hot_keys`] the keys that the store is
-//! called for all the same.
+//! [`returned_leases`] what it returns, [`lease_numbers`] what its decisions say, [`leased_fleet`] random traffic over several nodes
+//! that lease, lose calls and crash, and [`hot_keys`] the keys that the store is called for all the same.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod blocked;
@@ -13,9 +13,11 @@ mod differential;
 mod fleet;
 mod flood;
 mod hot_keys;
+mod lease_numbers;
 mod leased_fleet;
 mod leases;
 mod nodes;
 mod redis_server;
+mod returned_leases;
 mod shadowed;
 mod support;

@@ -12,17 +12,17 @@ pub struct LeaseStats {
     pub admitted: u64,
     /// Requests that were denied because tokens were scarce and this node had used its share.
     pub denied: u64,
-    /// Calls to the store for renewals, each for any number of keys.
+    /// Rounds of renewals, which are sent together: one call of a standalone server, and one for each slot in a cluster.
     pub calls: u64,
-    /// Renewals, one for each key of a call.
+    /// Renewals, one for each key of a round.
     pub renewals: u64,
     /// Renewals that failed.
     pub failed: u64,
     /// Tokens granted.
     pub granted: u64,
-    /// Tokens returned unspent.
+    /// Tokens returned unspent, by returns that the store has confirmed.
     pub returned: u64,
-    /// Tokens that ended unspent. They count as spent.
+    /// Tokens that ended unspent, or whose return was not confirmed. They count as spent.
     pub ended: u64,
     /// The sum over all keys of the time in which tokens were scarce.
     pub short: Micros,

@@ -13,6 +13,9 @@ use crate::tier::countdown::refusal;
 const FORGOTTEN_AFTER: Micros = Micros::from_secs(10);
 /// The time for which the store decides the requests of a key that holds foreign data.
 const UNUSABLE_FOR: Micros = Micros::from_secs(10);
+/// The first pause after the store has refused to renew a lease, and the longest. Each is twice as long as the one before.
+const FIRST_PAUSE: Micros = Micros::from_secs(1);
+pub(super) const LONGEST_PAUSE: Micros = Micros::from_secs(64);
 const NEVER: u64 = u64::MAX;
 
 /// A key with the tokens that this node holds of it.
@@ -58,6 +61,8 @@ struct Progress {
     error: Option<StoreError>,
     /// The instant before which the store decides every request.
     direct_until: Timestamp,
+    /// The time for which it does so after the store has refused to renew the lease. Zero if it did not refuse the last renewal.
+    pause: Micros,
 }
 
 /// The store's last answer, as far as denials follow from it.
@@ -108,8 +113,6 @@ pub(super) enum Swept {
 pub(super) struct ToSend {
     pub(super) renewal: Renewal,
     pub(super) limit: Limit,
-    /// Tokens that had ended unspent.
-    pub(super) ended: u64,
 }
 
 impl LeasedKey {
@@ -129,6 +132,7 @@ impl LeasedKey {
             last: None,
             error: None,
             direct_until: Timestamp::EPOCH,
+            pause: Micros::ZERO,
         };
         LeasedKey {
             rule: rule.clone(),
@@ -414,25 +418,28 @@ impl LeasedKey {
         self.holding.cell().tokens(now)
     }
 
-    /// Another server has taken over.
-    pub(super) fn server_replaced(&self) {
-        self.holding.server_replaced();
+    /// Tokens that ended unspent since the last call.
+    pub(super) fn take_ended(&self, now: Timestamp) -> u64 {
+        let mut progress = self.progress();
+        self.record_taken(&mut progress, now);
+        let ended = self.holding.take_ended(now);
+        progress.unspent = self.holding.cell().unspent();
+        ended
     }
 
-    /// The renewal to send now.
-    pub(super) fn to_send(&self, now: Timestamp) -> Option<ToSend> {
+    /// The renewal to send now, to servers of this generation.
+    pub(super) fn to_send(&self, server_generation: u64, now: Timestamp) -> Option<ToSend> {
         let mut progress = self.progress();
         let ask = progress.asking?;
-        let cell = self.holding.cell();
-        let ended = if cell.tokens(now) == 0 { cell.unspent() } else { 0 };
         self.record_taken(&mut progress, now);
+        self.holding.server_replaced(server_generation);
         let renewal = self.holding.ask(&ask, now);
-        progress.unspent = cell.unspent();
+        progress.unspent = self.holding.cell().unspent();
         let Some(renewal) = renewal else {
             progress.asking = None;
             return None;
         };
-        Some(ToSend { renewal, limit: progress.returned_under.unwrap_or(self.limit), ended })
+        Some(ToSend { renewal, limit: progress.returned_under.unwrap_or(self.limit) })
     }
 
     /// The store has answered the renewal. Returns the time for which tokens are scarce. `chance` is a random number.
@@ -443,7 +450,7 @@ impl LeasedKey {
         self.holding.granted(grant);
         let left = self.holding.cell().tokens(now);
         progress.unspent = self.holding.cell().unspent();
-        progress.error = None;
+        (progress.error, progress.pause) = (None, Micros::ZERO);
         if ask.returns {
             progress.last = None;
         } else {
@@ -462,8 +469,8 @@ impl LeasedKey {
         short
     }
 
-    /// The renewal has failed. `is_unusable` if the key holds data of somebody else.
-    pub(super) fn failed(&self, error: &StoreError, is_unusable: bool, now: Timestamp) {
+    /// The renewal has failed.
+    pub(super) fn failed(&self, error: &StoreError, now: Timestamp) {
         let mut progress = self.progress();
         if error.may_have_charged() {
             self.holding.lost();
@@ -473,8 +480,14 @@ impl LeasedKey {
         progress.asking = None;
         progress.unspent = self.holding.cell().unspent();
         progress.error = Some(error.clone());
-        if is_unusable {
-            progress.direct_until = now + UNUSABLE_FOR;
+        match error {
+            StoreError::UnusableKey { .. } => progress.direct_until = now + UNUSABLE_FOR,
+            StoreError::Failed { .. } => {
+                let pause = (2 * progress.pause.get()).clamp(FIRST_PAUSE.get(), LONGEST_PAUSE.get());
+                progress.pause = Micros::new(pause);
+                progress.direct_until = now + progress.pause;
+            }
+            _ => {}
         }
         let pause = now + Micros::new(self.terms.interval().get() / 4);
         self.quiet_until.store(pause.as_micros(), Ordering::Relaxed);

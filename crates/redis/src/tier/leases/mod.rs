@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::lease::Terms;
-use tidegate_core::{Charge, Clock, Decision, Key, Micros, RuleId, Timestamp};
+use tidegate_core::{Charge, Clock, Decision, Key, Limit, RuleId, Timestamp};
 use tokio::sync::Notify;
 
 use self::candidates::Candidates;
@@ -26,11 +26,8 @@ use self::table::Table;
 
 /// The words in which requests for other keys are counted, of eight bytes each.
 const CANDIDATES: usize = 1 << 16;
-/// The most keys of one call for renewals.
-pub(super) const KEYS_A_CALL: usize = 64;
-/// The first pause after the store has refused to grant leases, and the longest. Each is twice as long as the one before.
-const FIRST_PAUSE: Micros = Micros::from_secs(1);
-const LONGEST_PAUSE: Micros = Micros::from_secs(64);
+/// The most keys whose renewals are sent together.
+pub(super) const KEYS_A_ROUND: usize = 64;
 
 /// Bounds on leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +54,8 @@ pub(super) struct Leases {
     keys: AtomicUsize,
     /// Whether no leases are taken any more.
     is_closed: AtomicBool,
-    /// The store grants no leases before this instant.
-    paused_until: AtomicU64,
-    /// The length of the last pause. 0 if the store grants leases.
-    pause: AtomicU64,
-    /// The generation of the store's servers, at the last renewal.
-    server: AtomicU64,
+    /// The instant before which a refusal of the store is not logged again.
+    logged_until: AtomicU64,
     /// Whether a task renews leases. If not, the caller does, and requests wait without a timeout.
     pub(super) is_background: bool,
     pub(super) counters: Counters,
@@ -77,9 +70,7 @@ impl Leases {
             work: Arc::new(Notify::new()),
             keys: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
-            paused_until: AtomicU64::new(0),
-            pause: AtomicU64::new(0),
-            server: AtomicU64::new(0),
+            logged_until: AtomicU64::new(0),
             is_background,
             counters: Counters::default(),
         }
@@ -90,9 +81,9 @@ impl Leases {
         self.keys.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether leases are taken now.
-    pub(super) fn is_open(&self, now: Timestamp) -> bool {
-        !self.is_closed.load(Ordering::Relaxed) && now.as_micros() >= self.paused_until.load(Ordering::Relaxed)
+    /// Whether leases are taken.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_closed.load(Ordering::Relaxed)
     }
 
     /// The leased key of a charge that can be paid from a lease.
@@ -127,7 +118,8 @@ impl Leases {
 
     /// Counts a charge that the store decides, and adds its key to the table if it is busy.
     pub(super) fn count(&self, charge: &Charge<'_>, now: Timestamp) {
-        if !may_be_leased(charge) || !self.is_open(now) {
+        self.return_under_changed(charge, now);
+        if !may_be_leased(charge) || !self.is_open() {
             return;
         }
         let hash = self.table.hash(charge.rule, charge.key);
@@ -141,11 +133,28 @@ impl Leases {
             // The table has as many keys as before. What this node holds under the old limit is returned.
             Some(old) => {
                 let new = (old.rule == *charge.rule && old.key == *charge.key).then_some(charge.limit);
-                if old.retire(new, now) {
-                    self.renew_soon(old);
-                }
+                self.retire(old, new, now);
             }
             None => self.keys_changed(),
+        }
+    }
+
+    /// Returns what this node holds of a key under another limit than the one of this charge, which its rule has by now.
+    fn return_under_changed(&self, charge: &Charge<'_>, now: Timestamp) {
+        let Some(old) = self.find_key(charge.rule, charge.key) else { return };
+        if !old.is_same_limit(charge.limit, charge.leasing) {
+            self.retire(Arc::clone(&old), Some(charge.limit), now);
+            self.table.remove(&[old]);
+            self.keys_changed();
+        }
+    }
+
+    /// Returns what this node holds of a key that has left the table, under the `new` limit of its rule if there is one.
+    fn retire(&self, key: Arc<LeasedKey>, new: Option<&Limit>, now: Timestamp) {
+        let has_tokens = key.retire(new, now);
+        add(&self.counters.ended, key.take_ended(now));
+        if has_tokens {
+            self.renew_soon(key);
         }
     }
 
@@ -188,7 +197,7 @@ impl Leases {
 
     /// The next step for a charge that could not be paid.
     pub(super) fn step(&self, key: &Arc<LeasedKey>, cost: u64, is_first: bool, now: Timestamp) -> Step {
-        let step = key.step(cost, is_first, self.is_open(now), now);
+        let step = key.step(cost, is_first, self.is_open(), now);
         if step == Step::Ask {
             self.renew_soon(Arc::clone(key));
         }
@@ -199,7 +208,7 @@ impl Leases {
     #[cold]
     #[inline(never)]
     pub(super) fn renew_low(&self, key: &Arc<LeasedKey>, now: Timestamp) {
-        if key.begins_renewal(self.is_open(now), now) {
+        if key.begins_renewal(self.is_open(), now) {
             self.renew_soon(Arc::clone(key));
         }
     }
@@ -214,10 +223,10 @@ impl Leases {
         !self.due().is_empty()
     }
 
-    /// Keys whose renewals are to be sent in one call.
-    pub(super) fn next_call(&self) -> Vec<Arc<LeasedKey>> {
+    /// Keys whose renewals are to be sent together.
+    pub(super) fn next_round(&self) -> Vec<Arc<LeasedKey>> {
         let mut due = self.due();
-        let count = due.len().min(KEYS_A_CALL);
+        let count = due.len().min(KEYS_A_ROUND);
         due.drain(..count).collect()
     }
 
@@ -232,32 +241,17 @@ impl Leases {
             }
         }
         if !retired.is_empty() {
+            add(&self.counters.ended, retired.iter().map(|key| key.take_ended(now)).sum());
             self.table.remove(&retired);
             self.keys_changed();
         }
     }
 
-    /// Notes the generation of the store's servers. After a change, every holding is claimed anew.
-    fn note_server(&self, generation: u64) {
-        if self.server.swap(generation, Ordering::Relaxed) != generation {
-            self.table.keys().iter().for_each(|key| key.server_replaced());
-        }
-    }
-
-    /// The store refuses to grant leases, for some time at least.
-    fn pause(&self, now: Timestamp) -> bool {
-        let last = self.pause.load(Ordering::Relaxed);
-        let pause = (2 * last).clamp(FIRST_PAUSE.get(), LONGEST_PAUSE.get());
-        self.pause.store(pause, Ordering::Relaxed);
-        self.paused_until.store((now + Micros::new(pause)).as_micros(), Ordering::Relaxed);
-        last == 0
-    }
-
-    /// The store grants leases.
-    fn resume(&self) {
-        if self.pause.load(Ordering::Relaxed) > 0 {
-            self.pause.store(0, Ordering::Relaxed);
-        }
+    /// Whether a refusal of the store to renew leases is to be logged. Once in a while is enough: it concerns many keys, again and again.
+    fn logs_refusal(&self, now: Timestamp) -> bool {
+        let now = now.as_micros();
+        let is_due = self.logged_until.load(Ordering::Relaxed) <= now;
+        is_due && self.logged_until.swap(now + leased_key::LONGEST_PAUSE.get(), Ordering::Relaxed) <= now
     }
 
     /// Takes no more leases, and returns all keys.

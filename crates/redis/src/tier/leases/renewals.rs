@@ -1,10 +1,9 @@
-//! Renewals of leases: calls to the store for many keys at once.
+//! Renewals of leases, of many keys at once.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use smallvec::SmallVec;
-use tidegate_core::lease::{Grants, LeaseRequest};
+use tidegate_core::lease::{Grant, LeaseRequest};
 use tidegate_core::{Charge, Clock, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -12,16 +11,17 @@ use tokio::time::{Instant, timeout_at};
 use super::Leases;
 use super::counters::add;
 use super::leased_key::{LeasedKey, ToSend};
+use crate::join_all::join_all;
 use crate::tier::Shared;
 
 /// The time between two looks at all keys.
 const SWEEP_EVERY: Duration = Duration::from_millis(50);
-/// The most calls in flight. Renewals that become due meanwhile are sent together.
-const MOST_CALLS: usize = 4;
+/// The most rounds of renewals in flight. Renewals that become due meanwhile are sent together.
+const MOST_ROUNDS: usize = 4;
 
 /// Renews leases until the tier is dropped.
 pub(in crate::tier) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<Shared<S, C>>) {
-    let calls = Arc::new(Semaphore::new(MOST_CALLS));
+    let rounds = Arc::new(Semaphore::new(MOST_ROUNDS));
     let mut next_sweep = Instant::now() + SWEEP_EVERY;
     loop {
         let upgraded = tier.upgrade();
@@ -41,8 +41,8 @@ pub(in crate::tier) async fn run<S: Store + 'static, C: Clock + 'static>(tier: W
             next_sweep = Instant::now() + SWEEP_EVERY;
         }
         while leases.has_due() {
-            let Ok(permit) = Arc::clone(&calls).acquire_owned().await else { return };
-            let (keys, shared) = (leases.next_call(), Arc::clone(&shared));
+            let Ok(permit) = Arc::clone(&rounds).acquire_owned().await else { return };
+            let (keys, shared) = (leases.next_round(), Arc::clone(&shared));
             tokio::spawn(async move {
                 renew(&shared, keys).await;
                 drop(permit);
@@ -51,21 +51,37 @@ pub(in crate::tier) async fn run<S: Store + 'static, C: Clock + 'static>(tier: W
     }
 }
 
-/// A renewal of one key, on its way.
-struct InFlight {
-    key: Arc<LeasedKey>,
-    sent: ToSend,
+/// Sends the renewals that are due for these keys, and waits for the answers. Each key is renewed by a call of its own, so that the
+/// failure of one does not concern the others. The link sends calls together that are made together.
+pub(in crate::tier) async fn renew<S: Store, C: Clock>(tier: &Shared<S, C>, keys: Vec<Arc<LeasedKey>>) {
+    let Some(leases) = &tier.leases else { return };
+    // Before the renewals are made: if a server is replaced after this, they do not run.
+    let generation = tier.store.server_generation();
+    // Before the calls: the store counts the ends of leases from an instant after this one.
+    let sent_at = tier.clock.now();
+    let to_send = keys.into_iter().filter_map(|key| {
+        let sent = key.to_send(generation, sent_at)?;
+        Some(InFlight { tier, leases, key, sent, sent_at, is_answered: false })
+    });
+    let renewals: Vec<_> = to_send.collect();
+    if !renewals.is_empty() {
+        add(&leases.counters.calls, 1);
+        add(&leases.counters.renewals, renewals.len() as u64);
+        join_all(renewals.into_iter().map(InFlight::run)).await;
+    }
 }
 
-/// Renewals on their way. They count as lost if nobody waits for the answer any more.
-struct Call<'t, S, C: Clock> {
+/// A renewal of one key, on its way. It counts as lost if nobody waits for the answer any more.
+struct InFlight<'t, S, C: Clock> {
     tier: &'t Shared<S, C>,
     leases: &'t Leases,
-    renewals: Vec<InFlight>,
+    key: Arc<LeasedKey>,
+    sent: ToSend,
+    sent_at: Timestamp,
     is_answered: bool,
 }
 
-impl<S, C: Clock> Drop for Call<'_, S, C> {
+impl<S, C: Clock> Drop for InFlight<'_, S, C> {
     fn drop(&mut self) {
         if !self.is_answered {
             let error = StoreError::AnswerLost { reason: "the renewal of a lease was cancelled".into() };
@@ -74,55 +90,37 @@ impl<S, C: Clock> Drop for Call<'_, S, C> {
     }
 }
 
-/// Sends the renewals that are due for these keys, and waits for the answer.
-pub(in crate::tier) async fn renew<S: Store, C: Clock>(tier: &Shared<S, C>, keys: Vec<Arc<LeasedKey>>) {
-    let Some(leases) = &tier.leases else { return };
-    leases.note_server(tier.store.server_generation());
-    // Before the call: the store counts the ends of leases from an instant after this one.
-    let sent_at = tier.clock.now();
-    let to_send = keys.into_iter().filter_map(|key| {
-        let sent = key.to_send(sent_at)?;
-        Some(InFlight { key, sent })
-    });
-    let mut call = Call { tier, leases, renewals: to_send.collect(), is_answered: false };
-    if call.renewals.is_empty() {
-        call.is_answered = true;
-        return;
-    }
-    call.count_sent();
-    let denials: SmallVec<[_; 8]> =
-        call.renewals.iter().map(|renewal| tier.denials.look_at(&renewal.charge(), sent_at)).collect();
-    let requests: SmallVec<[LeaseRequest<'_>; 8]> = call.renewals.iter().map(InFlight::request).collect();
-    let answer = tier.store.lease(&requests).await;
-    let now = tier.clock.now();
-    match answer {
-        Ok(grants) if grants.len() == requests.len() => {
-            leases.resume();
-            tier.calls.count(requests.iter().map(|request| (request.rule, request.key)), now);
-            for ((renewal, denial), grant) in call.renewals.iter().zip(&denials).zip(&grants) {
+impl<S: Store, C: Clock> InFlight<'_, S, C> {
+    async fn run(mut self) {
+        let denial = self.tier.denials.look_at(&self.charge(), self.sent_at);
+        let answer = self.tier.store.lease(&[self.request()]).await;
+        let now = self.tier.clock.now();
+        match answer.as_deref() {
+            Ok([grant]) => {
+                self.tier.calls.count(std::iter::once((&self.key.rule, &self.key.key)), now);
                 if grant.tokens == 0 && !grant.decision.is_allowed() {
-                    tier.denials.learn_one(&renewal.charge(), denial, &grant.decision, sent_at, now);
+                    self.tier.denials.learn_one(&self.charge(), &denial, &grant.decision, self.sent_at, now);
                 }
+                self.grant(grant, now);
             }
-            call.grant(&grants, now);
-        }
-        Ok(_) => {
-            let reason = "the store answered other renewals than it was asked".into();
-            call.fail(&StoreError::AnswerLost { reason }, now);
-        }
-        Err(error) => {
-            if matches!(error, StoreError::Failed { .. }) && leases.pause(now) {
-                tracing::info!(%error, "the store grants no leases: it decides every request");
+            Ok(_) => {
+                let reason = "the store answered other renewals than it was asked".into();
+                self.fail(&StoreError::AnswerLost { reason }, now);
             }
-            call.fail(&error, now);
+            Err(error) => {
+                if matches!(error, StoreError::Failed { .. }) && self.leases.logs_refusal(now) {
+                    tracing::info!(%error, "the store refuses to renew a lease: it decides the requests of the key");
+                }
+                self.fail(error, now);
+            }
         }
+        self.is_answered = true;
     }
-    call.is_answered = true;
 }
 
-impl InFlight {
+impl<S, C: Clock> InFlight<'_, S, C> {
     fn request(&self) -> LeaseRequest<'_> {
-        let InFlight { key, sent } = self;
+        let InFlight { key, sent, .. } = self;
         LeaseRequest { rule: &key.rule, key: &key.key, limit: &sent.limit, renewal: sent.renewal }
     }
 
@@ -130,34 +128,24 @@ impl InFlight {
     fn charge(&self) -> Charge<'_> {
         Charge::new(&self.key.rule, &self.key.key, &self.sent.limit).cost(self.sent.renewal.least)
     }
-}
 
-impl<S, C: Clock> Call<'_, S, C> {
-    fn count_sent(&self) {
-        let sum = |count: fn(&ToSend) -> u64| self.renewals.iter().map(|renewal| count(&renewal.sent)).sum();
+    fn grant(&self, grant: &Grant, now: Timestamp) {
         let counters = &self.leases.counters;
-        add(&counters.calls, 1);
-        add(&counters.renewals, self.renewals.len() as u64);
-        add(&counters.returned, sum(|sent| sent.renewal.returned));
-        add(&counters.ended, sum(|sent| sent.ended));
-    }
-
-    fn grant(&self, grants: &Grants, now: Timestamp) {
-        for (InFlight { key, .. }, grant) in self.renewals.iter().zip(grants) {
-            let short = key.granted(grant, fastrand::u64(..), now);
-            add(&self.leases.counters.granted, grant.tokens);
-            add(&self.leases.counters.short, short.get());
-            if key.is_retired() && key.begin_return(now) {
-                self.leases.renew_soon(Arc::clone(key));
-            }
+        let short = self.key.granted(grant, fastrand::u64(..), now);
+        add(&counters.granted, grant.tokens);
+        add(&counters.short, short.get());
+        // A return that came too late for the store ended.
+        let ended = self.key.take_ended(now);
+        add(&counters.ended, ended);
+        add(&counters.returned, self.sent.renewal.returned.saturating_sub(ended));
+        if self.key.is_retired() && self.key.begin_return(now) {
+            self.leases.renew_soon(Arc::clone(&self.key));
         }
     }
 
     fn fail(&self, error: &StoreError, now: Timestamp) {
-        add(&self.leases.counters.failed, self.renewals.len() as u64);
-        for (number, InFlight { key, .. }) in self.renewals.iter().enumerate() {
-            let is_unusable = matches!(error, StoreError::UnusableKey { charges, .. } if charges.contains(&number));
-            key.failed(error, is_unusable, now);
-        }
+        add(&self.leases.counters.failed, 1);
+        self.key.failed(error, now);
+        add(&self.leases.counters.ended, self.key.take_ended(now));
     }
 }
