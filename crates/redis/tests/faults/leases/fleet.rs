@@ -1,0 +1,146 @@
+//! Nodes with leases of one key, each admission of which is noted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_core::{Charge, Key, Limit, RuleId, Store};
+use tidegate_redis::tier::{LeaseStats, Tier};
+use tidegate_redis::{RedisStore, Settings};
+use tidegate_test_redis::eventually;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::admissions::{Admission, Admissions};
+
+const NODES: usize = 20;
+const LIMIT: &str = "4000/s burst 4000";
+pub(super) const BURST: f64 = 4_000.0;
+const RATE: f64 = 4_000.0;
+
+/// The time between two looks of a node at its load.
+const TICK: Duration = Duration::from_millis(10);
+/// Requests of a node in a tick: all nodes together want half of the limit, or ten times as much as it allows.
+const HALF: u64 = 1;
+const TOO_MUCH: u64 = 20;
+
+pub(super) struct LeasedFleet {
+    pub(super) nodes: Vec<Arc<Tier<RedisStore>>>,
+    load: Arc<AtomicU64>,
+    tasks: JoinSet<Vec<Admission>>,
+    admissions: Vec<Admission>,
+}
+
+impl LeasedFleet {
+    /// Starts nodes that together want half of the limit, and waits until all of them hold leases. Node `n` connects to `url(n)`.
+    pub(super) async fn start(url: impl Fn(usize) -> String) -> LeasedFleet {
+        let load = Arc::new(AtomicU64::new(HALF));
+        let mut fleet = LeasedFleet { nodes: Vec::new(), load, tasks: JoinSet::new(), admissions: Vec::new() };
+        for number in 0..NODES {
+            let tier = Arc::new(Tier::new(RedisStore::open(Settings::standalone(&url(number)).unwrap()).unwrap()));
+            fleet.nodes.push(Arc::clone(&tier));
+            fleet.tasks.spawn(requests(tier, Arc::clone(&fleet.load)));
+        }
+        fleet.holds_leases().await;
+        fleet
+    }
+
+    fn leases(&self) -> impl Iterator<Item = LeaseStats> {
+        self.nodes.iter().filter_map(|node| node.stats().leases)
+    }
+
+    fn sum(&self, count: impl Fn(&LeaseStats) -> u64) -> u64 {
+        self.leases().map(|leases| count(&leases)).sum()
+    }
+
+    /// The tokens that all nodes hold.
+    pub(super) fn held(&self) -> u64 {
+        self.sum(|leases| leases.outstanding)
+    }
+
+    /// Everything that the servers have charged for the fleet: tokens granted, and requests decided without leases.
+    pub(super) fn charged(&self) -> u64 {
+        self.sum(|leases| leases.granted) + self.nodes.iter().map(|node| node.stats().asked).sum::<u64>()
+    }
+
+    /// Waits until most nodes hold tokens at the same time, and returns their number.
+    pub(super) async fn holds_leases(&self) -> u64 {
+        eventually("nodes that hold leases", async || {
+            let leased = self.leases().filter(|leases| leases.outstanding > 0).count();
+            (leased >= NODES * 3 / 4).then(|| self.held())
+        })
+        .await
+    }
+
+    /// Waits until every node has admitted by leases again.
+    pub(super) async fn admits_by_leases(&self) {
+        let before: Vec<u64> = self.leases().map(|leases| leases.admitted).collect();
+        eventually("admissions by leases", async || {
+            self.leases().zip(&before).all(|(leases, before)| leases.admitted > before + 20).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until a renewal of each of these nodes has failed.
+    pub(super) async fn fails(&self, nodes: impl Fn(usize) -> bool) {
+        let before: Vec<u64> = self.leases().map(|leases| leases.failed).collect();
+        eventually("renewals that fail", async || {
+            let mut changes = self.leases().zip(&before).enumerate().filter(|(number, _)| nodes(*number));
+            changes.all(|(_, (leases, before))| leases.failed > *before).then_some(())
+        })
+        .await;
+    }
+
+    /// All nodes want ten times as much as the limit allows, for long enough to use up everything there is.
+    pub(super) async fn wants_too_much(&self) {
+        self.load.store(TOO_MUCH, Ordering::Relaxed);
+        sleep(Duration::from_millis(1_500)).await;
+    }
+
+    /// All nodes together want half of the limit again.
+    pub(super) fn wants_half(&self) {
+        self.load.store(HALF, Ordering::Relaxed);
+    }
+
+    /// All nodes crash: their tokens are neither spent nor returned. Others take their place.
+    pub(super) async fn crash(&mut self, url: impl Fn(usize) -> String) {
+        self.load.store(0, Ordering::Relaxed);
+        while let Some(admissions) = self.tasks.join_next().await {
+            self.admissions.extend(admissions.unwrap());
+        }
+        self.nodes.clear();
+        let LeasedFleet { nodes, load, tasks, .. } = LeasedFleet::start(url).await;
+        (self.nodes, self.load, self.tasks) = (nodes, load, tasks);
+    }
+
+    /// Ends, and returns what was admitted.
+    pub(super) async fn end(mut self) -> Admissions {
+        self.load.store(0, Ordering::Relaxed);
+        while let Some(admissions) = self.tasks.join_next().await {
+            self.admissions.extend(admissions.unwrap());
+        }
+        Admissions::new(self.admissions, BURST, RATE)
+    }
+}
+
+/// Sends requests until the load is zero.
+async fn requests(tier: Arc<Tier<RedisStore>>, load: Arc<AtomicU64>) -> Vec<Admission> {
+    let limit: Limit = LIMIT.parse().unwrap();
+    let (rule, key, mut ticks) = (RuleId::new("all"), Key::from("everyone"), interval(TICK));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut admissions = Vec::new();
+    loop {
+        ticks.tick().await;
+        let load = load.load(Ordering::Relaxed);
+        if load == 0 {
+            return admissions;
+        }
+        for _ in 0..load {
+            let asked = Instant::now();
+            // Without an answer, a rule's policy would decide. Here nothing is admitted then.
+            if tier.decide(&[Charge::new(&rule, &key, &limit)]).await.is_ok_and(|answer| answer.is_allowed()) {
+                admissions.push(Admission { asked, answered: Instant::now() });
+            }
+        }
+    }
+}
