@@ -67,7 +67,8 @@ pub(super) fn warn_if_vain(
         } else {
             format!("`lease` on `{limit}`, which is never leased")
         };
-        let help = "remove it; buckets and windows of 40 a second or more are leased, or of 2000 or more at once";
+        let help = "remove it; buckets and windows that last for 100 ms are leased from 40 a second on, or from 2000 at once \
+                    (windows of more than an hour: from 64000)";
         reader.warning(node.at, problem, help);
     }
 }
