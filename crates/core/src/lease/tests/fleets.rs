@@ -119,7 +119,7 @@ impl Node {
 }
 
 #[test]
-fn a_busy_key_costs_the_store_a_hundredth_of_its_requests() {
+fn a_busy_key_costs_the_store_an_eightieth_of_its_requests() {
     let outcome = run("10000/s burst 10000", &[500; 20], 6_000, None);
     assert!(outcome.requests_a_call() >= 80 && outcome.percent_of_ideal() >= 98, "{outcome:?}");
 }

@@ -6,6 +6,7 @@ mod blocks;
 mod fleets;
 mod ledger;
 mod search;
+mod terms;
 mod traces;
 mod world;
 

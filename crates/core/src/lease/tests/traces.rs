@@ -121,6 +121,23 @@ proptest! {
     }
 }
 
+/// Steps with servers that are replaced by others, which know less.
+fn steps_with_failover() -> impl Strategy<Value = Step> {
+    prop_oneof![30 => steps(), 1 => Just(Step::Replicate), 1 => Just(Step::ReplaceServer)]
+}
+
+proptest! {
+    #![proptest_config(cases(4_000))]
+
+    /// What the new server does not know of is admitted once more, and nothing else.
+    #[test]
+    fn a_server_that_takes_over_costs_what_was_charged_or_renewed_and_not_replicated(
+        trace in traces(prop_oneof![buckets(), windows()], steps_with_failover()),
+    ) {
+        prop_assert_eq!(run(&trace, None), Ok(()));
+    }
+}
+
 proptest! {
     #![proptest_config(cases(2_000))]
 
@@ -159,6 +176,25 @@ fn traces_miss_safety_rules_that_are_switched_off() {
         assert_eq!(find(mutant), Some(Violation::OverAdmitted), "{mutant:?}");
     }
     assert_eq!(find(Mutant::RefundBelowFloor), Some(Violation::BelowFloor));
+}
+
+/// A lease that was granted before the last change that a replica knows of, and renewed after it, ends an epoch earlier there.
+#[test]
+fn a_renewal_that_was_not_replicated_counts_as_unknown() {
+    let lease = |wanted| {
+        let ask = Ask { wanted, least: wanted, ..Ask::default() };
+        [Step::Ask(0, ask), Step::Deliver(0), Step::Answer(0)]
+    };
+    let renewed = [Step::Replicate, Step::Wait(2_100_000)].into_iter().chain(lease(0));
+    let replaced = [Step::ReplaceServer, Step::Wait(2_000_000), Step::Decide(ALL)];
+    let mut world = World::new(limit("1000/s burst 100"), &[0], 1_700_000_000_000_000, None);
+    for step in lease(40).into_iter().chain(renewed).chain(replaced) {
+        assert_eq!(world.step(&step), Ok(true), "{step:?}");
+    }
+    let mut strict = world.clone();
+    strict.forgotten = 0;
+    assert_eq!(strict.step(&Step::Admit(0, 40)), Err(Violation::OverAdmitted));
+    assert_eq!(world.step(&Step::Admit(0, 40)), Ok(true));
 }
 
 /// A node whose clock is as slow as is allowed for, asked a moment after the end of its lease.

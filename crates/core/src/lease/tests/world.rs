@@ -44,6 +44,10 @@ pub(super) enum Step {
     LoseLate(usize),
     /// The node crashes, and a new one takes its place.
     Crash(usize),
+    /// A replica of the store has everything up to now.
+    Replicate,
+    /// The replica takes the place of the store. It does not know of anything since.
+    ReplaceServer,
 }
 
 /// The way in which a property was broken.
@@ -55,6 +59,8 @@ pub(super) enum Violation {
     UnrecordedTokens,
     /// The store has charged less than is outstanding.
     BelowFloor,
+    /// Tokens that a node was granted are neither spent, nor returned, nor held, nor ended.
+    UnaccountedTokens,
 }
 
 #[derive(Clone)]
@@ -66,6 +72,17 @@ pub(super) struct Node {
     pub(super) renewal: Option<Renewal>,
     pub(super) answer: Option<Grant>,
     pub(super) late: Option<Renewal>,
+    counts: Counts,
+}
+
+/// The tokens of a node, from its start.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    granted: u64,
+    /// Those of requests that were denied otherwise and could not be put back included.
+    spent: u64,
+    /// Those that the store has taken back.
+    returned: u64,
 }
 
 #[derive(Clone)]
@@ -81,12 +98,27 @@ pub(super) struct World {
     pub(super) refundable: u64,
     /// The tokens that were outstanding when the limit changed. Nodes may spend all of them, even if the limit is lower now.
     overhang: u64,
+    /// The state that a replica knows of.
+    replica: State,
+    /// Everything that was charged or renewed since: granted, rolled over, and decided without leases.
+    unreplicated: u64,
+    /// What servers that took over did not know of. It may be admitted once more.
+    pub(super) forgotten: u64,
+    server_generation: u64,
     pub(super) mutant: Option<Mutant>,
 }
 
 impl Node {
     fn new(drift: i64) -> Node {
-        Node { holding: Holding::new(), drift, pending: None, renewal: None, answer: None, late: None }
+        let (holding, counts) = (Holding::new(), Counts::default());
+        Node { holding, drift, pending: None, renewal: None, answer: None, late: None, counts }
+    }
+
+    /// Whether every token that was granted is spent, returned, held or ended.
+    fn is_accounted_for(&self) -> bool {
+        let (account, counts) = (self.holding.account.lock().unwrap(), self.counts);
+        let held = self.holding.cell.unspent() + account.sent.map_or(0, |sent| sent.returned);
+        counts.granted == counts.spent + counts.returned + held + account.ended
     }
 
     /// The node's clock.
@@ -109,6 +141,10 @@ impl World {
             ideal: limit.fresh(),
             refundable: 0,
             overhang: 0,
+            replica: limit.fresh(),
+            unreplicated: 0,
+            forgotten: 0,
+            server_generation: 0,
             mutant,
         }
     }
@@ -137,6 +173,7 @@ impl World {
                 }
                 self.admit(cost)?;
                 self.refundable += cost;
+                self.unreplicated += cost;
             }
             Step::Refund(cost) => {
                 let cost = cost.min(self.refundable);
@@ -163,6 +200,7 @@ impl World {
                 if node.holding.take(cost, || clock).is_none() {
                     return Ok(false);
                 }
+                node.counts.spent += cost;
                 self.admit(cost)?;
             }
             Step::TakeInVain(node, cost) => {
@@ -171,14 +209,17 @@ impl World {
                     return Ok(false);
                 }
                 node.pending = node.holding.take(cost, || node.clock(now.as_micros()));
+                node.counts.spent += node.pending.map_or(0, |taken| taken.tokens);
                 return Ok(node.pending.is_some());
             }
             Step::PutBack(node) => return Ok(self.put_back(node)),
             Step::Ask(node, ask) => return Ok(self.ask(node, &ask)),
             Step::Deliver(node) => {
                 let Some(renewal) = self.node(node).renewal.take() else { return Ok(false) };
-                let grant = self.deliver(&renewal);
-                self.node(node).answer = Some(grant);
+                match self.deliver(&renewal) {
+                    Some(grant) => self.node(node).answer = Some(grant),
+                    None => self.node(node).holding.not_sent(),
+                }
             }
             Step::Answer(node) => return Ok(self.answer(node)),
             Step::GiveUp(node) => return Ok(self.give_up(node)),
@@ -200,6 +241,12 @@ impl World {
                 let late = node.renewal.take().or(node.late.take());
                 *node = Node { late, ..Node::new(node.drift) };
             }
+            Step::Replicate => (self.replica, self.unreplicated) = (self.state.clone(), 0),
+            Step::ReplaceServer => {
+                self.state = self.replica.clone();
+                self.forgotten += std::mem::take(&mut self.unreplicated);
+                self.server_generation += 1;
+            }
         }
         Ok(true)
     }
@@ -212,7 +259,8 @@ impl World {
     /// Passes an admission through the limit without leases.
     fn admit(&mut self, cost: u64) -> Result<(), Violation> {
         let now = self.time();
-        let limit = if self.overhang > 0 { with_capacity(&self.limit, self.overhang) } else { self.limit };
+        let most = self.overhang.max(if self.forgotten > 0 { self.limit.capacity() + self.forgotten } else { 0 });
+        let limit = if most > 0 { with_capacity(&self.limit, most) } else { self.limit };
         if !limit.evaluate(&self.ideal, cost, now).is_allowed() {
             return Err(Violation::OverAdmitted);
         }
@@ -236,30 +284,39 @@ impl World {
         if mutant == Some(Mutant::PutBackAfterRenewal) {
             taken.version = node.holding.cell.version();
         }
-        node.holding.cell.put_back(taken);
+        if node.holding.cell.put_back(taken) {
+            node.counts.spent -= taken.tokens;
+        }
         true
     }
 
     fn ask(&mut self, node: usize, ask: &Ask) -> bool {
-        let now = self.now;
+        let (now, server_generation) = (self.now, self.server_generation);
         let node = self.node(node);
         if node.answer.is_some() {
             return false;
         }
+        node.holding.server_replaced(server_generation);
         let renewal = node.holding.ask(ask, node.clock(now));
         let asks = renewal.is_some();
         node.renewal = renewal.or(node.renewal);
         asks
     }
 
-    fn deliver(&mut self, renewal: &Renewal) -> Grant {
+    /// Answers a renewal. `None` if it was made for a server that was replaced: it does not run.
+    fn deliver(&mut self, renewal: &Renewal) -> Option<Grant> {
+        if renewal.server_generation != self.server_generation {
+            return None;
+        }
         let now = self.time();
         let present = self.now / EPOCH.get();
         let has_ended = renewal.generation.is_some_and(|generation| generation.epoch + 2 <= present);
         if self.mutant == Some(Mutant::ReturnAfterEnd) && has_ended {
             self.limit.credit(&mut self.state, renewal.returned, now);
         }
-        self.limit.lease_on(self.terms, &mut self.state, renewal, now)
+        let grant = self.limit.lease_on(self.terms, &mut self.state, renewal, now);
+        self.unreplicated += grant.tokens + renewal.kept;
+        Some(grant)
     }
 
     fn answer(&mut self, node: usize) -> bool {
@@ -277,7 +334,12 @@ impl World {
         {
             sent.at = node.clock(now);
         }
+        let before = node.holding.account.lock().unwrap().clone();
         node.holding.granted(&grant);
+        let ended = node.holding.account.lock().unwrap().ended - before.ended;
+        node.counts.granted += grant.tokens;
+        // A return that came too late has ended.
+        node.counts.returned += before.sent.map_or(0, |sent| sent.returned.saturating_sub(ended));
         true
     }
 
@@ -301,8 +363,12 @@ impl World {
     pub(super) fn check(&self) -> Result<(), Violation> {
         let ledger = self.ledger();
         let held: u64 = self.nodes.iter().map(|node| node.holding.cell.tokens(node.clock(self.now))).sum();
-        if held > ledger.outstanding() {
+        // A server that has taken over learns of tokens when they are claimed.
+        if held > ledger.outstanding() && self.server_generation == 0 {
             return Err(Violation::UnrecordedTokens);
+        }
+        if !self.nodes.iter().all(Node::is_accounted_for) {
+            return Err(Violation::UnaccountedTokens);
         }
         self.check_floor()
     }
