@@ -68,6 +68,7 @@ mod permit;
 mod question;
 pub mod receipt;
 mod receipt_id;
+pub mod regions;
 pub mod shares;
 pub mod shed;
 pub mod sketch;

@@ -8,7 +8,7 @@ use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Receipt, RuleId};
 
-use crate::limits::{Numbers, countable};
+use crate::limits::{Numbers, PART, countable};
 use crate::names::Names;
 
 /// One request for one server: its keys, and the operation on them.
@@ -325,8 +325,8 @@ impl Draft {
 
 impl Entry {
     fn write(&self, keys: &KeyList, body: &mut Vec<u8>) {
-        let Numbers { kind, a, b, capacity, .. } = self.numbers;
-        body.push(kind as u8);
+        let Numbers { kind, a, b, capacity, is_part, .. } = self.numbers;
+        body.push(kind as u8 | if is_part { PART } else { 0 });
         put(body, keys.number(self.state) as u64, 2);
         put(body, self.cost, 7);
         put(body, self.hold.map_or(0, |hold| keys.number(hold)) as u64, 2);

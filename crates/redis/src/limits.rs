@@ -15,6 +15,8 @@ pub(crate) struct Numbers {
     pub(crate) capacity: u64,
     /// The lease of slots; 0 for limits without slots.
     pub(crate) lease: Micros,
+    /// Whether it is a bucket that is a part of a limit, which cuts no debt.
+    pub(crate) is_part: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,9 @@ pub(crate) enum Kind {
     Log = 7,
     Slots = 8,
 }
+
+/// The bit beside the kind that marks a part of a limit.
+pub(crate) const PART: u8 = 16;
 
 impl Kind {
     /// Whether states of this kind are short strings, which are read whole with one `MGET`.
@@ -66,7 +71,7 @@ impl Numbers {
             Algorithm::Concurrency(limit) => limit.ttl(),
             _ => Micros::ZERO,
         };
-        Numbers { kind, a, b, capacity: limit.capacity(), lease }
+        Numbers { kind, a, b, capacity: limit.capacity(), lease, is_part: limit.is_part_of_bucket() }
     }
 }
 

@@ -4,17 +4,21 @@ use std::collections::HashMap;
 
 use super::fact_name::FactName;
 use super::read::{File, Mention};
+use super::regions::RegionChoice;
 use super::rule::{Conditions, Mode, Rule};
 use crate::yaml::{Diagnostic, MOST_FINDINGS, Severity};
 use crate::yaml::{Position, Source};
 use tidegate_core::notation::closest;
+use tidegate_core::regions::Share;
 
 pub(super) fn across(files: &[(Source, File)]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let known = ids(files, &mut findings);
     replaced(files, &known, &mut findings);
     tiers(files, &mut findings);
+    regions(files, &mut findings);
     let mut warnings = Vec::new();
+    closed_in_regions(files, &mut warnings);
     unreachable(files, &mut warnings);
     unlimited_tiers(files, &mut warnings);
     warnings.truncate(MOST_FINDINGS);
@@ -118,6 +122,47 @@ fn tiers(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
         for (source, at) in rest.iter().take(MOST_FINDINGS) {
             let help = Some(format!("the first is at {}; keep one", first.place(*first_at)));
             findings.push(source.finding(Severity::Error, *at, "`tiers` is said a second time", help));
+        }
+    }
+}
+
+/// One statement of regions is for all rules, and rules speak of no others.
+fn regions(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
+    let stated = files.iter().filter_map(|(source, file)| Some((source, file.regions_at?)));
+    let stated: Vec<(&Source, Position)> = stated.collect();
+    if let [(first, first_at), rest @ ..] = &stated[..] {
+        for (source, at) in rest.iter().take(MOST_FINDINGS) {
+            let help = Some(format!("the first is at {}; keep one", first.place(*first_at)));
+            findings.push(source.finding(Severity::Error, *at, "`regions` is said a second time", help));
+        }
+    }
+    let Some(known) = files.iter().find_map(|(_, file)| file.regions.as_ref()) else { return };
+    for (source, file) in files {
+        for (at, named) in &file.rule_regions {
+            let unknown = named.iter().find(|region| !known.shares.contains_key(*region));
+            let Some(region) = unknown.filter(|_| findings.len() < MOST_FINDINGS) else { continue };
+            let help = match closest(region, known.shares.keys().map(String::as_str)) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "name it in the `regions` of the file too".to_owned(),
+            };
+            let problem = format!("there is no region `{region}`");
+            findings.push(source.finding(Severity::Error, *at, problem, Some(help)));
+        }
+    }
+}
+
+/// A limit of which a region's share is too small denies every request there.
+fn closed_in_regions(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
+    let Some(regions) = files.iter().find_map(|(_, file)| file.regions.as_ref()) else { return };
+    for (source, rule) in rules(files).filter(|(_, rule)| rule.regions == RegionChoice::OfFile) {
+        let closed = rule.limits.all().filter(|limit| limit.limit.capacity() > 0).find_map(|limit| {
+            let closed = |share: &&Share| !share.is_none() && limit.limit.regional_part(**share).capacity() == 0;
+            let (region, share) = regions.shares.iter().find(|(_, share)| closed(share))?;
+            Some(format!("{share} of `{}` admits nothing in `{region}`", limit.limit))
+        });
+        if let Some(problem) = closed {
+            let help = "raise the limit or the share, or write `regions: off` for a limit in each region";
+            findings.push(at(source, rule, problem, help.to_owned()));
         }
     }
 }

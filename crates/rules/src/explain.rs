@@ -197,6 +197,9 @@ pub struct ShownLimit {
     /// The part of the limit that each node charges, such as `4 parts of shaper 1/40ms queue 12`. `None` if it is not split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
+    /// The share of the node's region, such as `60% of 20/s burst 50 in eu`. `None` if regions do not share the limit, or the node is in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
     /// Whether clients see it.
     pub show: bool,
     /// The terms on which its rate adapts, if it does: `limit` is then the present one.
@@ -339,6 +342,7 @@ impl MatchedRule<'_, '_> {
                 let part = split.part_of(&limit.limit)?;
                 Some(format!("{} parts of {part}", split.parts()))
             }),
+            region: limit.whole.as_ref().map(ToString::to_string),
             show: limit.disclosure.is_shown,
             adapt: self.rule.adaptive_rate().map(ToString::to_string),
         });

@@ -47,6 +47,7 @@ mod pattern;
 mod presets;
 mod priority;
 mod read;
+mod regions;
 mod request_view;
 mod route;
 mod rule;
@@ -83,6 +84,7 @@ pub use named_key::{NamedKey, NoSuchKey, PartName};
 pub use partition::Partitions;
 pub use path::normalize;
 pub use priority::{Priority, PriorityError};
+pub use regions::{Moves, RegionView, Regions};
 pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule};
 pub(crate) use rule_limits::RuleLimit;
 #[cfg(feature = "schema")]
@@ -131,10 +133,18 @@ struct Written {
     sheds: bool,
     /// Whether the rate of any rule adapts.
     adapts: bool,
+    /// The regions that share the limits of all rules that name no others.
+    regions: Option<Arc<Regions>>,
+    /// Common to rules that were made from one text, for nodes or regions.
+    text: Arc<Text>,
 }
 
+/// The identity of the text that rules were read from.
+#[derive(Debug, Default)]
+struct Text;
+
 impl RuleSet {
-    fn new(rules: Vec<Rule>, mut tiers: Tiers, domains: Domains) -> RuleSet {
+    fn new(rules: Vec<Rule>, mut tiers: Tiers, domains: Domains, regions: Option<Regions>) -> RuleSet {
         tiers.learn(&rules);
         let reads_bodies =
             rules.iter().flat_map(|rule| rule.limits.all()).any(|limit| limit.cost.fields().next().is_some());
@@ -142,7 +152,8 @@ impl RuleSet {
         let sheds = rules.iter().any(|rule| rule.limits.by_priority().is_some());
         let adapts = rules.iter().any(|rule| rule.limits.ladder().is_some());
         let (index, domains) = (Index::new(&rules), Arc::new(domains));
-        let written = Written { index, rules, tiers, domains, reads_bodies, replaces, sheds, adapts };
+        let (regions, text) = (regions.map(Arc::new), Arc::default());
+        let written = Written { index, rules, tiers, domains, reads_bodies, replaces, sheds, adapts, regions, text };
         let modes = written.modes(&Switches::new());
         RuleSet {
             written: Arc::new(written),
@@ -235,10 +246,10 @@ impl RuleSet {
         tiers.default.is_none().then(|| tiers.sources().collect())
     }
 
-    /// Whether the other was made from this one or this from it, with other modes or another secret at most.
+    /// Whether the other was made from this one or this from it, with other modes, another secret, or parts of limits at most.
     #[must_use]
     pub fn shares_rules_with(&self, other: &RuleSet) -> bool {
-        Arc::ptr_eq(&self.written, &other.written)
+        Arc::ptr_eq(&self.written.text, &other.written.text)
     }
 
     /// The rules with the modes that they are in, in the same order.

@@ -18,7 +18,7 @@ const MOST_FILES: usize = 1_024;
 const MOST_BYTES: usize = 4 * LARGEST_FILE;
 
 /// Settings of a server that no rules file has: a file with one of them is its configuration.
-pub const SERVER_SETTINGS: [&str; 22] = [
+pub const SERVER_SETTINGS: [&str; 23] = [
     "access_log",
     "admin",
     "api",
@@ -33,6 +33,7 @@ pub const SERVER_SETTINGS: [&str; 22] = [
     "log",
     "node",
     "redis",
+    "region",
     "resp",
     "rls",
     "rules_required",
@@ -222,9 +223,10 @@ impl Loading {
             return Err(findings);
         }
         let tiers = self.files.iter_mut().find_map(|(_, file)| file.tiers.take()).unwrap_or_default();
+        let regions = self.files.iter_mut().find_map(|(_, file)| file.regions.take());
         let rules = self.files.into_iter().flat_map(|(_, file)| file.rules).collect();
         Ok(Loaded {
-            rules: RuleSet::new(rules, tiers, self.domains),
+            rules: RuleSet::new(rules, tiers, self.domains, regions),
             warnings: findings,
             files: self.seen.into_iter().collect(),
         })

@@ -12,6 +12,7 @@ use super::cost::{Cost, CostSource};
 use super::fact_name::FactName;
 use super::pattern::Pattern;
 use super::priority::Priority;
+use super::regions::RegionChoice;
 use super::route::PathPattern;
 use super::rule_limits::Limits;
 use crate::facts::Fact;
@@ -38,6 +39,7 @@ pub struct Rule {
     pub(super) id: Arc<str>,
     pub(super) place: Place,
     pub(super) on_store_failure: OnStoreFailure,
+    pub(super) regions: RegionChoice,
 }
 
 impl Rule {

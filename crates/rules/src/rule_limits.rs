@@ -8,6 +8,7 @@ use ahash::RandomState;
 use super::adaptive_rate::RateLadder;
 use super::cost::Cost;
 use super::key_parts::override_name;
+use super::regions::WholeLimit;
 use super::settle::Settle;
 use crate::split::Split;
 use tidegate_core::disclosure::Disclosure;
@@ -147,6 +148,8 @@ pub(crate) struct RuleLimit {
     pub(super) split: Option<Split>,
     /// The properties that clients may see.
     pub(super) disclosure: Disclosure,
+    /// The limit of which this is the part of a region.
+    pub(crate) whole: Option<Box<WholeLimit>>,
 }
 
 impl RuleLimit {
@@ -163,6 +166,7 @@ impl RuleLimit {
             write_behind: None,
             split: None,
             disclosure: Disclosure::DEFAULT,
+            whole: None,
         }
     }
 

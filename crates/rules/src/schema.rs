@@ -32,13 +32,15 @@ fn optional(schema: &mut Schema) {
     title = "Tidegate rules",
     deny_unknown_fields,
     transform = optional,
-    extend("anyOf" = [{ "required": ["rules"] }, { "required": ["include"] }, { "required": ["tiers"] }])
+    extend("anyOf" = [{ "required": ["rules"] }, { "required": ["include"] }, { "required": ["tiers"] }, { "required": ["regions"] }])
 )]
 struct File {
     /// Other rules files to read, relative to this one.
     include: OneOrMany<String>,
     /// The source of a request's tier: a caller that has verified it, the API key, a fact of the request, or else the default.
     tiers: Tiers,
+    /// The shares of all limits that regions own, each with a Redis of its own.
+    regions: Regions,
     /// The rules. Every rule that matches a request must admit it.
     rules: Option<Vec<Rule>>,
 }
@@ -66,6 +68,56 @@ enum TierSource {
 enum TierStore {
     /// Tiers of API keys are looked up in Redis.
     Store,
+}
+
+/// Shares by region, such as `{ eu: 60%, us: 40% }`, at most 100% together.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum Regions {
+    Long(MovedRegions),
+    Short(BTreeMap<String, Share>),
+}
+
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum RuleRegions {
+    Off(RegionsOff),
+    Some(Regions),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum RegionsOff {
+    /// Every region has the whole limit.
+    Off,
+}
+
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, transform = optional, extend("required" = ["shares"]))]
+struct MovedRegions {
+    /// The shares in the beginning, by region.
+    shares: BTreeMap<String, Share>,
+    /// The share below which no region sinks. 5%, if left out.
+    floor: Share,
+    /// Whether shares can be moved while the regions run. `allowed`, if left out.
+    moves: Moves,
+}
+
+/// A share in percent, with up to four decimals.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+enum Share {
+    Text(#[schemars(regex(pattern = r"^ *(100(\.0{1,4})?|[0-9]{1,2}(\.[0-9]{1,4})?) *%? *$"))] String),
+    Number(#[schemars(range(min = 0, max = 100))] f64),
+}
+
+#[derive(JsonSchema)]
+#[schemars(rename_all = "snake_case")]
+enum Moves {
+    /// With `tidegate regions`.
+    Allowed,
+    /// Not at all: the shares of the rules apply.
+    Never,
 }
 
 /// A rule: the requests that it governs, the key that it charges, and the limits that it enforces.
@@ -142,6 +194,8 @@ struct Rule {
     /// The number of parts of which each node charges one. Only for shapers and logs, which cannot be leased.
     #[schemars(range(min = 2, max = 64))]
     split: u8,
+    /// The shares of the rule's limits that regions own. `off` if each region has the whole limit; those of the file, if left out.
+    regions: RuleRegions,
     /// The priority of the requests when not all can be served.
     priority: Priority,
     /// Rules that do not apply where this one does.

@@ -7,6 +7,7 @@ use smallvec::smallvec;
 use super::RuleSet;
 use super::envoy::Domains;
 use super::fact_name::FactName;
+use super::regions::RegionChoice;
 use super::rule::{Conditions, KeyPart, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule};
 use super::rule_limits::{Limits, RuleLimit};
 use super::tiers::Tiers;
@@ -63,7 +64,8 @@ impl RuleSet {
             priority: None,
             replaces: Vec::new(),
             stops: false,
+            regions: RegionChoice::Off,
         };
-        RuleSet::new(vec![rule], Tiers::default(), Domains::default())
+        RuleSet::new(vec![rule], Tiers::default(), Domains::default(), None)
     }
 }

@@ -5,12 +5,11 @@
 //! limit, so nothing is admitted beyond it. Nodes that share a part, and parts without a node, are the price.
 
 use std::num::NonZeroU8;
-use std::sync::Arc;
 
 use tidegate_core::limit::Algorithm;
 use tidegate_core::{Limit, RuleId};
 
-use super::{Index, RuleSet, Written};
+use super::RuleSet;
 
 /// The fewest parts, and the most.
 pub(crate) const PARTS: std::ops::RangeInclusive<u64> = 2..=64;
@@ -77,18 +76,7 @@ impl RuleSet {
                 }
             }
         }
-        let Written { tiers, domains, reads_bodies, replaces, sheds, adapts, .. } = &*self.written;
-        let written = Written {
-            index: Index::new(&rules),
-            rules,
-            tiers: tiers.clone(),
-            domains: Arc::clone(domains),
-            reads_bodies: *reads_bodies,
-            replaces: *replaces,
-            sheds: *sheds,
-            adapts: *adapts,
-        };
-        RuleSet { written: Arc::new(written), ..self }
+        self.with_limits_of(rules)
     }
 }
 

@@ -5,6 +5,9 @@ use super::rate::Rate;
 use crate::decision::{Decision, Outcome};
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
+/// The most that a key may owe under a part of a limit, in drops: more than any limit has, and few enough to be added exactly.
+pub(super) const DEEPEST_OF_PART: u64 = MAX_EXACT / 2 - 1;
+
 /// A capacity, and the rate at which spending drains.
 ///
 /// Spending is counted in drops (see [`Rate`]) as a line that falls with time: `spent(t) = spent − r·(t − at)`,
@@ -15,11 +18,16 @@ use crate::time::{MAX_EXACT, Micros, Timestamp};
 /// A key may owe more than the capacity (penalties, settled costs above their estimate, a lowered limit), but at most
 /// twice the capacity. A line above that is cut down to it, so no step of the clock, however large, blocks
 /// a key for longer than twice the capacity takes to drain.
+///
+/// A bucket that is a [part](super::Limit::regional_part) of a limit cuts nothing: other nodes may count the same key by a larger part, and what one
+/// of them cut, another would admit again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bucket {
     capacity: u64,
     rate: Rate,
     full: u64,
+    /// The most that a key may owe, in drops. A higher line is cut down to it.
+    deepest: u64,
 }
 
 impl Bucket {
@@ -29,7 +37,8 @@ impl Bucket {
         if capacity > most {
             return Err(LimitError::CapacityTooLarge { capacity, tokens: rate.tokens(), period: rate.period(), most });
         }
-        Ok(Bucket { capacity, rate, full: capacity * rate.drops_per_token() })
+        let full = capacity * rate.drops_per_token();
+        Ok(Bucket { capacity, rate, full, deepest: 2 * full })
     }
 
     pub(crate) const fn capacity(&self) -> u64 {
@@ -40,8 +49,19 @@ impl Bucket {
         self.rate
     }
 
-    /// The most that a key may owe, in drops.
-    const fn deepest(&self) -> u64 {
+    /// The same bucket as a part of a limit.
+    pub(super) const fn as_part(self) -> Bucket {
+        Bucket { deepest: DEEPEST_OF_PART, ..self }
+    }
+
+    /// Whether it is a part of a limit.
+    pub(crate) const fn is_part(&self) -> bool {
+        // Twice a number is even.
+        self.deepest == DEEPEST_OF_PART
+    }
+
+    /// The most that a key may owe by charges without room.
+    const fn most_charged(&self) -> u64 {
         2 * self.full
     }
 
@@ -49,7 +69,7 @@ impl Bucket {
     #[inline(always)]
     pub(super) fn decide<L: SpendingLine>(&self, line: &mut L, cost: u64, now: Timestamp) -> (Decision, bool) {
         let drawn = line.spent(&self.rate, now);
-        let spent = drawn.min(self.deepest());
+        let spent = drawn.min(self.deepest);
         let decision = self.answer(spent, cost);
         let after = if decision.is_allowed() { spent + cost * self.rate.drops_per_token() } else { spent };
         let changed = after != drawn;
@@ -93,7 +113,7 @@ impl Bucket {
 
     /// The drops that a key owes: the value of its line, at most the deepest debt.
     pub(super) fn owed(&self, line: &impl SpendingLine, now: Timestamp) -> u64 {
-        line.spent(&self.rate, now).min(self.deepest())
+        line.spent(&self.rate, now).min(self.deepest)
     }
 
     /// The time in which `drops` drain.
@@ -107,7 +127,7 @@ impl Bucket {
     }
 
     pub(super) fn chargeable(&self, line: &impl SpendingLine, now: Timestamp) -> u64 {
-        self.rate.begun_tokens(self.deepest().saturating_sub(line.spent(&self.rate, now)))
+        self.rate.begun_tokens(self.most_charged().saturating_sub(line.spent(&self.rate, now)))
     }
 
     /// Spends `cost` even if there is no room for it.
@@ -115,7 +135,7 @@ impl Bucket {
         let spent = line.spent(&self.rate, now);
         let after = spent.saturating_add(cost.saturating_mul(self.rate.drops_per_token()));
         // A key that already owes more, under a larger limit, keeps its debt.
-        *line = L::through(after.min(self.deepest().max(spent)), &self.rate, now);
+        *line = L::through(after.min(self.most_charged().max(spent)), &self.rate, now);
     }
 
     /// Refunds up to `cost` and returns the amount. A token that has already drained in part counts in full: nothing of it is owed
@@ -129,12 +149,12 @@ impl Bucket {
 
     /// Whether a key owes more than the deepest debt.
     pub(super) fn is_ahead(&self, line: &impl SpendingLine, now: Timestamp) -> bool {
-        line.spent(&self.rate, now) > self.deepest()
+        line.spent(&self.rate, now) > self.deepest
     }
 
     /// Cuts the line down to the deepest debt.
     pub(super) fn resync<L: SpendingLine>(&self, line: &mut L, now: Timestamp) {
-        *line = L::through(self.deepest(), &self.rate, now);
+        *line = L::through(self.deepest, &self.rate, now);
     }
 
     pub(super) fn is_recovered(&self, line: &impl SpendingLine, now: Timestamp) -> bool {
@@ -148,7 +168,7 @@ impl Bucket {
     pub(super) fn convert(&self, drops: u64, from: &Rate) -> u64 {
         let exact = u128::from(drops) * u128::from(self.rate.drops_per_token());
         let here = exact.div_ceil(u128::from(from.drops_per_token()));
-        u64::try_from(here).unwrap_or(u64::MAX).min(self.deepest())
+        u64::try_from(here).unwrap_or(u64::MAX).min(self.deepest)
     }
 }
 

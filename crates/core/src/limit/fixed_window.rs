@@ -37,7 +37,7 @@ pub struct Window {
 }
 
 impl Windows {
-    fn around(&self, now: Timestamp) -> (Timestamp, Timestamp) {
+    pub(crate) fn around(&self, now: Timestamp) -> (Timestamp, Timestamp) {
         match *self {
             Windows::Every(length) => {
                 let start = now - Micros::new(now.as_micros() % length.get());

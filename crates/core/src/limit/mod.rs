@@ -30,6 +30,7 @@ mod mark;
 mod packed;
 mod rate;
 mod recovery;
+mod regional_part;
 mod share;
 mod sliding_log;
 mod sliding_window;

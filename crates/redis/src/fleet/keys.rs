@@ -50,6 +50,16 @@ impl Keys {
         format!("{}:tiers", self.base)
     }
 
+    /// The record of the region that this Redis belongs to.
+    pub(super) fn regions(&self) -> String {
+        format!("{}:regions", self.base)
+    }
+
+    /// The demand of the region's nodes.
+    pub(super) fn demand(&self) -> String {
+        format!("{}:demand", self.base)
+    }
+
     /// The report of one node.
     pub(super) fn node(&self, id: &str) -> String {
         format!("{}:node:{id}", self.base)
@@ -73,7 +83,9 @@ mod tests {
     fn all_keys_lie_in_one_slot() {
         let keys = Keys::new("shop:eu").unwrap();
         let slot = slot_of(keys.head().as_bytes());
-        for key in [keys.rules(), keys.modes(), keys.history(), keys.nodes(), keys.node("n-1")] {
+        for key in
+            [keys.rules(), keys.modes(), keys.history(), keys.nodes(), keys.node("n-1"), keys.regions(), keys.demand()]
+        {
             assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
         }
         assert_eq!(keys.head(), "shop:eu:{#steering}:head");

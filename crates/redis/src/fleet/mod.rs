@@ -27,9 +27,9 @@
 //!
 //! # Users with few permissions
 //! A node needs the keys and the channel `tidegate:{#steering}:*` (another prefix if one is set) and the commands
-//! `+strlen +getrange +time +set +zadd +zrem +zremrangebyscore +zcard +hmget +pexpire +del +multi +exec +subscribe`. A publisher
+//! `+strlen +getrange +time +set +hset +zadd +zrem +zremrangebyscore +zcard +hmget +pexpire +del +multi +exec +subscribe`. A publisher
 //! needs `+strlen +getrange +time +set +watch +multi +exec +publish`, `+zrange` to see the fleet, and `+hset +hdel +hmget +hscan` for the
-//! tiers of API keys.
+//! tiers of API keys. `+hvals` is needed to move the shares of regions after demand.
 
 mod applied;
 mod control;
@@ -39,10 +39,15 @@ mod history;
 mod keys;
 mod publication;
 mod published;
+mod region_demand;
+mod region_driver;
+mod region_follower;
+mod region_record;
 mod report;
 mod session;
 mod signature;
 mod size;
+mod stored_ledger;
 mod tiers;
 
 pub use self::applied::ModeChange;
@@ -52,6 +57,10 @@ pub use self::follower::{Event, Following, NoRuntime};
 pub use self::history::{ChangeKind, PublishedChange};
 pub use self::publication::{Publication, Target};
 pub use self::published::{Published, PublishedModes, PublishedRules, Switched};
+pub use self::region_demand::DemandSource;
+pub use self::region_driver::{Delivery, RegionsControl, RegionsError, Retirement};
+pub use self::region_follower::{FollowingRegion, RegionEvent};
+pub use self::region_record::RegionRecord;
 pub use self::report::{Fleet, Node, NodeError, NodeReport, NodeState};
 pub use self::signature::Signature;
 pub use self::tiers::ServingTiers;

@@ -17,10 +17,6 @@ makers[LEVEL] = function()
     return answer(limit.kind, limit.a, limit.b, limit.capacity, state.spent, cost)
   end
 
-  local function deepest(limit)
-    return 2 * limit.a * limit.capacity
-  end
-
   function bucket.moved(limit, state)
     local most = deepest(limit)
     if state.spent <= most then return nil end
@@ -30,7 +26,7 @@ makers[LEVEL] = function()
   function bucket.charge(limit, state, cost)
     local before = state.spent
     state.kind, state.line = limit.kind, nil
-    state.spent = min(before + cost * limit.a, max(deepest(limit), before))
+    state.spent = min(before + cost * limit.a, max(2 * limit.a * limit.capacity, before))
     return ceil((state.spent - before) / limit.a)
   end
 

@@ -7,9 +7,11 @@ local DECIDE_GROUPS = 8
 local function read_charge(body, at)
   local kind, key, cost, hold, ttl, a, b, capacity
   kind, key, cost, hold, ttl, a, b, capacity, at = unpack_from(CHARGE, body, at)
+  local is_part = kind > 15
+  if is_part then kind = kind - 16 end
   local of = kind_of(kind)
   local charge = {
-    kind = kind, own = of, of = of, a = a, b = b, capacity = capacity,
+    kind = kind, own = of, of = of, a = a, b = b, capacity = capacity, is_part = is_part,
     key = key, cost = cost, hold_key = hold, ttl = ttl, is_held = cost > 0 and (hold > 0 or kind == SLOTS),
   }
   return charge, at

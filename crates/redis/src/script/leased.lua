@@ -165,7 +165,7 @@ local function recording()
 
   -- What a bucket's key owes under a limit: at most the limit's bound, but no less than is outstanding.
   local function owed(limit, state)
-    return max(min(state.spent, 2 * limit.a * limit.capacity), least(state))
+    return max(min(state.spent, deepest(limit)), least(state))
   end
 
   -- Holds a state to its limit's bound.
@@ -198,7 +198,7 @@ local function recording()
   function leased.answer(limit, state, cost, spent)
     if state.kind > SHAPER then return kind_of(state.kind).look(limit, state, cost) end
     local a, capacity = limit.a, limit.capacity
-    local most = 2 * a * capacity
+    local most = deepest(limit)
     local outcome, remaining, reset, wait = answer(limit.kind, a, limit.b, capacity, min(spent, most), cost)
     if outstanding(state) == 0 then return outcome, remaining, reset, wait end
     if outcome == DENY then wait = max(time_until(state, spent, (capacity - cost) * a), 1) end

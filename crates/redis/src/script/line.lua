@@ -30,6 +30,11 @@ local function write_line(kind, a, b, spent)
   return pack('>BI6I4I3I4I4I2', kind, a, b, high, low, part, SPARE)
 end
 
+-- The most that a key may owe, in drops. A part of a limit cuts nothing: another node may count the key by a larger part.
+local function deepest(limit)
+  return limit.is_part and EXACT / 2 - 1 or 2 * limit.a * limit.capacity
+end
+
 -- The answer to a request for `cost` by a key that owes `spent`: the outcome, what remains, when all is back, and the
 -- wait that goes with the outcome.
 local function answer(kind, a, b, capacity, spent, cost)

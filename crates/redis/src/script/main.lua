@@ -23,6 +23,7 @@ for number = 2, #ARGV do
     -- A single final charge to a bucket that can hold it: its line's first bytes, and its numbers in drops.
     if operation == 1 and count == 1 and #body == 43 then
       local kind, _, cost, _, _, a, b, capacity = unpack_from('>BI2I7I2I7I6I4I7', body, 8)
+      if kind > 15 then kind = kind - 16 end
       if kind <= 3 and cost <= capacity then
         plan.line, plan.a, plan.b = pack('>BI6I4', kind, a, b), a, b
         plan.asked, plan.full, plan.is_shaper = cost * a, capacity * a, kind == 3
@@ -34,6 +35,7 @@ for number = 2, #ARGV do
       for first = 1, 7 * count, 7 do
         local kind, key, cost, _, _, a, b, capacity
         kind, key, cost, _, _, a, b, capacity, at = unpack_from('>BI2I7I2I7I6I4I7', body, at)
+        if kind > 15 then kind = kind - 16 end
         if kind > 3 or cost > capacity then
           lines = nil
           break

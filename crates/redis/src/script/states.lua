@@ -78,7 +78,7 @@ local function carried(limit, state)
   if limit.kind == SLOTS or state.kind == SLOTS then return new end
   if limit.kind == LOG and state.kind == LOG then return of_limit.rewindowed(limit, state) end
   if limit.kind <= SHAPER and state.kind <= SHAPER then
-    new.spent = convert(state.spent, state.a, limit.a, 2 * limit.a * limit.capacity)
+    new.spent = convert(state.spent, state.a, limit.a, deepest(limit))
   else
     of_limit.charge(limit, new, kind_of(state.kind).spent(state))
   end

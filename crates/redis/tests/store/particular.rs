@@ -2,6 +2,7 @@
 
 use tidegate_core::contract::seed::seed;
 use tidegate_core::limit::{Calendar, FixedWindow};
+use tidegate_core::regions::Share;
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, Store, Timestamp};
 
@@ -144,4 +145,40 @@ fn slots_and_costs_take_each_others_place() {
         memory.reset(&rule, &key);
         ask.block_on(redis.reset(&rule, &key)).unwrap();
     }
+}
+
+/// Nodes of a region may count one key by parts of different size for a while. None of them forgets what another has spent.
+#[test]
+fn parts_of_different_size_keep_the_debt_of_a_key() {
+    let clock = ManualClock::at(Timestamp::from_secs(1_794_700_800));
+    let (memory, redis) = (MemoryStore::with_clock(clock.clone()), server::store(&server::prefix(), clock.clone()));
+    let ask = server::runtime();
+    let mut dice = fastrand::Rng::with_seed(seed(27));
+    for (number, whole) in
+        ["100/s burst 100", "gcra 30/s burst 90", "meter 7/s burst 50", "shaper 50/s queue 80"].iter().enumerate()
+    {
+        let (rule, key) = (RuleId::new(&format!("parts-{number}")), Key::from("alice"));
+        let parts = [90, 60, 33, 5, 1].map(|percent| limit(whole).regional_part(Share::percent(percent)));
+        let mut denied_below = 0;
+        for step in 0..2_000 {
+            let part = &parts[dice.usize(..parts.len())];
+            let charge = Charge::new(&rule, &key, part).cost(dice.u64(0..3));
+            if dice.u32(..4) == 0 {
+                clock.advance(Micros::from_millis(dice.u64(..200)));
+            }
+            let (in_memory, in_redis) =
+                (memory.decide(&[charge]).unwrap(), ask.block_on(redis.decide(&[charge])).unwrap());
+            assert_eq!(in_memory.decisions, in_redis.decisions, "step {step} of {whole} by {part}");
+            denied_below += u32::from(!in_memory.decisions[0].is_allowed() && part.capacity() <= 5);
+        }
+        assert!(denied_below > 100, "{whole}: {denied_below}");
+    }
+    // A burst by the largest part is not forgotten by the smallest one.
+    let (rule, key) = (RuleId::new("burst"), Key::from("alice"));
+    let [large, small] = [90, 5].map(|percent| limit("100/s burst 100").regional_part(Share::percent(percent)));
+    let decide = |limit: &Limit, cost| {
+        let charge = Charge::new(&rule, &key, limit).cost(cost);
+        ask.block_on(redis.decide(&[charge])).unwrap().decisions[0].is_allowed()
+    };
+    assert_eq!([decide(&large, 90), decide(&small, 1), decide(&large, 1)], [true, false, false]);
 }

@@ -33,8 +33,9 @@ use self::fallback::Fallback;
 use self::health::Watch;
 use self::ruling::Decided;
 use crate::facts::Facts;
-use crate::{Matched, RuleSet, Secret, Switches};
+use crate::{Matched, RegionView, RuleSet, Secret, Switches};
 use arc_swap::ArcSwap;
+use tidegate_core::regions::AppliedShares;
 use tidegate_core::{
     Charge, Clock, MemoryStore, NowOrLater, Readiness, Receipt, Settlement, Store, StoreError, SystemClock, Timestamp,
 };
@@ -70,6 +71,8 @@ pub struct Limiter<S, C = SystemClock> {
     watch: Watch,
     /// The name of this node, if it shares the store with others.
     node: Option<Box<str>>,
+    /// The region of this node, if it has been told that it is in one.
+    region: Option<ArcSwap<RegionView>>,
 }
 
 /// Rules in their modes, and their generation number.
@@ -93,7 +96,7 @@ impl<S, C: Clock> Limiter<S, C> {
     pub fn with_clock(rules: RuleSet, store: S, clock: C) -> Limiter<S, C> {
         let first = Generation { number: 1, rules };
         let (rules, fallback) = (ArcSwap::from_pointee(first), Fallback::new(clock));
-        Limiter { rules, store, fallback, watch: Watch::new(), node: None }
+        Limiter { rules, store, fallback, watch: Watch::new(), node: None, region: None }
     }
 
     /// The same limiter at a node of this name, which shares the store with others. It charges its [part](RuleSet::at_node) of
@@ -105,6 +108,37 @@ impl<S, C: Clock> Limiter<S, C> {
         let rules = self.as_here(present.rules.clone());
         self.rules.store(Arc::new(Generation { number: present.number, rules }));
         self
+    }
+
+    /// The same limiter in this region: it applies the region's [part](RuleSet::in_region) of limits that regions share. Without a name it
+    /// applies the floor. The shares are those of the rules until [others](Limiter::apply_shares) are applied.
+    #[must_use]
+    pub fn in_region(mut self, region: Option<&str>) -> Limiter<S, C> {
+        let view = RegionView { region: region.map(Into::into), applied: None };
+        let present = self.rules();
+        let rules = present.rules.clone().in_region(&view);
+        self.region = Some(ArcSwap::from_pointee(view));
+        self.rules.store(Arc::new(Generation { number: present.number, rules }));
+        self
+    }
+
+    /// Applies the shares of the region's record from now on. Returns whether any limit has changed. A limiter that is in no region
+    /// ignores them.
+    pub fn apply_shares(&self, applied: AppliedShares) -> bool {
+        let Some(region) = &self.region else { return false };
+        let view = RegionView { region: region.load().region.clone(), applied: Some(applied) };
+        region.store(Arc::new(view));
+        let present = self.rules();
+        let is_changed = !present.rules.clone().in_region(&region.load()).has_same_limits(&present.rules);
+        if is_changed {
+            self.turn(RuleSet::clone);
+        }
+        is_changed
+    }
+
+    /// The region of this limiter, and the shares that it applies.
+    pub fn region(&self) -> Option<Arc<RegionView>> {
+        self.region.as_ref().map(ArcSwap::load_full)
     }
 
     fn as_here(&self, rules: RuleSet) -> RuleSet {
@@ -190,7 +224,15 @@ impl<S, C: Clock> Limiter<S, C> {
 
     /// Begins a generation. Concurrent calls build on each other.
     fn turn(&self, next: impl Fn(&RuleSet) -> RuleSet) -> u64 {
-        let next = |present: &Arc<Generation>| Generation { number: present.number + 1, rules: next(&present.rules) };
+        let next = |present: &Arc<Generation>| {
+            let rules = next(&present.rules);
+            // Within the step, so that neither rules nor shares that arrive meanwhile are missed.
+            let rules = match &self.region {
+                Some(region) => rules.in_region(&region.load()),
+                None => rules,
+            };
+            Generation { number: present.number + 1, rules }
+        };
         self.rules.rcu(next).number + 1
     }
 

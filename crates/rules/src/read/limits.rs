@@ -84,6 +84,7 @@ pub(super) fn read(
                     write_behind: None,
                     split: None,
                     disclosure: Disclosure { unit: cost.unit(), ..Disclosure::DEFAULT },
+                    whole: None,
                 }]) as Arc<[_]>
             });
         }
@@ -288,6 +289,7 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
         write_behind: behind,
         split: parts,
         disclosure,
+        whole: None,
     };
     Some((name, limit))
 }

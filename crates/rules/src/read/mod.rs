@@ -9,6 +9,7 @@ pub(super) mod lease;
 pub(super) mod limits;
 mod long_form;
 mod overrides;
+pub(crate) mod regions;
 mod settle;
 pub(crate) mod shed;
 mod split;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use super::presets::{PRESETS, Preset};
 use super::priority::Priority;
+use super::regions::{RegionChoice, Regions};
 use super::rule::{Mode, OnMissingKey, OnRepeatedKey, Rule};
 use super::tiers::Tiers;
 use crate::yaml::{Fields, Node, Position, Reader, Value};
@@ -30,6 +32,11 @@ pub(super) struct File {
     pub(super) tiers: Option<Tiers>,
     /// The place of `tiers`.
     pub(super) tiers_at: Option<Position>,
+    pub(super) regions: Option<Regions>,
+    /// The place of `regions`.
+    pub(super) regions_at: Option<Position>,
+    /// The names of regions that rules mention.
+    pub(super) rule_regions: Vec<(Position, Vec<String>)>,
     /// Other files, with where they are named.
     pub(super) include: Vec<Node>,
     /// The ids of all rules, those included that are faulty.
@@ -47,8 +54,8 @@ pub(super) struct Mention {
     pub(super) by: Arc<str>,
 }
 
-pub(crate) const FILE: [&str; 3] = ["include", "tiers", "rules"];
-pub(crate) const RULE: [&str; 25] = [
+pub(crate) const FILE: [&str; 4] = ["include", "tiers", "regions", "rules"];
+pub(crate) const RULE: [&str; 26] = [
     "id",
     "preset",
     "match",
@@ -68,6 +75,7 @@ pub(crate) const RULE: [&str; 25] = [
     "lease",
     "write_behind",
     "split",
+    "regions",
     "priority",
     "replaces",
     "stop",
@@ -94,6 +102,10 @@ pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> File {
         file.tiers = Some(Tiers::read(reader, tiers));
         file.tiers_at = Some(tiers.at);
     }
+    if let Some(node) = fields.get("regions") {
+        file.regions = regions::read(reader, node);
+        file.regions_at = Some(node.at);
+    }
     match fields.get("rules") {
         Some(rules) => match &rules.value {
             Value::List(items) => {
@@ -109,7 +121,7 @@ pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> File {
                 "begin each rule with `- id: …`",
             ),
         },
-        None if fields.understood && file.include.is_empty() && file.tiers.is_none() => {
+        None if fields.understood && file.include.is_empty() && file.tiers.is_none() && file.regions.is_none() => {
             reader.error(root.at, "a rules file without rules", "write `rules:` and a list of rules below it");
         }
         None => {}
@@ -150,6 +162,11 @@ fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
     let store_deadline = fields.get("store_deadline").and_then(|node| failure::deadline(reader, node));
     let priority = fields.get("priority").and_then(|node| reader.choice(node, "`priority`", &PRIORITIES));
     let replaces = fields.get("replaces").map(|node| replaces(reader, node, id.as_ref(), file)).unwrap_or_default();
+    let of_regions = fields.get("regions").and_then(|node| regions::of_rule(reader, node)).unwrap_or_default();
+    if let (RegionChoice::Own(own), Some(node)) = (&of_regions, fields.get("regions")) {
+        file.rule_regions.push((node.at, own.shares.keys().cloned().collect()));
+        regions::warn_if_too_small(reader, node.at, own, &limits);
+    }
     let stops = fields.get("stop").and_then(|node| reader.flag(node, "`stop`")).unwrap_or(false);
     if mode != Some(Mode::Off) {
         keys::warn_if_unverified(reader, &fields, &key);
@@ -172,6 +189,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
         priority,
         replaces,
         stops,
+        regions: of_regions,
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::schema;
-use crate::read::{self, adapt, conditions, cost, failure, keys, lease, limits, shed, write_behind};
+use crate::read::{self, adapt, conditions, cost, failure, keys, lease, limits, regions, shed, write_behind};
 use crate::{RuleSet, presets, tiers};
 
 fn whole() -> Value {
@@ -56,6 +56,7 @@ fn the_schema_has_the_fields_that_the_reader_knows() {
         ("BoundedPolicy", &failure::ON_STORE_FAILURE),
         ("LeaseTerms", &lease::LEASE),
         ("WriteBehind", &write_behind::WRITE_BEHIND),
+        ("MovedRegions", &regions::REGIONS),
     ] {
         assert_eq!(properties(name), set(known.iter().copied()), "{name}");
     }
@@ -66,12 +67,14 @@ fn every_map_with_fields_is_held_against_the_reader() {
     let whole = whole();
     let definitions = whole["definitions"].as_object().unwrap();
     let with_fields = definitions.iter().filter(|(_, definition)| definition.get("properties").is_some());
-    assert_eq!(with_fields.count(), 15, "a new map needs a line in the test above");
+    assert_eq!(with_fields.count(), 16, "a new map needs a line in the test above");
 }
 
 #[test]
 fn the_schema_has_the_words_that_the_reader_knows() {
     assert_eq!(words("Mode"), set(read::MODES.map(|(name, _)| name)));
+    assert_eq!(words("Moves"), set(regions::MOVES.map(|(name, _)| name)));
+    assert_eq!(words("RegionsOff"), set(["off"]));
     assert_eq!(words("Priority"), set(read::PRIORITIES.map(|(name, _)| name)));
     assert_eq!(words("OnMissingKey"), set(read::ON_MISSING_KEY.map(|(name, _)| name)));
     assert_eq!(words("OnRepeatedKey"), set(read::ON_REPEATED_KEY.map(|(name, _)| name)));
@@ -123,7 +126,7 @@ fn everything_that_can_be_written_is_described() {
     }
 }
 
-const GOOD: [&str; 14] = [
+const GOOD: [&str; 15] = [
     "rules:\n",
     "{ tiers: { from: store, default: free }, rules: [{ id: a, tiers: { free: 5/s } }] }",
     "tiers: { default: free }",
@@ -221,9 +224,17 @@ rules:
   - { id: smooth, limit: shaper 100/s queue 50, split: 4 }
   - { id: logged, limits: [{ name: hour, limit: log 1000/h, split: 2 }, { name: day, limit: fixed 9000/day }] }
 ",
+    "
+regions: { eu: 60%, us: 27.5%, ap: 12.5 }
+rules:
+  - { id: a, limit: 100/s }
+  - { id: b, limit: 100/s, regions: off }
+  - { id: c, limit: 100/s, regions: { eu: 50, us: 50% } }
+  - { id: d, limit: 100/s, regions: { shares: { eu: 50%, us: 50% }, floor: 2%, moves: allowed } }
+",
 ];
 
-const BAD: [&str; 56] = [
+const BAD: [&str; 60] = [
     "{}",
     "[]",
     "rule: []",
@@ -280,4 +291,8 @@ const BAD: [&str; 56] = [
     "rules: [{ id: a, limit: log 500/s, split: 1 }]",
     "rules: [{ id: a, limit: log 500/s, split: 65 }]",
     "rules: [{ id: a, limit: { limit: log 500/s, split: many } }]",
+    "{ regions: { eu: 60%, us: much }, rules: [{ id: a, limit: 5/s }] }",
+    "{ regions: { eu: 101% }, rules: [{ id: a, limit: 5/s }] }",
+    "{ regions: { shares: { eu: 100% }, move: never }, rules: [{ id: a, limit: 5/s }] }",
+    "rules: [{ id: a, limit: 5/s, regions: 60% }]",
 ];

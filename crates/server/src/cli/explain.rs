@@ -9,7 +9,8 @@ use serde::Serialize;
 use tidegate_core::disclosure::DenialKind;
 use tidegate_core::{Clock, SystemClock};
 use tidegate_rules::{
-    Charged, ExplainedRule, Explanation, Granted, Mode, Request, RuleOutcome, ShownLimit, ShownWriteBehind, counted,
+    Charged, ExplainedRule, Explanation, Granted, Mode, RegionView, Request, RuleOutcome, ShownLimit, ShownWriteBehind,
+    counted,
 };
 
 use super::redis::RedisArgs;
@@ -27,6 +28,7 @@ Examples:
   tidegate explain rules/ --request 'GET /search?q=tea' --header 'X-Env: prod' --user ann
   tidegate explain rules/ --request 'POST /v1/chat/completions' --api-key k_7f3a --body max_tokens=500
   tidegate explain rules/ --request 'GET /api' --jwt eyJhbGciOi... --config tidegate.yaml
+  tidegate explain rules.yaml --request 'GET /' --region eu           shares of a region
   tidegate explain rules.yaml --request 'GET /' --nodes 5             shares of nodes under `write_behind`
   tidegate explain rules.yaml --request 'GET /' --descriptor remote_address=203.0.113.7 --hits 5
 
@@ -49,6 +51,10 @@ pub(super) struct Args {
     /// Token (JWT), verified as the server of --config would. User, tier and claims are taken from it.
     #[arg(long, value_name = "TOKEN")]
     jwt: Option<String>,
+    /// Region, for rules with `regions`: shows its share of each limit, as the rules state it.
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
+
     /// Number of nodes, for limits with `write_behind`. Default: those of the fleet at --redis.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     nodes: Option<u32>,
@@ -116,7 +122,14 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
             &"this file defines Envoy descriptors, which are matched entry by entry: `explain` supports rules only",
         );
     }
-    let mut explanation = loaded.rules.with_secret(secret).explain(&request);
+    let rules = match &args.region {
+        Some(region) => {
+            let view = RegionView { region: Some(region.as_str().into()), applied: None };
+            loaded.rules.in_region(&view)
+        }
+        None => loaded.rules,
+    };
+    let mut explanation = rules.with_secret(secret).explain(&request);
     if explanation.has_write_behind() {
         match args.nodes()? {
             Ok(Some(nodes)) => explanation.set_nodes(nodes),
@@ -380,6 +393,9 @@ fn limit_line(limit: &ShownLimit) -> String {
                 _ => line.push_str(&format!("; {each} unreported at each of {}", counted(nodes as usize, "node"))),
             }
         }
+    }
+    if let Some(region) = &limit.region {
+        line.push_str(&format!(", {region}"));
     }
     if let Some(split) = &limit.split {
         line.push_str(&format!(", with Redis split into {split}"));

@@ -15,6 +15,7 @@ mod man;
 mod mode;
 mod published;
 mod redis;
+mod regions;
 mod replay;
 mod request;
 mod rules;
@@ -57,6 +58,7 @@ pub fn run() -> ExitCode {
         Command::Lab(args) => lab::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Mode(args) => mode::run(&args),
+        Command::Regions(args) => regions::run(&args),
         Command::Rules(command) => rules::run(&command),
         Command::Replay(args) => replay::run(&args),
         Command::Schema => schema::run(),
@@ -120,6 +122,7 @@ Examples:
   tidegate mode login off --redis redis://cache.internal
   tidegate fleet --redis redis://cache.internal
   tidegate keys set k_7f3a paid --redis redis://cache.internal
+  tidegate regions set eu=70 us=30 --region eu=redis://cache.eu --region us=redis://cache.us
   tidegate replay --rules rules.yaml access.log
   tidegate simulate '20/s burst 50' --traffic 'poisson 30/s'
   tidegate lab
@@ -144,6 +147,7 @@ enum Command {
     Fleet(Box<fleet::Args>),
     #[command(subcommand)]
     Keys(Box<keys::KeysCommand>),
+    Regions(Box<regions::Args>),
     Replay(Box<replay::Args>),
     /// Print the JSON Schema of the rules file, for editors.
     #[command(long_about = schema::ABOUT, after_help = schema::EXAMPLES)]

@@ -59,6 +59,8 @@ pub struct Configuration {
     pub rules_required: bool,
     /// The name of this server in lists of servers.
     pub node: Node,
+    /// The region of this server.
+    pub region: Option<String>,
     /// Socket for the handover to a successor, if any.
     pub handover: Option<PathBuf>,
     /// Store of the state.
@@ -159,6 +161,7 @@ impl ConfigReader<'_> {
         let rules = self.paths("rules");
         let rules_required = self.value("rules_required", flag);
         let node = self.node();
+        let region = self.region();
         let proxies = self.proxies();
         let log = self.log();
         let access_log = self.access_log();
@@ -182,6 +185,7 @@ impl ConfigReader<'_> {
             rules,
             rules_required: rules_required?,
             node: node?,
+            region: region?,
             handover: self.path("handover"),
             store: store?,
             secrets,
@@ -302,6 +306,18 @@ impl ConfigReader<'_> {
                 }
             },
         }
+    }
+
+    /// `None` on an error, `Some(None)` if there is none.
+    fn region(&mut self) -> Option<Option<String>> {
+        let Some(name) = self.value("region", text) else { return Some(None) };
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+        if !name.is_empty() && name.len() <= 100 && name.chars().all(fits) {
+            return Some(Some(name));
+        }
+        let help = "write 1 to 100 letters, digits, `-`, `_`, `.` or `:`, as in the `regions` of the rules";
+        self.wrong("region", &format!("`{name}` cannot name a region"), help);
+        None
     }
 
     /// `None` on an error, `Some(None)` if it is off.

@@ -116,8 +116,9 @@ mod tests {
 
     #[test]
     fn addresses_the_store_where_requests_go_who_users_are_traces_and_logs_need_a_restart_and_nothing_else_does() {
-        const OTHERS: [&str; 9] = [
+        const OTHERS: [&str; 10] = [
             "node.name",
+            "region",
             "rules_required",
             "log.format",
             "log.queue_bytes",

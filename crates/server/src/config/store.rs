@@ -82,6 +82,15 @@ impl StoreSettings {
         }
     }
 
+    /// Access to the record of the region; `None` for state in memory, which has none.
+    ///
+    /// # Errors
+    /// If the settings are invalid.
+    pub fn region(&self) -> Result<Option<FleetControl>, SettingsError> {
+        let StoreSettings::Redis { settings, prefix, .. } = self else { return Ok(None) };
+        Ok(FleetControl::new(settings)?.with_prefix(prefix).ok())
+    }
+
     /// Access to what is published for the fleet; `None` if it is not followed.
     ///
     /// # Errors

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidegate_rules::{AdaptiveRate, Condition, Health, Mode, RuleSet};
+use tidegate_core::regions::{RegionShare, Share};
+use tidegate_rules::{AdaptiveRate, Condition, Health, Mode, RegionView, RuleSet};
 
 use super::descriptor_counts::DescriptorOutcome;
 use super::limit_counters::LimitEvent;
@@ -44,6 +45,9 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
         store_exposition::write_state_file(&file.stats(), &mut page);
     }
     write_rules(engine, &mut page);
+    if let Some(region) = engine.limiter().region() {
+        write_region(&region, &mut page);
+    }
     write_health(&engine.limiter().health(), &mut page);
     if let Some(tiers) = engine.limiter().with_rules(|present| present.rules.tiers().map(|tiers| tiers.counts())) {
         store_exposition::write_tiers(&tiers, &mut page);
@@ -313,6 +317,25 @@ fn write_rates(rules: &RuleSet, page: &mut Page) {
     let counts: Vec<(Labels<'_>, u64)> =
         labels.iter().map(|labels| &labels[..]).zip(rates.iter().map(|rate| rate.decreases())).collect();
     page.counter("adaptive_rate_decreases", "Times that this node has lowered the rate because of overload", &counts);
+}
+
+/// Shares of the region, as its record has them.
+fn write_region(view: &RegionView, page: &mut Page) {
+    let (Some(region), Some(applied)) = (view.region.as_deref(), &view.applied) else { return };
+    let is_confirmed = u64::from(applied.is_confirmed());
+    let help = "Whether the node has confirmed the shares of its region (1), or decides by the floor (0)";
+    page.gauge("region_confirmed", help, &[(&[("region", region)], is_confirmed)]);
+    let ratio = |share: Share| f64::from(share.parts_per_million()) / 1e6;
+    let mut gauge = |name, help, share: &dyn Fn(&str, &RegionShare) -> Share| {
+        let labels: Vec<_> = applied.all().map(|(rule, _)| [("region", region), ("rule", rule)]).collect();
+        let values = applied.all().map(|(rule, of_region)| ratio(share(rule, of_region)));
+        let values: Vec<(Labels<'_>, f64)> = labels.iter().map(|labels| &labels[..]).zip(values).collect();
+        page.gauge(name, help, &values);
+    };
+    gauge("region_share_ratio", "Share of limits that the region owns, 1 for all", &|_, region| region.share);
+    gauge("region_floor_ratio", "Share below which the region does not sink", &|_, region| region.floor);
+    let help = "Share that the region has given away and that has not arrived, for all it knows";
+    gauge("region_parked_ratio", help, &|rule, _| applied.parked(rule));
 }
 
 fn write_health(health: &Health, page: &mut Page) {

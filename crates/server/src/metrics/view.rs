@@ -1,5 +1,7 @@
 //! Live data of a server, for programs.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use tidegate_redis::tier::TierStats;
 use tidegate_rules::{AdaptiveRate, Condition, Mode, Rule, RuleSet, ShownRate, Switches};
@@ -234,6 +236,19 @@ impl Metrics {
             denied: of(RequestOutcome::Denied),
             refused: of(RequestOutcome::Refused),
         }
+    }
+
+    /// The decisions on limits that regions share, by the names under which their records have them.
+    pub(crate) fn demand(&self, present: &RuleSet) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        self.limits.each(|counters| {
+            let rule = present.rule_of(counters.id.as_str()).map(Rule::id);
+            if let Some(name) = rule.and_then(|rule| present.share_name(rule)) {
+                let all = RuleView::new("", counters.counts()).all();
+                sums.entry(name.to_owned()).and_modify(|sum| *sum += all).or_insert(all);
+            }
+        });
+        sums
     }
 
     fn rules(&self, present: &RuleSet, most: usize) -> (Vec<RuleView>, usize) {

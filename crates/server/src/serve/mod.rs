@@ -5,6 +5,7 @@ mod hot_keys;
 mod listeners;
 mod memory_pressure;
 mod open_files;
+mod regions;
 mod reload;
 mod rule_sources;
 mod saved_state;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use std::{io, thread};
 
 use tidegate_core::SystemClock;
-use tidegate_redis::fleet::{Following, NoRuntime, ServingTiers};
+use tidegate_redis::fleet::{Following, FollowingRegion, NoRuntime, ServingTiers};
 use tidegate_rules::{Diagnostics, Limiter, RuleSet, TierDirectory};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -136,6 +137,8 @@ pub struct Server {
     stop: CancellationToken,
     watch: Option<Watch>,
     following: Option<Following>,
+    /// Follows the shares of the region while the server runs.
+    _region: Option<FollowingRegion>,
     /// Looks up tiers while the server runs.
     _tiers: Option<ServingTiers>,
     access_log: Option<Arc<AccessLog>>,
@@ -195,6 +198,8 @@ impl Server {
         if is_shared {
             limiter = limiter.at_node(configuration.node.name());
         }
+        limiter = limiter.in_region(configuration.region.as_deref());
+        limiter.with_rules(|present| regions::warn(&present.rules, configuration.region.as_deref()));
         let engine = Arc::new(Engine::new(limiter).with_traces(traces));
         engine.metrics().call_node(configuration.node.name());
         let stop = CancellationToken::new();
@@ -274,9 +279,14 @@ impl Server {
             Some(at) => Some(listeners.open_admin(at, &operators)?),
             None => None,
         };
+        let node_name = configuration.node.name().to_owned();
         let following = match steering {
             Some(steering) => Some(follow_fleet(&steering, configuration.node, &engine, &are_published, known)?),
             None => None,
+        };
+        let region = match (configuration.store.region()?, &configuration.region) {
+            (Some(control), Some(name)) => Some(regions::follow(&control, &node_name, name, &engine)?),
+            (Some(_) | None, _) => None,
         };
         let watch = follow_files(&paths, loaded.files, &engine, &are_published, known)?;
         let certificates = configuration.certificates;
@@ -303,6 +313,7 @@ impl Server {
             stop,
             watch,
             following,
+            _region: region,
             _tiers: tiers,
             access_log,
             certificates,

@@ -3,6 +3,7 @@
 
 #[path = "../support/ran.rs"]
 mod ran;
+mod regions;
 
 use std::path::Path;
 use std::process::Command;

@@ -113,6 +113,13 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
         )
         .such_as("edge-1")
         .at_start(),
+        Setting::new(
+            "region",
+            &[],
+            "Region of this server, for rules with `regions`: it applies the share of its region. All servers of a region share one Redis.",
+        )
+        .such_as("eu")
+        .at_start(),
     ];
     all.extend(gateway::gateway());
     all.extend(listeners::listeners());

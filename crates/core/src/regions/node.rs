@@ -1,0 +1,178 @@
+//! A node's knowledge of its region's record.
+
+use std::collections::BTreeMap;
+
+use super::{CONFIRM_WITHIN, RegionShare, Share, ShareLedger};
+use crate::limit::Limit;
+use crate::time::{Micros, Timestamp};
+
+/// The drift of a node's clock against a driver's that is allowed for: one part in so many.
+const DRIFT: u64 = 1 << 10;
+
+/// The shares that a node knows, and until when it may decide by them.
+#[derive(Clone, Debug, Default)]
+pub struct ShareLease {
+    known: Option<Known>,
+    /// Whether the store has lost the record, or changes of it.
+    is_lost: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    born: Timestamp,
+    version: u64,
+    shares: BTreeMap<String, RegionShare>,
+    /// The shares that are outgoing.
+    parked: BTreeMap<String, Share>,
+    /// The instant of the reading, by the clock of the store.
+    store_now: Timestamp,
+    /// The end of the lease, by the clock of the node.
+    until: Timestamp,
+}
+
+/// The result of reading a region's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LedgerReading {
+    /// The record is as it was, or newer.
+    Confirmed,
+    /// There is none, and there never was for all that this node knows.
+    Missing,
+    /// The store has lost it, or changes of it.
+    Lost,
+}
+
+/// The shares of a region as a node applies them at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AppliedShares {
+    shares: BTreeMap<String, RegionShare>,
+    parked: BTreeMap<String, Share>,
+    /// The instant by the clock of the store, while the lease lasts.
+    confirmed_at: Option<Timestamp>,
+}
+
+impl ShareLease {
+    /// Takes in a reading of the record. `began` is the instant before the store was asked, by the clock of the node, and `store_now` the
+    /// clock of the store.
+    pub fn read(&mut self, ledger: Option<&ShareLedger>, store_now: Timestamp, began: Timestamp) -> LedgerReading {
+        let reading = match (ledger, &self.known) {
+            (None, None) => LedgerReading::Missing,
+            (None, Some(_)) => LedgerReading::Lost,
+            (Some(ledger), Some(known)) if ledger.born == known.born && ledger.version < known.version => {
+                LedgerReading::Lost
+            }
+            (Some(_), _) => LedgerReading::Confirmed,
+        };
+        self.is_lost = reading == LedgerReading::Lost;
+        if let (Some(ledger), LedgerReading::Confirmed) = (ledger, reading) {
+            let until = began + Micros::new(CONFIRM_WITHIN.get() - CONFIRM_WITHIN.get().div_ceil(DRIFT));
+            let ShareLedger { born, version, shares, .. } = ledger;
+            let parked = shares.keys().map(|rule| (rule.clone(), ledger.parked(rule))).collect();
+            let (born, version, shares) = (*born, *version, shares.clone());
+            self.known = Some(Known { born, version, shares, parked, store_now, until });
+        }
+        reading
+    }
+
+    /// The shares to decide by at `now`, by the clock of the node.
+    #[must_use]
+    pub fn applied(&self, now: Timestamp) -> AppliedShares {
+        let Some(known) = &self.known else { return AppliedShares::default() };
+        let is_confirmed = !self.is_lost && now < known.until;
+        AppliedShares {
+            shares: known.shares.clone(),
+            parked: known.parked.clone(),
+            confirmed_at: is_confirmed.then_some(known.store_now),
+        }
+    }
+
+    /// The version of the record that was last confirmed.
+    #[must_use]
+    pub fn version(&self) -> Option<u64> {
+        self.known.as_ref().map(|known| known.version)
+    }
+
+    /// The end of the lease, by the clock of the node. `None` if the node decides by the floor already.
+    #[must_use]
+    pub fn until(&self) -> Option<Timestamp> {
+        self.known.as_ref().filter(|_| !self.is_lost).map(|known| known.until)
+    }
+}
+
+impl AppliedShares {
+    /// Whether the node has confirmed them. Otherwise it decides by floors.
+    #[must_use]
+    pub const fn is_confirmed(&self) -> bool {
+        self.confirmed_at.is_some()
+    }
+
+    /// The share of a rule's limit. `floor` is the one that the rules state, for a node that knows of no record.
+    #[must_use]
+    pub fn of(&self, rule: &str, limit: &Limit, floor: Share) -> Share {
+        match (self.shares.get(rule), self.confirmed_at) {
+            (Some(region), Some(now)) => region.settled(limit, now),
+            (Some(region), None) => region.floor,
+            (None, _) => floor,
+        }
+    }
+
+    /// The share of a rule in the record, whether or not all of it has settled. `None` if the node knows of none.
+    #[must_use]
+    pub fn recorded(&self, rule: &str) -> Option<&RegionShare> {
+        self.shares.get(rule)
+    }
+
+    /// The share of a rule that the region has given away, and that has not arrived for all that is known.
+    #[must_use]
+    pub fn parked(&self, rule: &str) -> Share {
+        self.parked.get(rule).copied().unwrap_or_default()
+    }
+
+    /// All shares in the record, by rule.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &RegionShare)> {
+        self.shares.iter().map(|(rule, region)| (rule.as_str(), region))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+
+    fn ledger() -> ShareLedger {
+        let share = RegionShare::new(Share::percent(60), Share::percent(5));
+        ShareLedger::new("eu", BTreeMap::from([(String::new(), share)]), NOW)
+    }
+
+    fn share(lease: &ShareLease, after: Micros) -> Share {
+        lease.applied(NOW + after).of("", &Limit::per_second(10), Share::percent(3))
+    }
+
+    #[test]
+    fn a_node_decides_by_the_floor_if_it_cannot_confirm() {
+        let mut lease = ShareLease::default();
+        assert_eq!(share(&lease, Micros::ZERO), Share::percent(3));
+        assert_eq!(lease.read(Some(&ledger()), NOW, NOW), LedgerReading::Confirmed);
+        assert_eq!(share(&lease, Micros::from_millis(2_990)), Share::percent(60));
+        assert_eq!(share(&lease, CONFIRM_WITHIN), Share::percent(5));
+        lease.read(Some(&ledger()), NOW, NOW + Micros::from_secs(10));
+        assert_eq!(share(&lease, Micros::from_secs(11)), Share::percent(60));
+    }
+
+    #[test]
+    fn a_record_that_was_lost_leaves_the_floor() {
+        let mut lease = ShareLease::default();
+        let mut newer = ledger();
+        newer.begin("us", "", Share::percent(10), NOW).unwrap();
+        assert_eq!(lease.read(None, NOW, NOW), LedgerReading::Missing);
+        assert_eq!(lease.read(Some(&newer), NOW, NOW), LedgerReading::Confirmed);
+        for lost in [None, Some(&ledger())] {
+            assert_eq!(lease.read(lost, NOW, NOW), LedgerReading::Lost);
+            assert_eq!((share(&lease, Micros::ZERO), lease.until()), (Share::percent(5), None));
+        }
+        // A record that replaces it was created later.
+        let new = ShareLedger { born: NOW + Micros::from_secs(60), ..ledger() };
+        assert_eq!(lease.read(Some(&new), NOW, NOW), LedgerReading::Confirmed);
+        assert_eq!(share(&lease, Micros::ZERO), Share::percent(60));
+    }
+}

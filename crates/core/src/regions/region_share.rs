@@ -1,0 +1,113 @@
+//! The share of one region.
+
+use super::Share;
+use crate::limit::Limit;
+use crate::time::Timestamp;
+
+/// The most arrivals that are kept apart. Two earlier ones become one that counts from the later.
+const MOST_ARRIVALS: usize = 32;
+
+/// The share that a region owns, with the part of it that has arrived.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RegionShare {
+    /// The share, all arrivals included.
+    pub share: Share,
+    /// The share below which it never sinks.
+    pub floor: Share,
+    /// The shares that have arrived from other regions, the latest one last.
+    pub arrivals: Vec<Arrival>,
+}
+
+/// A share that has arrived from another region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Arrival {
+    /// The share.
+    pub amount: Share,
+    /// The instant of its arrival, by the clock of the region's store.
+    pub at: Timestamp,
+}
+
+impl RegionShare {
+    /// A share with a floor, or with one of all that there is if the share is smaller.
+    #[must_use]
+    pub fn new(share: Share, floor: Share) -> RegionShare {
+        RegionShare { share, floor: floor.min(share), arrivals: Vec::new() }
+    }
+
+    /// The share of a limit that counts at `now`: without the arrivals that have not [settled](Limit::settles_at).
+    #[must_use]
+    pub fn settled(&self, limit: &Limit, now: Timestamp) -> Share {
+        let is_settling = |arrival: &&Arrival| limit.settles_at(arrival.at).is_none_or(|settled| now < settled);
+        let settling = self.arrivals.iter().filter(is_settling).fold(Share::NONE, |sum, arrival| sum + arrival.amount);
+        self.share - settling
+    }
+
+    /// Adds a share that arrives now.
+    pub(super) fn arrive(&mut self, amount: Share, now: Timestamp) {
+        self.share = self.share + amount;
+        self.arrivals.push(Arrival { amount, at: now });
+        if self.arrivals.len() > MOST_ARRIVALS {
+            let first = self.arrivals.remove(0);
+            self.arrivals[0].amount = self.arrivals[0].amount + first.amount;
+        }
+    }
+
+    /// Removes a share. What has arrived last leaves first: it may not have counted yet, and what counts stays above the floor.
+    pub(super) fn leave(&mut self, amount: Share) {
+        self.share = self.share - amount;
+        let mut left = amount;
+        while let Some(last) = self.arrivals.last_mut().filter(|_| !left.is_none()) {
+            let taken = last.amount.min(left);
+            (last.amount, left) = (last.amount - taken, left - taken);
+            if last.amount.is_none() {
+                self.arrivals.pop();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Micros;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+
+    #[test]
+    fn an_arrival_counts_once_it_has_settled() {
+        let mut region = RegionShare::new(Share::percent(40), Share::percent(5));
+        region.arrive(Share::percent(20), NOW);
+        let settled = |limit: &str, secs| region.settled(&limit.parse().unwrap(), NOW + Micros::from_secs(secs));
+        for (limit, secs) in
+            [("10/s burst 20", 7), ("log 5/min", 65), ("sliding 5/min parts 6", 75), ("fixed 5/min", 20)]
+        {
+            let before = Micros::new(secs * 1_000_000 - 1);
+            assert_eq!(region.settled(&limit.parse().unwrap(), NOW + before), Share::percent(40), "{limit}");
+            assert_eq!(settled(limit, secs), Share::percent(60), "{limit}");
+        }
+        assert_eq!(settled("concurrent 10 ttl 30s", 1_000_000), Share::percent(40));
+    }
+
+    #[test]
+    fn the_latest_arrival_leaves_first() {
+        let mut region = RegionShare::new(Share::percent(40), Share::percent(5));
+        region.arrive(Share::percent(10), NOW);
+        region.arrive(Share::percent(10), NOW + Micros::from_secs(60));
+        region.leave(Share::percent(15));
+        assert_eq!(region.share, Share::percent(45));
+        assert_eq!(region.arrivals, [Arrival { amount: Share::percent(5), at: NOW }]);
+        region.leave(Share::percent(30));
+        assert_eq!((region.share, region.arrivals.len()), (Share::percent(15), 0));
+    }
+
+    #[test]
+    fn many_arrivals_become_one_that_counts_later() {
+        let mut region = RegionShare::new(Share::NONE, Share::NONE);
+        for second in 0..100 {
+            region.arrive(Share::POINT, NOW + Micros::from_secs(second));
+        }
+        assert_eq!((region.share, region.arrivals.len()), (Share::WHOLE, MOST_ARRIVALS));
+        assert_eq!(region.arrivals[0].amount, Share::percent(69));
+        assert_eq!(region.arrivals[0].at, NOW + Micros::from_secs(68));
+    }
+}

@@ -1,0 +1,4 @@
+//! Regions in virtual time: random traces against one ideal bucket, and every order of a small number of steps.
+
+mod search;
+mod world;

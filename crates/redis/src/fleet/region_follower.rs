@@ -1,0 +1,219 @@
+//! Followers of a region's record: nodes that apply the shares in it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::regions::{AppliedShares, LedgerReading, ShareLease};
+use tidegate_core::{Clock, Timestamp};
+use tidegate_rules::Limiter;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::control::FleetControl;
+use super::error::FleetError;
+use super::follower::NoRuntime;
+use super::region_demand::{DemandMeter, DemandSource};
+use super::region_record::RegionRecord;
+use super::session::FleetSession;
+use crate::link::Announcements;
+
+/// The time between two reports of demand.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// An event of a node in a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RegionEvent {
+    /// The shares of this version of the record are in force.
+    Applied {
+        /// The version.
+        version: u64,
+    },
+    /// The node decides by the floor of its region: it cannot read the record.
+    Unconfirmed {
+        /// The cause.
+        reason: String,
+    },
+    /// The node decides by the floor of its region: there is no record.
+    Missing,
+    /// The node decides by the floor of its region: Redis has lost the record, or changes of it.
+    Lost,
+    /// The record belongs to another region: the node decides by the floor.
+    Foreign {
+        /// The region of the record.
+        region: String,
+    },
+}
+
+/// A running follower of a region's record. It stops when this is dropped.
+#[derive(Debug)]
+pub struct FollowingRegion {
+    task: JoinHandle<()>,
+}
+
+impl Drop for FollowingRegion {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl FleetControl {
+    /// Keeps the shares of a limiter that is [in a region](Limiter::in_region) up to date with the record in this Redis, and passes
+    /// events to `tell`. Until the record is read for the first time, the limiter applies the floor.
+    ///
+    /// With a source of demand, the node reports its own every second, so that shares can follow it.
+    ///
+    /// `tell` is called from a task and must not block.
+    ///
+    /// # Errors
+    /// Outside a Tokio runtime.
+    pub fn follow_region<S, C>(
+        &self,
+        limiter: Arc<Limiter<S, C>>,
+        demand: Option<DemandSource>,
+        tell: impl FnMut(RegionEvent) + Send + 'static,
+    ) -> Result<FollowingRegion, NoRuntime>
+    where
+        S: Send + Sync + 'static,
+        C: Clock + 'static,
+    {
+        let runtime = Handle::try_current().map_err(|_| NoRuntime)?;
+        let meter = demand.map(DemandMeter::new);
+        let reader = RecordReader { control: self.clone(), session: None, meter, report_due: Instant::now() };
+        let follower =
+            RegionFollower { limiter, tell, lease: ShareLease::default(), told: None, start: Instant::now() };
+        follower.apply();
+        Ok(FollowingRegion { task: runtime.spawn(follower.run(reader)) })
+    }
+}
+
+struct RegionFollower<S, C, T> {
+    limiter: Arc<Limiter<S, C>>,
+    tell: T,
+    lease: ShareLease,
+    /// The event that was last reported: none is reported twice in a row.
+    told: Option<RegionEvent>,
+    /// The origin of the node's clock.
+    start: Instant,
+}
+
+struct RecordReader {
+    control: FleetControl,
+    session: Option<FleetSession>,
+    /// The demand of this node, and when it is reported next.
+    meter: Option<DemandMeter>,
+    report_due: Instant,
+}
+
+impl RecordReader {
+    /// Reads the record. `now` is the clock of the node.
+    async fn read(&mut self, now: Timestamp) -> Result<RegionRecord, FleetError> {
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => self.control.connect(Announcements::Wanted).await?,
+        };
+        let record = session.region_record().await?;
+        if let Some(meter) = self.meter.as_mut().filter(|_| self.report_due <= Instant::now()) {
+            self.report_due = Instant::now() + REPORT_EVERY;
+            meter.record(now);
+            let (node, report) = meter.report(record.now);
+            match session.report_demand(node, &report).await {
+                // A user who may not report can follow all the same.
+                Ok(()) | Err(FleetError::Refused { .. }) => {}
+                // The record was read, and counts.
+                Err(_) => return Ok(record),
+            }
+        }
+        self.session = Some(session);
+        Ok(record)
+    }
+
+    /// Waits until the record may have changed.
+    async fn wait(&mut self) {
+        let look_every = self.control.look_every;
+        match &mut self.session {
+            Some(session) => tokio::select! {
+                () = sleep(look_every) => {}
+                () = session.announced() => sleep(Duration::from_millis(fastrand::u64(..20))).await,
+            },
+            None => sleep(look_every.mul_f64(0.5 + fastrand::f64() / 2.0)).await,
+        }
+    }
+}
+
+impl<S, C, T> RegionFollower<S, C, T>
+where
+    S: Send + Sync + 'static,
+    C: Clock + 'static,
+    T: FnMut(RegionEvent) + Send + 'static,
+{
+    async fn run(mut self, mut reader: RecordReader) {
+        loop {
+            let began = self.now();
+            let read = self.until_lease_ends(reader.read(began)).await;
+            self.take_in(read, began);
+            self.until_lease_ends(reader.wait()).await;
+        }
+    }
+
+    /// Waits for `work`. If the lease ends meanwhile, the floor applies from then on.
+    async fn until_lease_ends<W>(&mut self, work: impl Future<Output = W>) -> W {
+        let mut work = std::pin::pin!(work);
+        let end = self.lease.until().map_or(self.start, |until| self.instant(until));
+        tokio::select! {
+            done = &mut work => return done,
+            () = sleep_until(end), if self.is_confirmed() => self.apply(),
+        }
+        work.await
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::EPOCH + self.start.elapsed().into()
+    }
+
+    fn instant(&self, at: Timestamp) -> Instant {
+        self.start + at.since(Timestamp::EPOCH).into()
+    }
+
+    /// Whether the limiter applies a share that it has to give up at the end of the lease.
+    fn is_confirmed(&self) -> bool {
+        let region = self.limiter.region();
+        region.is_some_and(|view| view.applied.as_ref().is_some_and(AppliedShares::is_confirmed))
+    }
+
+    fn take_in(&mut self, read: Result<RegionRecord, FleetError>, began: Timestamp) {
+        let event = match read {
+            Ok(RegionRecord { ledger, now }) => {
+                let own = self.limiter.region().and_then(|view| view.region.clone());
+                match ledger.as_ref().filter(|ledger| own.as_deref() != Some(ledger.region.as_str())) {
+                    Some(foreign) => RegionEvent::Foreign { region: foreign.region.clone() },
+                    None => match self.lease.read(ledger.as_ref(), now, began) {
+                        LedgerReading::Confirmed => {
+                            RegionEvent::Applied { version: self.lease.version().unwrap_or_default() }
+                        }
+                        LedgerReading::Missing => RegionEvent::Missing,
+                        LedgerReading::Lost => RegionEvent::Lost,
+                    },
+                }
+            }
+            Err(error) => RegionEvent::Unconfirmed { reason: error.to_string() },
+        };
+        self.apply();
+        // One failure is no event while the lease lasts.
+        let is_worth_telling = !matches!(event, RegionEvent::Unconfirmed { .. }) || !self.is_confirmed();
+        let is_same_kind = self.told.as_ref().is_some_and(|told| match (told, &event) {
+            (RegionEvent::Unconfirmed { .. }, RegionEvent::Unconfirmed { .. }) => true,
+            (told, event) => told == event,
+        });
+        if is_worth_telling && !is_same_kind {
+            self.told = Some(event.clone());
+            (self.tell)(event);
+        }
+    }
+
+    /// Applies the shares that the node knows, or its floors if the lease has ended.
+    fn apply(&self) {
+        self.limiter.apply_shares(self.lease.applied(self.now()));
+    }
+}

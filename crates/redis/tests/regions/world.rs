@@ -1,0 +1,126 @@
+//! Regions for tests: a server, a proxy before it, and nodes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate_core::MemoryStore;
+use tidegate_core::regions::{RegionShare, Share, ShareLedger};
+use tidegate_redis::fleet::{DemandSource, FleetControl, FollowingRegion, RegionEvent, RegionsControl};
+use tidegate_redis::link::Settings;
+use tidegate_rules::{Limiter, Request, RuleOutcome, RuleSet};
+use tidegate_test_redis::{Proxy, Server};
+
+/// One region: its own Redis, and a proxy by which other regions reach it.
+pub(crate) struct Region {
+    pub(crate) name: String,
+    pub(crate) server: Server,
+    pub(crate) proxy: Proxy,
+}
+
+impl Region {
+    pub(crate) async fn start(name: &str) -> Region {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port()).await;
+        Region { name: name.to_owned(), server, proxy }
+    }
+
+    /// The way of nodes of this region to their Redis.
+    pub(crate) fn control(&self) -> FleetControl {
+        control(&self.server.url())
+    }
+
+    pub(crate) async fn ledger(&self) -> ShareLedger {
+        self.control().region_record().await.unwrap().ledger.unwrap()
+    }
+
+    pub(crate) async fn share(&self) -> Share {
+        self.ledger().await.shares[""].share
+    }
+}
+
+pub(crate) fn control(url: &str) -> FleetControl {
+    let mut settings = Settings::standalone(url).unwrap();
+    settings.connect_timeout = Duration::from_millis(500);
+    FleetControl::new(&settings)
+        .unwrap()
+        .with_timeout(Duration::from_millis(500))
+        .looking_every(Duration::from_millis(200))
+}
+
+/// Regions with these shares, and the way of a driver to them.
+pub(crate) async fn regions(shares: &[(&str, u32)]) -> (Vec<Region>, RegionsControl) {
+    let mut regions = Vec::new();
+    for (name, _) in shares {
+        regions.push(Region::start(name).await);
+    }
+    let driver =
+        RegionsControl::new(regions.iter().map(|region| (region.name.clone(), control(&region.proxy.url()))).collect());
+    driver.init(&first_shares(shares)).await.unwrap();
+    (regions, driver)
+}
+
+pub(crate) fn first_shares(shares: &[(&str, u32)]) -> BTreeMap<String, BTreeMap<String, RegionShare>> {
+    let of = |percent| BTreeMap::from([(String::new(), RegionShare::new(Share::percent(percent), Share::percent(5)))]);
+    shares.iter().map(|(name, percent)| ((*name).to_owned(), of(*percent))).collect()
+}
+
+/// The sum of all shares, with those that are on their way, in percent.
+pub(crate) async fn sum(regions: &[Region]) -> u32 {
+    let mut ledgers = Vec::new();
+    for region in regions {
+        ledgers.push(region.ledger().await);
+    }
+    let mut parts = 0;
+    for ledger in &ledgers {
+        parts += ledger.shares[""].share.parts_per_million();
+        for transfer in &ledger.outgoing {
+            let to = ledgers.iter().find(|to| to.region == transfer.to).unwrap();
+            let has_arrived = to.received.get(&transfer.from).is_some_and(|last| last.number >= transfer.number);
+            parts += if has_arrived { 0 } else { transfer.amount.parts_per_million() };
+        }
+    }
+    parts / 10_000
+}
+
+/// A node that follows the record of its region, with its state in memory.
+pub(crate) struct Node {
+    pub(crate) limiter: Arc<Limiter<MemoryStore>>,
+    events: Arc<Mutex<Vec<RegionEvent>>>,
+    _following: FollowingRegion,
+}
+
+pub(crate) const RULES: &str = "{ regions: { eu: 60%, us: 40% }, rules: [{ id: api, limit: 100/s burst 100 }] }";
+
+impl Node {
+    pub(crate) fn start(region: &str, control: &FleetControl) -> Node {
+        Node::following(region, control, None)
+    }
+
+    pub(crate) fn with_demand(region: &str, control: &FleetControl, demand: DemandSource) -> Node {
+        Node::following(region, control, Some(demand))
+    }
+
+    fn following(region: &str, control: &FleetControl, demand: Option<DemandSource>) -> Node {
+        let rules = RuleSet::parse("rules.yaml", RULES).unwrap().rules;
+        let limiter = Arc::new(Limiter::new(rules, MemoryStore::new()).in_region(Some(region)));
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&events);
+        let following =
+            control.follow_region(Arc::clone(&limiter), demand, move |event| told.lock().unwrap().push(event)).unwrap();
+        Node { limiter, events, _following: following }
+    }
+
+    /// The limit that it applies.
+    pub(crate) fn limit(&self) -> String {
+        let explained = self.limiter.rules().rules.explain(&Request::new("GET", "/"));
+        match &explained.rules[0].outcome {
+            RuleOutcome::Matched(charged) => charged.limits[0].limit.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn has_told(&self, event: &RegionEvent) -> bool {
+        self.events.lock().unwrap().contains(event)
+    }
+}
