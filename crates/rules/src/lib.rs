@@ -136,12 +136,12 @@ struct Written {
     /// The regions that share the limits of all rules that name no others.
     regions: Option<Arc<Regions>>,
     /// Common to rules that were made from one text, for nodes or regions.
-    text: Arc<Text>,
+    text: Arc<RulesText>,
 }
 
 /// The identity of the text that rules were read from.
 #[derive(Debug, Default)]
-struct Text;
+struct RulesText;
 
 impl RuleSet {
     fn new(rules: Vec<Rule>, mut tiers: Tiers, domains: Domains, regions: Option<Regions>) -> RuleSet {

@@ -50,7 +50,7 @@ mod tests;
 pub use ledger::{ApplyError, BeginError, MOST_OUTGOING, Received, ShareLedger, Transfer};
 pub use node::{AppliedShares, LedgerReading, ShareLease};
 pub use policy::{Demand, Move, RegionDemand, next_move};
-pub use region_share::{Arrival, RegionShare};
+pub use region_share::{ArrivedShare, RegionShare};
 pub use share::{Share, ShareError};
 
 use crate::limit::{Algorithm, Limit};

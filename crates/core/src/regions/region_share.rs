@@ -15,12 +15,12 @@ pub struct RegionShare {
     /// The share below which it never sinks.
     pub floor: Share,
     /// The shares that have arrived from other regions, the latest one last.
-    pub arrivals: Vec<Arrival>,
+    pub arrivals: Vec<ArrivedShare>,
 }
 
 /// A share that has arrived from another region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Arrival {
+pub struct ArrivedShare {
     /// The share.
     pub amount: Share,
     /// The instant of its arrival, by the clock of the region's store.
@@ -37,7 +37,7 @@ impl RegionShare {
     /// The share of a limit that counts at `now`: without the arrivals that have not [settled](Limit::settles_at).
     #[must_use]
     pub fn settled(&self, limit: &Limit, now: Timestamp) -> Share {
-        let is_settling = |arrival: &&Arrival| limit.settles_at(arrival.at).is_none_or(|settled| now < settled);
+        let is_settling = |arrival: &&ArrivedShare| limit.settles_at(arrival.at).is_none_or(|settled| now < settled);
         let settling = self.arrivals.iter().filter(is_settling).fold(Share::NONE, |sum, arrival| sum + arrival.amount);
         self.share - settling
     }
@@ -45,7 +45,7 @@ impl RegionShare {
     /// Adds a share that arrives now.
     pub(super) fn arrive(&mut self, amount: Share, now: Timestamp) {
         self.share = self.share + amount;
-        self.arrivals.push(Arrival { amount, at: now });
+        self.arrivals.push(ArrivedShare { amount, at: now });
         if self.arrivals.len() > MOST_ARRIVALS {
             let first = self.arrivals.remove(0);
             self.arrivals[0].amount = self.arrivals[0].amount + first.amount;
@@ -95,7 +95,7 @@ mod tests {
         region.arrive(Share::percent(10), NOW + Micros::from_secs(60));
         region.leave(Share::percent(15));
         assert_eq!(region.share, Share::percent(45));
-        assert_eq!(region.arrivals, [Arrival { amount: Share::percent(5), at: NOW }]);
+        assert_eq!(region.arrivals, [ArrivedShare { amount: Share::percent(5), at: NOW }]);
         region.leave(Share::percent(30));
         assert_eq!((region.share, region.arrivals.len()), (Share::percent(15), 0));
     }

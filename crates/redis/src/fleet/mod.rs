@@ -58,7 +58,7 @@ pub use self::history::{ChangeKind, PublishedChange};
 pub use self::publication::{Publication, Target};
 pub use self::published::{Published, PublishedModes, PublishedRules, Switched};
 pub use self::region_demand::DemandSource;
-pub use self::region_driver::{Delivery, RegionsControl, RegionsError, Retirement};
+pub use self::region_driver::{RegionsControl, RegionsError, Retirement, TransferOutcome};
 pub use self::region_follower::{FollowingRegion, RegionEvent};
 pub use self::region_record::RegionRecord;
 pub use self::report::{Fleet, Node, NodeError, NodeReport, NodeState};

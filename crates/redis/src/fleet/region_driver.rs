@@ -24,7 +24,7 @@ pub struct RegionsControl {
 
 /// The outcome of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery {
+pub struct TransferOutcome {
     /// The transfer.
     pub transfer: Transfer,
     /// The reason why it is parked; `None` if it has arrived.
@@ -258,7 +258,7 @@ impl RegionsControl {
     ///
     /// # Errors
     /// If no region can be read. A transfer that cannot arrive is not an error: it is parked.
-    pub async fn resume(&self) -> Result<Vec<Delivery>, RegionsError> {
+    pub async fn resume(&self) -> Result<Vec<TransferOutcome>, RegionsError> {
         let (records, seen_at) = (self.records().await, Instant::now());
         let of_region = |record: Result<RegionRecord, FleetError>| record.ok().and_then(|record| record.ledger);
         let outgoing: Vec<Transfer> =
@@ -272,7 +272,7 @@ impl RegionsControl {
                 Ok(()) => self.finish(&transfer).await,
                 Err(error) => Err(error),
             };
-            deliveries.push(Delivery { transfer, parked: delivered.err().map(|error| error.to_string()) });
+            deliveries.push(TransferOutcome { transfer, parked: delivered.err().map(|error| error.to_string()) });
         }
         Ok(deliveries)
     }
@@ -287,7 +287,7 @@ impl RegionsControl {
         to: &str,
         rule: &str,
         amount: Share,
-    ) -> Result<Vec<Delivery>, RegionsError> {
+    ) -> Result<Vec<TransferOutcome>, RegionsError> {
         self.begin(from, to, rule, amount).await?;
         self.resume().await
     }
@@ -296,7 +296,11 @@ impl RegionsControl {
     ///
     /// # Errors
     /// If a region does not answer, or the shares cannot be reached. Some transfers may have begun then.
-    pub async fn set(&self, rule: &str, targets: &BTreeMap<String, Share>) -> Result<Vec<Delivery>, RegionsError> {
+    pub async fn set(
+        &self,
+        rule: &str,
+        targets: &BTreeMap<String, Share>,
+    ) -> Result<Vec<TransferOutcome>, RegionsError> {
         for region in targets.keys() {
             self.control(region)?;
         }
@@ -317,7 +321,7 @@ impl RegionsControl {
     ///
     /// # Errors
     /// If a region does not answer.
-    pub async fn balance(&self) -> Result<Vec<Delivery>, RegionsError> {
+    pub async fn balance(&self) -> Result<Vec<TransferOutcome>, RegionsError> {
         let ledgers = self.ledgers(None).await?;
         if ledgers.values().any(|ledger| !ledger.outgoing.is_empty()) {
             return self.resume().await;

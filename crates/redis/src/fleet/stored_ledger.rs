@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Timestamp;
-use tidegate_core::regions::{Arrival, Received, RegionShare, Share, ShareLedger, Transfer};
+use tidegate_core::regions::{ArrivedShare, Received, RegionShare, Share, ShareLedger, Transfer};
 
 use super::error::FleetError;
 use super::published::read_json;
@@ -100,7 +100,7 @@ fn from_stored(stored: StoredLedger) -> Option<ShareLedger> {
     let born = Timestamp::from_micros(stored.born);
     let share = |(rule, stored): (String, StoredShare)| {
         let arrival = |(amount, at): (u32, u64)| {
-            Some(Arrival { amount: Share::of_million(amount)?, at: Timestamp::from_micros(at) })
+            Some(ArrivedShare { amount: Share::of_million(amount)?, at: Timestamp::from_micros(at) })
         };
         let region = RegionShare {
             share: Share::of_million(stored.share)?,

@@ -1,7 +1,7 @@
 //! Transfers: complete, interrupted after each step, and to regions that cannot be reached.
 
 use tidegate_core::regions::Share;
-use tidegate_redis::fleet::{Delivery, RegionsError};
+use tidegate_redis::fleet::{RegionsError, TransferOutcome};
 use tidegate_test_redis::Break;
 
 use crate::world::{first_shares, regions, sum};
@@ -10,7 +10,7 @@ fn percent(percent: u32) -> Share {
     Share::percent(percent)
 }
 
-fn arrived(deliveries: &[Delivery]) -> bool {
+fn arrived(deliveries: &[TransferOutcome]) -> bool {
     !deliveries.is_empty() && deliveries.iter().all(|delivery| delivery.parked.is_none())
 }
 

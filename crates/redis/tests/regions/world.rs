@@ -41,10 +41,10 @@ impl Region {
 
 pub(crate) fn control(url: &str) -> FleetControl {
     let mut settings = Settings::standalone(url).unwrap();
-    settings.connect_timeout = Duration::from_millis(500);
+    settings.connect_timeout = Duration::from_secs(2);
     FleetControl::new(&settings)
         .unwrap()
-        .with_timeout(Duration::from_millis(500))
+        .with_timeout(Duration::from_secs(2))
         .looking_every(Duration::from_millis(200))
 }
 

@@ -20,6 +20,7 @@ mod matching;
 mod mistakes;
 mod order;
 mod paths;
+mod regions;
 mod rotation;
 mod shed;
 mod tiers;

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use tidegate_core::regions::{RegionShare, Share, ShareLedger};
 use tidegate_redis::Settings;
-use tidegate_redis::fleet::{Delivery, FleetControl, FleetError, RegionRecord, RegionsControl, RegionsError};
+use tidegate_redis::fleet::{FleetControl, FleetError, RegionRecord, RegionsControl, RegionsError, TransferOutcome};
 
 use super::{ERROR, FAINT, GOOD, OutputFormat, STRONG, WARNING, failed, plain, print_json};
 
@@ -262,7 +262,7 @@ async fn balance(control: &RegionsControl) -> io::Result<ExitCode> {
 
 /// A transfer and its outcome.
 #[derive(Serialize)]
-struct ShownDelivery<'d> {
+struct ShownOutcome<'d> {
     from: &'d str,
     to: &'d str,
     rule: &'d str,
@@ -270,14 +270,14 @@ struct ShownDelivery<'d> {
     parked: Option<&'d str>,
 }
 
-fn delivered(done: Result<Vec<Delivery>, RegionsError>, format: OutputFormat) -> io::Result<ExitCode> {
+fn delivered(done: Result<Vec<TransferOutcome>, RegionsError>, format: OutputFormat) -> io::Result<ExitCode> {
     let deliveries = match done {
         Ok(deliveries) => deliveries,
         Err(error) => return failed(&error),
     };
-    let shown: Vec<ShownDelivery<'_>> = deliveries
+    let shown: Vec<ShownOutcome<'_>> = deliveries
         .iter()
-        .map(|Delivery { transfer, parked }| ShownDelivery {
+        .map(|TransferOutcome { transfer, parked }| ShownOutcome {
             from: &transfer.from,
             to: &transfer.to,
             rule: &transfer.rule,
@@ -289,7 +289,7 @@ fn delivered(done: Result<Vec<Delivery>, RegionsError>, format: OutputFormat) ->
         print_json(&shown)?;
     } else {
         let mut out = anstream::stdout().lock();
-        for ShownDelivery { from, to, rule, share, parked } in &shown {
+        for ShownOutcome { from, to, rule, share, parked } in &shown {
             let of = of_rule(rule);
             match parked {
                 None => writeln!(out, "{GOOD}moved{GOOD:#}: {share} from {from} to {to}{of}")?,

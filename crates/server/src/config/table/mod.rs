@@ -107,18 +107,18 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
         )
         .such_as("/run/tidegate.sock"),
         Setting::new(
-            "node.name",
-            &[],
-            "Name of this server in `tidegate fleet` and in metrics. Default: the host name and a random number.",
-        )
-        .such_as("edge-1")
-        .at_start(),
-        Setting::new(
             "region",
             &[],
             "Region of this server, for rules with `regions`: it applies the share of its region. All servers of a region share one Redis.",
         )
         .such_as("eu")
+        .at_start(),
+        Setting::new(
+            "node.name",
+            &[],
+            "Name of this server in `tidegate fleet` and in metrics. Default: the host name and a random number.",
+        )
+        .such_as("edge-1")
         .at_start(),
     ];
     all.extend(gateway::gateway());
