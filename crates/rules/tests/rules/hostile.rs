@@ -108,7 +108,7 @@ fn a_map_may_be_merged_into_another() {
     assert_eq!(
         mistakes("rules: [{ <<: 5, id: a, limit: 1/s }]"),
         [
-            "1:11 [<<] a rule has no `<<`; a rule has `id`, `preset`, `match`, `key`, `on_missing_key`, `on_repeated_key`, `limit`, `limits`, `adapt`, `shed`, `tiers`, `overrides`, `cost`, `mode`, `on_store_failure`, `store_deadline`, `lease`, `write_behind`, `split`, `priority`, `replaces`, `stop`, `show`, `problem` and `status`"
+            "1:11 [<<] a rule has no `<<`; a rule has `id`, `preset`, `match`, `key`, `on_missing_key`, `on_repeated_key`, `limit`, `limits`, `adapt`, `shed`, `tiers`, `overrides`, `cost`, `mode`, `on_store_failure`, `store_deadline`, `lease`, `write_behind`, `split`, `regions`, `priority`, `replaces`, `stop`, `show`, `problem` and `status`"
         ]
     );
 }

@@ -184,7 +184,7 @@ fn each_mistake_in_a_match_is_told_with_its_place_and_a_remedy() {
 #[test]
 fn each_mistake_in_a_file_is_told_with_its_place_and_a_remedy() {
     let mut cases = Vec::new();
-    let map = "write a map with `include`, `tiers` or `rules`";
+    let map = "write a map with `include`, `tiers`, `regions` or `rules`";
     for (text, expected) in [
         ("rule: []", vec!["1:1 [rule] a rules file has no `rule`; did you mean `rules`?".to_owned()]),
         ("- id: a", vec![format!("1:1 [-] a rules file is a list where a map is wanted; {map}")]),
