@@ -212,8 +212,8 @@ impl RegionsControl {
                 .map(|(rule, share)| (rule.clone(), left_over(rule, share, region, shares, &present)))
                 .collect();
             let control = self.control(region)?;
-            let done = control.change_region_record(|ledger, now| match ledger {
-                None => (Some(ShareLedger { born: born.max(now), ..ShareLedger::new(region, own.clone(), now) }), true),
+            let done = control.change_region_record(|ledger, _| match ledger {
+                None => (Some(ShareLedger::new(region, own.clone(), born)), true),
                 Some(mut ledger) => {
                     let is_changed = ledger.add_missing(&own);
                     (is_changed.then_some(ledger), is_changed)

@@ -147,7 +147,9 @@ async fn a_lost_record_gets_what_the_others_leave() {
     assert!(driver.deliver(&parked).await.is_err());
     assert_eq!(regions[1].share().await, percent(80));
     assert!(driver.init(&first_shares(&shares)).await.unwrap().is_empty());
-    // The new record moves shares as the lost one did.
+    // The new record moves shares as the lost one did, and fits the others.
+    let targets = [("eu".to_owned(), percent(20)), ("us".to_owned(), percent(80))];
+    assert!(driver.set("", &targets.into()).await.unwrap().is_empty());
     assert!(arrived(&driver.move_share("eu", "us", "", percent(10)).await.unwrap()));
     assert_eq!((regions[1].share().await, sum(&regions).await), (percent(90), 100));
 }
