@@ -16,8 +16,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// The time that a request may wait for the store, unless its rules say otherwise.
 const DEADLINE: Duration = Duration::from_millis(20);
-/// The time that a busy machine may add to it in a test. On an idle one it is less than 5 milliseconds.
-const SLACK: Duration = Duration::from_millis(250);
+/// The time that a busy machine may add to it in a test: tasks were seen to be a second late. On an idle one it is less than 5
+/// milliseconds.
+const SLACK: Duration = Duration::from_millis(1_500);
 
 const CALLERS: usize = 24;
 /// The most that a client may be admitted by the store, and by this process alone.

@@ -7,7 +7,6 @@
 
 mod clusters;
 mod crowd;
-mod leases;
 mod network;
 mod sentinels;
 mod standalone;

@@ -36,7 +36,7 @@ impl World {
     }
 
     fn serve(&self, region: &str, url: &str) -> Running {
-        let port = tidegate_test_redis::free_port();
+        let (port, admin) = (tidegate_test_redis::free_port(), tidegate_test_redis::free_port());
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command
             .args(["serve", "--rules", "rules.yaml", "--region", region, "--redis", url])
@@ -49,15 +49,18 @@ impl World {
             "--resp-listen",
             "off",
             "--admin-listen",
-            "off",
+            &format!("127.0.0.1:{admin}"),
+            "--admin-open-metrics",
+            "true",
         ]);
-        Running { child: command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(), port }
+        Running { child: command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(), port, admin }
     }
 }
 
 struct Running {
     child: Child,
     port: u16,
+    admin: u16,
 }
 
 impl Running {
@@ -68,6 +71,11 @@ impl Running {
             Command::new("curl").args(["-s", &url, "--json", r#"{"method":"GET","path":"/"}"#]).output().ok()?;
         let answer: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
         Some(answer["limits"].as_array()?.iter().filter_map(|limit| limit["limit"].as_u64()).collect())
+    }
+
+    fn metrics(&self) -> String {
+        let url = format!("http://127.0.0.1:{}/metrics", self.admin);
+        String::from_utf8(Command::new("curl").args(["-s", &url]).output().unwrap().stdout).unwrap()
     }
 
     fn applies(&self, limits: &[u64]) {
@@ -98,6 +106,15 @@ fn servers_of_two_regions_follow_the_shares_that_an_operator_sets() {
     let moved = world.run(&["regions", "move", "2.5", "--from", "eu", "--to", "us", "--rule", "quota"]);
     assert_eq!(moved.good(), "moved: 2.5% from eu to us of rule quota\n");
     eu.applies(&[60, 875]);
+    let metrics = eu.metrics();
+    for line in [
+        r#"tidegate_region_confirmed{region="eu"} 1"#,
+        r#"tidegate_region_share_ratio{region="eu",rule="quota"} 0.875"#,
+        r#"tidegate_region_floor_ratio{region="eu",rule="quota"} 0.05"#,
+        r#"tidegate_region_parked_ratio{region="eu",rule="quota"} 0"#,
+    ] {
+        assert!(metrics.lines().any(|known| known == line), "{line} is not in\n{metrics}");
+    }
     let status = world.run(&["regions"]);
     let words: Vec<Vec<&str>> = status.good().lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(

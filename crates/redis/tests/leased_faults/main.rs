@@ -1,5 +1,8 @@
 //! Nodes with leases on a real server that fails. Each fault strikes while the nodes hold leases and the limit is not used up. Then
 //! all of them want more than there is: in no interval they are admitted more than the limit, and what the fault may cost.
+//!
+//! These fleets take whole processors, so they are a program of their own: tests of waiting times run beside others.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod admissions;
 mod fleet;
