@@ -1,6 +1,6 @@
 //! Moves shares between regions, by writing to the record of one region after the other.
 //!
-//! Every step can be repeated, and whoever finds an outgoing transfer can continue it. The protocol is in
+//! Every step can be repeated, and anyone who finds an outgoing transfer can continue it. The protocol is in
 //! [`tidegate_core::regions`].
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -194,9 +194,9 @@ async fn a_slot_that_moves_under_load_takes_its_calls_along() {
     let report = load.stop().await;
     report.nobody_waited("a slot that moved");
     report.is_true(|key| value(&cluster, key));
-    assert_eq!(report.unknown(), 0);
     // The link knows of each step as soon as the nodes do. Only between two steps of theirs may a call find no home.
-    assert!(report.not_run() * 100 < report.answered(), "{} of {}", report.not_run(), report.answered());
+    let failed = report.failed_in_time();
+    assert!(failed * 100 < report.answered(), "{failed} of {}", report.answered());
 }
 
 #[tokio::test(flavor = "multi_thread")]
