@@ -129,7 +129,7 @@ fn steps_with_failover() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(cases(4_000))]
 
-    /// What the new server does not know of is admitted once more, and nothing else.
+    /// Spending that the new server does not know of is admitted once more, and nothing else.
     #[test]
     fn a_server_that_takes_over_costs_what_was_charged_or_renewed_and_not_replicated(
         trace in traces(prop_oneof![buckets(), windows()], steps_with_failover()),

@@ -102,7 +102,7 @@ pub(super) struct World {
     replica: State,
     /// Everything that was charged or renewed since: granted, rolled over, and decided without leases.
     unreplicated: u64,
-    /// What servers that took over did not know of. It may be admitted once more.
+    /// Spending that servers did not know of when they took over. It may be admitted once more.
     pub(super) forgotten: u64,
     server_generation: u64,
     pub(super) mutant: Option<Mutant>,
