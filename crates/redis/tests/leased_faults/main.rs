@@ -80,7 +80,7 @@ async fn a_server_that_loses_its_data_costs_one_burst() {
     fleet.wants_too_much().await;
     let admissions = fleet.end().await;
     // All of it is seen: the limit was used up before.
-    assert!(admissions.excess() > BURST / 2.0, "{}", admissions.excess());
+    assert!(admissions.excess_of_answers() > BURST / 2.0, "{}", admissions.excess_of_answers());
     admissions.are_within(BURST);
 }
 
