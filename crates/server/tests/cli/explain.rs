@@ -1,0 +1,164 @@
+//! Explanations of decisions.
+
+use serde_json::Value;
+
+use crate::{BROKEN, Folder, GOOD};
+
+const MANY: &str = "\
+tiers: { from: 'header:X-Tier', default: free }
+rules:
+  - { id: old, limit: 1/s, mode: off }
+  - { id: usual, limit: 100/s }
+  - id: search
+    match: { path: '/search/{what}', header: { X-Env: prod } }
+    key: [address, 'path:what']
+    limits: [20/s burst 50, { name: daily, limit: fixed 1000/day, cost: hits }]
+    on_store_failure: deny
+    store_deadline: 50ms
+    replaces: usual
+  - { id: dark, limit: 2/s, mode: shadow }
+  - { id: staff, match: { address: 10.0.0.0/8 }, limit: unlimited }
+  - { id: keys, key: api_key, tiers: { free: 5/s }, stop: true }
+  - { id: beyond, limit: 1/s }
+";
+
+#[test]
+fn an_explanation_tells_of_every_rule() {
+    let folder = Folder::with(&[("rules.yaml", MANY)]);
+    let ran = folder.run(&[
+        "explain",
+        "rules.yaml",
+        "--request",
+        "get /search/./tea/?q=1",
+        "--header",
+        "X-Env: prod",
+        "--header",
+        "Host: API.example.com:8443",
+        "--ip",
+        "::ffff:203.0.113.7",
+        "--api-key",
+        "hush",
+        "--hits",
+        "3",
+    ]);
+    assert_eq!(
+        ran.good(),
+        "\
+method   GET
+host     api.example.com
+path     /search/tea
+address  203.0.113.7
+tier     free
+
+old     off
+usual   replaced     by `search`
+search  match        key             address 203.0.113.7, path:what tea
+                     limit           20/s burst 50, cost 1
+                     limit           fixed 1000/day, cost 3 by hits
+                     mode            enforce
+                     store failure   deny
+                     store deadline  50ms
+                     written in      rules.yaml:5:5
+dark    match        key             shared by all requests
+                     limit           2/s, cost 1
+                     mode            shadow
+                     store failure   allow
+                     written in      rules.yaml:12:5
+staff   no match     address is `203.0.113.7`, wanted `10.0.0.0/8`
+keys    match        key             api_key #f28f794d
+                     limit           5/s, cost 1 (for this tier)
+                     mode            enforce
+                     store failure   allow
+                     written in      rules.yaml:14:5
+beyond  not reached  `keys` stops the search
+
+rules that match: 3 of 7
+"
+    );
+}
+
+#[test]
+fn an_explanation_tells_where_costs_come_from_and_how_they_are_settled() {
+    let rules = "
+rules:
+  - id: model
+    limits:
+      - { name: tokens, limit: 9000/min, cost: 'body:max_tokens', settle: 'body:usage.total_tokens' }
+      - { name: money, limit: 9000/day, cost: { from: 'body:max_tokens', times: 15 }, settle: { 'body:in': 3, 'header:X-Out': 15 } }
+";
+    let folder = Folder::with(&[("rules.yaml", rules)]);
+    let explain = ["explain", "rules.yaml", "--request", "POST /v1/chat/completions", "--body", "max_tokens=500"];
+    let ran = folder.run(&explain);
+    for line in [
+        "9000/min, cost 500 by body:max_tokens, to be settled within 10min at the response's body:usage.total_tokens\n",
+        "9000/day, cost 7500 by 15 × body:max_tokens, to be settled within 10min at the response's 3 × body:in + 15 × header:x-out\n",
+    ] {
+        assert!(ran.good().contains(line), "{line} is not in {}", ran.good());
+    }
+}
+
+#[test]
+fn an_explanation_comes_as_json_too() {
+    let folder = Folder::with(&[("rules.yaml", MANY)]);
+    let ran = folder.run(&["explain", "--format=json", "rules.yaml", "--request", "GET /x", "--ip", "192.0.2.7"]);
+    assert_eq!(ran.code(), Some(0), "{}", ran.err());
+    let report = ran.json();
+    assert_eq!(
+        (&report["path"], &report["tier"], &report["address"]),
+        (&"/x".into(), &"free".into(), &"192.0.2.7".into())
+    );
+    assert_eq!(report["matched"], serde_json::json!(["usual", "dark", "keys"]));
+    assert_eq!(report["refused_by"], Value::Null);
+    let rule = |id: &str| report["rules"].as_array().unwrap().iter().find(|rule| rule["id"] == id).unwrap();
+    assert_eq!(rule("staff")["outcome"], "mismatch");
+    assert_eq!((&rule("staff")["condition"], &rule("staff")["actual"]), (&"address".into(), &"192.0.2.7".into()));
+    assert_eq!((&rule("usual")["outcome"], &rule("usual")["limits"][0]["limit"]), (&"matched".into(), &"100/s".into()));
+    assert_eq!((&rule("usual")["file"], &rule("usual")["line"]), (&"rules.yaml".into(), &4.into()));
+}
+
+#[test]
+fn broken_rules_cannot_be_explained() {
+    let folder = Folder::with(&[("rules.yaml", BROKEN)]);
+    let ran = folder.run(&["explain", "rules.yaml", "--request", "GET /"]);
+    assert_eq!((ran.code(), ran.out()), (Some(1), ""));
+    assert!(ran.err().contains("--> rules.yaml:3:"), "{}", ran.err());
+}
+
+#[test]
+fn a_mistake_in_the_request_comes_with_what_to_write() {
+    let folder = Folder::with(&[("rules.yaml", GOOD)]);
+    let explain = |more: &[&str]| {
+        let args = [&["explain", "rules.yaml", "--request", "GET /"], more].concat();
+        folder.run(&args).usage_error().to_owned()
+    };
+    for (more, wanted) in [
+        (["--ip", "203.0.113.7:80"], "write it without the port: 203.0.113.7"),
+        (["--ip", "home"], "such as 203.0.113.7"),
+        (["--header", "X-Env"], "'X-Env: prod'"),
+        (["--claim", "sub"], "write sub=value"),
+        (["--hits", "many"], "--hits"),
+    ] {
+        let message = explain(&more);
+        assert!(message.contains(wanted), "{message}");
+    }
+    let message = folder.run(&["explain", "rules.yaml", "--request", "/login"]);
+    assert!(message.usage_error().contains("write 'GET /login'"), "{}", message.err());
+}
+
+#[test]
+fn explain_shows_what_clients_see() {
+    let rules = "rules: [{ id: r, limits: [5/h, { name: day, limit: 9/day, show: false }], problem: abnormal-usage, status: 403 }]";
+    let folder = Folder::with(&[("rules.yaml", rules)]);
+    let run = |more: &[&str]| {
+        let asked = ["explain", "rules.yaml", "--request", "GET /"];
+        folder.run(&[&asked[..], more].concat()).good().to_owned()
+    };
+    let told = run(&[]);
+    for said in ["9/day, cost 1, not shown to clients", "problem         abnormal-usage", "status          403"] {
+        assert!(told.contains(said), "{said}: {told}");
+    }
+    let told: Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
+    let rule = &told["rules"][0];
+    assert_eq!((&rule["problem"], &rule["status"]), (&"abnormal-usage".into(), &403.into()), "{told}");
+    assert_eq!((&rule["limits"][0]["show"], &rule["limits"][1]["show"]), (&true.into(), &false.into()), "{told}");
+}

@@ -1,0 +1,74 @@
+//! The help, the manual, completions and the version.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::Folder;
+
+#[test]
+fn the_schema_is_printed_and_the_one_in_the_documentation_is_current() {
+    let ran = Folder::with(&[]).run(&["schema"]);
+    let schema: Value = serde_json::from_str(ran.good()).unwrap();
+    assert_eq!(schema["title"], "Tidegate rules");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.schema.json");
+    let shipped = std::fs::read_to_string(shipped).unwrap_or_default();
+    assert!(shipped == ran.out(), "run `cargo run -p tidegate -- schema > docs/rules.schema.json`");
+}
+
+#[test]
+fn help_has_an_example_for_every_command() {
+    let folder = Folder::with(&[]);
+    for command in ["check", "explain", "rules push", "rules show", "mode", "fleet", "schema"] {
+        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
+        let ran = folder.run(&words);
+        assert!(ran.good().contains(&format!("  tidegate {command}")), "{}", ran.out());
+    }
+    assert!(folder.run(&["--help"]).good().contains("tidegate check rules.yaml"));
+}
+
+#[test]
+fn a_real_bash_completes_commands_and_options() {
+    let completions = Folder::with(&[]).run(&["completions", "bash"]);
+    let folder = Folder::with(&[("tidegate.bash", completions.good())]);
+    let complete = |words: &str, last: usize| {
+        let script = format!(
+            "source tidegate.bash; COMP_WORDS=({words}); COMP_CWORD={last}; COMP_LINE='{words}'; COMP_POINT=${{#COMP_LINE}}; \
+             _tidegate tidegate \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let output = Command::new("bash").args(["-c", &script]).current_dir(folder.0.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(complete("tidegate ser", 1), "serve\n");
+    assert_eq!(complete("tidegate check --deny", 2), "--deny-warnings\n");
+    for shell in ["zsh", "fish"] {
+        let completions = Folder::with(&[]).run(&["completions", shell]);
+        assert!(completions.good().contains("deny-warnings"), "{shell}");
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = Folder::with(&[]);
+    folder.run(&["man", "man1"]).good();
+    for command in ["tidegate", "tidegate-serve", "tidegate-rules-push", "tidegate-completions"] {
+        let page = std::fs::read_to_string(folder.0.path().join(format!("man1/{command}.1"))).unwrap();
+        assert!(page.contains(".TH") && page.contains(".SH NAME"), "{command}: {page}");
+    }
+    let serve = std::fs::read_to_string(folder.0.path().join("man1/tidegate-serve.1")).unwrap();
+    assert!(serve.contains("store\\-redis\\-urls"), "{serve}");
+    assert!(Folder::with(&[("file", "")]).run(&["man", "file"]).bad().contains("file"));
+}
+
+#[test]
+fn the_version_says_how_the_program_was_built() {
+    let folder = Folder::with(&[]);
+    let short = folder.run(&["-V"]);
+    assert!(short.good().starts_with(concat!("tidegate ", env!("CARGO_PKG_VERSION"))), "{}", short.out());
+    let long = folder.run(&["--version"]);
+    for part in ["commit: ", &format!("target: {}-linux", std::env::consts::ARCH), "features: "] {
+        assert!(long.good().contains(part), "{}", long.out());
+    }
+}
