@@ -76,7 +76,8 @@ impl Key<'static> {
 }
 
 impl Key<'_> {
-    /// Replaces the key by one short part. `write` writes the part into the given buffer and returns its length.
+    /// Replaces the key by one short part. `write` writes the part into the given buffer and returns its length. A length past the
+    /// end of the buffer counts as all of it.
     ///
     /// Writing in place is several times as fast as moving a key that was just written byte by byte: the move would cause
     /// store-forwarding stalls.
@@ -87,7 +88,8 @@ impl Key<'_> {
         }
         if let Parts::Few { bytes, length } = &mut self.0 {
             let (head, room) = bytes.split_at_mut(1);
-            let part = write(room);
+            let most = u8::try_from(room.len()).unwrap_or(u8::MAX);
+            let part = write(room).min(most);
             head[0] = part;
             *length = part + 1;
         }
@@ -347,6 +349,16 @@ impl fmt::Display for RuleId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_ends_with_its_buffer() {
+        let mut key = Key::GLOBAL;
+        key.write_one(|room| {
+            room.fill(b'a');
+            u8::MAX
+        });
+        assert_eq!(key, Key::of([vec![b'a'; INLINE_BYTES - 1]]));
+    }
 
     #[test]
     fn parts_come_back_as_they_went_in() {

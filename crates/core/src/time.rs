@@ -4,7 +4,6 @@ mod date;
 
 pub use date::Date;
 
-use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
@@ -134,20 +133,6 @@ impl From<Micros> for Duration {
 impl From<Duration> for Micros {
     fn from(duration: Duration) -> Micros {
         Micros(u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX))
-    }
-}
-
-/// Displays a span as `3h`, `90s` or `1.5ms`.
-impl fmt::Display for Micros {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let minute = Micros::from_secs(60);
-        if self.is_zero() {
-            f.write_str("0s")
-        } else if self.0.is_multiple_of(minute.0) {
-            f.write_str(&crate::notation::write_span(*self))
-        } else {
-            fmt::Debug::fmt(&Duration::from(*self), f)
-        }
     }
 }
 

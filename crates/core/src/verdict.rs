@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_fits_is_never_worth_a_retry() {
+    fn costs_that_never_fit_have_no_retry() {
         let never = Outcome::TooLarge { max: 5 };
         let decisions = [decision(deny(1), 10, 0), decision(never, 5, 5), decision(deny(60), 10, 0)];
         assert_eq!(Verdict::of(&decisions), Verdict { outcome: never, binding: Some(1) });

@@ -8,9 +8,9 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::accept::prefers_html;
-use crate::template::{Explanation, Template};
+use crate::problem_document::PROBLEM_JSON;
+use crate::template::{Template, TemplateValues};
 
-const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 /// Allows the inline style sheet of the page, and nothing else.
 const PAGE_POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'");
@@ -73,7 +73,7 @@ impl DenialBodies {
     /// The body of a denial. Its headers are added to `answer`. `problem` makes the JSON body if there is no template.
     pub(crate) fn write(
         &self,
-        explanation: Explanation<'_>,
+        explanation: TemplateValues<'_>,
         request: &HeaderMap,
         answer: &mut HeaderMap,
         problem: impl FnOnce() -> Bytes,
@@ -86,7 +86,7 @@ impl DenialBodies {
             answer.insert(CONTENT_TYPE, self.json_type.clone());
             return problem();
         }
-        let explanation = Explanation { request_id: self.request_id(request), ..explanation };
+        let explanation = TemplateValues { request_id: self.request_id(request), ..explanation };
         let text = match (page, &self.json) {
             (Some(page), _) => return page.write(&explanation, answer),
             (None, Some(template)) => template.render(&explanation),
@@ -105,7 +105,7 @@ impl DenialBodies {
 }
 
 impl HtmlPage {
-    fn write(&self, explanation: &Explanation<'_>, answer: &mut HeaderMap) -> Bytes {
+    fn write(&self, explanation: &TemplateValues<'_>, answer: &mut HeaderMap) -> Bytes {
         answer.insert(CONTENT_TYPE, HTML);
         answer.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         answer.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -125,7 +125,7 @@ impl HtmlPage {
 pub fn failure_page(status: StatusCode, detail: &dyn fmt::Display, answer: &mut HeaderMap) -> Bytes {
     let title = crate::template::reason(status);
     let (kind, rule, retry_after, request_id) = ("about:blank", None, None, None);
-    let explanation = Explanation { status, kind, title, detail, rule, retry_after, request_id };
+    let explanation = TemplateValues { status, kind, title, detail, rule, retry_after, request_id };
     HtmlPage::BuiltIn.write(&explanation, answer)
 }
 

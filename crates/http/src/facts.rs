@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use http::header::TRANSFER_ENCODING;
 use http::{HeaderMap, Method, Uri};
 use tidegate_rules::facts::{RawRequest, read};
-use tidegate_rules::syntax::{Target, text};
+use tidegate_rules::syntax::{RequestTarget, text};
 use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Priority, Values};
 
 use crate::body_fields::BodyFields;
@@ -25,7 +25,7 @@ use crate::claims::Claims;
 #[derive(Clone, Debug)]
 pub struct HttpFacts<'a> {
     method: &'a str,
-    target: Target<'a>,
+    target: RequestTarget<'a>,
     host: Option<&'a str>,
     headers: &'a HeaderMap,
     address: Option<IpAddr>,
@@ -57,7 +57,11 @@ impl<'a> HttpFacts<'a> {
     pub fn new(method: &'a Method, uri: &'a Uri, headers: &'a HeaderMap) -> HttpFacts<'a> {
         HttpFacts {
             method: method.as_str(),
-            target: Target { authority: authority_of(uri), path: uri.path(), query: uri.query().unwrap_or_default() },
+            target: RequestTarget {
+                authority: authority_of(uri),
+                path: uri.path(),
+                query: uri.query().unwrap_or_default(),
+            },
             host: None,
             headers,
             address: None,
@@ -91,7 +95,7 @@ impl<'a> HttpFacts<'a> {
     #[must_use]
     pub fn target(mut self, target: &'a str) -> HttpFacts<'a> {
         let before = self.target.authority;
-        self.target = Target::parse(target);
+        self.target = RequestTarget::parse(target);
         self.target.authority = self.target.authority.or(before);
         self
     }
@@ -182,7 +186,7 @@ impl RawRequest for HttpFacts<'_> {
     }
 
     #[inline]
-    fn target(&self) -> Target<'_> {
+    fn target(&self) -> RequestTarget<'_> {
         self.target
     }
 
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_twice_has_two_values() {
+    fn repeated_fields_have_two_values() {
         let lines = [("X-Api-Key", "k1"), ("x-api-key", "k2"), ("Cookie", "sid=1; a=2"), ("Cookie", "b=3; sid=4")];
         let mut request = request("/?k=1&%6b=2&K=3&once=4", &lines);
         request.headers_mut().append(HOST, "a:1".parse().unwrap());

@@ -11,14 +11,14 @@ use tidegate_core::Micros;
 use tidegate_core::disclosure::DenialKind;
 use tidegate_rules::KeyFault;
 
-use crate::problem::Detail;
+use crate::refusal_problem::Detail;
 use crate::reply::{Refusal, Reply};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-const INVALID_ARGUMENT: u8 = 3;
+pub(crate) const INVALID_ARGUMENT: u8 = 3;
 const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNAVAILABLE: u8 = 14;
@@ -44,8 +44,6 @@ pub(crate) fn write(reply: &Reply<'_, '_>, refusal: Refusal, headers: &mut Heade
         Refusal::Unkeyed(KeyFault::Repeated | KeyFault::Unmeasured) => INVALID_ARGUMENT,
     };
     let message = Detail { reply, refusal }.to_string();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert(STATUS, HeaderValue::from(u16::from(code)));
     if let Some(wait) = reply.retry_after() {
         let details = STANDARD_NO_PAD.encode(status(code, &message, wait));
         // Cannot fail: Base64 is a valid value.
@@ -53,10 +51,15 @@ pub(crate) fn write(reply: &Reply<'_, '_>, refusal: Refusal, headers: &mut Heade
             headers.insert(DETAILS, details);
         }
     }
-    // Needs no percent-encoding: every message is ASCII without `%`.
-    if let Ok(message) = HeaderValue::try_from(message) {
-        headers.insert(MESSAGE, message);
-    }
+    // Cannot fail: every message is ASCII.
+    write_status(code, HeaderValue::try_from(message).unwrap_or(HeaderValue::from_static("")), headers);
+}
+
+/// Writes a status with a message that needs no percent-encoding: printable ASCII without `%`.
+pub(crate) fn write_status(code: u8, message: HeaderValue, headers: &mut HeaderMap) {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert(STATUS, HeaderValue::from(u16::from(code)));
+    headers.insert(MESSAGE, message);
 }
 
 /// `Status { code, message, details: [Any { type_url, value: RetryInfo { retry_delay } }] }`

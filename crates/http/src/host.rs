@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_be_two_hosts_is_none() {
+    fn ambiguous_hosts_are_none() {
         for host in
             ["a", "a:", "a:80", "API.Example.com.", "my_service", "127.0.0.1:1", "[::1]", "[::1]:80", "xn--e1afmkfd"]
         {

@@ -5,22 +5,23 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response};
 
 use crate::denial_body::DenialBodies;
+use crate::problem_document::PROBLEM_JSON;
 use crate::reply::{Refusal, Reply};
-use crate::template::Explanation;
-use crate::{grpc, problem};
+use crate::template::TemplateValues;
+use crate::{grpc, refusal_problem};
 
 impl Reply<'_, '_> {
     /// The refusal as an RFC 9457 problem in JSON. Empty for an allowed request.
     #[must_use]
     pub fn problem(&self) -> Bytes {
-        self.refusal().map(|refusal| problem::json(self, refusal)).unwrap_or_default()
+        self.refusal().map(|refusal| refusal_problem::json(self, refusal)).unwrap_or_default()
     }
 
     /// The complete response to a refused request, with a problem in JSON. For an allowed request it is an empty 200.
     #[must_use]
     pub fn response(&self) -> Response<Bytes> {
         self.response_with(|_, answer| {
-            answer.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+            answer.insert(CONTENT_TYPE, PROBLEM_JSON);
             self.problem()
         })
     }
@@ -29,12 +30,12 @@ impl Reply<'_, '_> {
     #[must_use]
     pub fn response_as(&self, bodies: &DenialBodies, request: &HeaderMap) -> Response<Bytes> {
         self.response_with(|refusal, answer| {
-            let (kind, title) = problem::kind_and_title(self, refusal);
-            let explanation = Explanation {
+            let (kind, title) = refusal_problem::kind_and_title(self, refusal);
+            let explanation = TemplateValues {
                 status: self.status(),
                 kind,
                 title,
-                detail: &problem::Detail { reply: self, refusal },
+                detail: &refusal_problem::Detail { reply: self, refusal },
                 rule: self.violated().next(),
                 retry_after: self.retry_after().map(|wait| wait.as_secs_ceil().max(1)),
                 request_id: None,

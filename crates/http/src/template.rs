@@ -61,7 +61,7 @@ enum Escape {
 
 /// The values of a denial that templates can show.
 #[derive(Clone, Copy)]
-pub(crate) struct Explanation<'a> {
+pub(crate) struct TemplateValues<'a> {
     pub(crate) status: http::StatusCode,
     pub(crate) kind: &'a str,
     pub(crate) title: &'a str,
@@ -94,7 +94,7 @@ impl Field {
     }
 
     /// The field's value as text. `None` if the denial has none.
-    fn value(self, explanation: &Explanation<'_>) -> Option<String> {
+    fn value(self, explanation: &TemplateValues<'_>) -> Option<String> {
         match self {
             Field::Rule => explanation.rule.map(str::to_owned),
             Field::RetryAfter => explanation.retry_after.map(|seconds| seconds.to_string()),
@@ -151,7 +151,7 @@ impl Template {
         Template { pieces: Vec::new() }
     }
 
-    pub(crate) fn render(&self, explanation: &Explanation<'_>) -> String {
+    pub(crate) fn render(&self, explanation: &TemplateValues<'_>) -> String {
         let mut text = String::new();
         for piece in &self.pieces {
             match piece {

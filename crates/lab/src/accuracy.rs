@@ -224,20 +224,20 @@ impl Judge {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Table {
+pub struct AccuracyTable {
     log: Judge,
     judges: Vec<Judge>,
 }
 
-impl Table {
+impl AccuracyTable {
     /// A table that judges all limits by the promise of `reference`. `None` if that is a concurrency limit, or too large
     /// for a log.
     #[must_use]
-    pub fn new(limits: &[Limit], reference: &Limit) -> Option<Table> {
+    pub fn new(limits: &[Limit], reference: &Limit) -> Option<AccuracyTable> {
         let promise = Promise::of(reference)?;
         let log = SlidingLog::new(promise.limit, promise.window).ok()?;
         let judges = limits.iter().map(|&limit| Judge::new(limit, promise)).collect();
-        Some(Table { log: Judge::new(log.into(), promise), judges })
+        Some(AccuracyTable { log: Judge::new(log.into(), promise), judges })
     }
 
     /// Decides an arrival under each limit.
@@ -269,7 +269,7 @@ mod tests {
     fn judged(limit: &str, traffic: &str, seconds: u64) -> Judgement {
         let limit: Limit = limit.parse().unwrap();
         let traffic: Traffic = traffic.parse().unwrap();
-        let mut table = Table::new(&[limit], &limit).unwrap();
+        let mut table = AccuracyTable::new(&[limit], &limit).unwrap();
         traffic.arrivals(Micros::from_secs(seconds), 4).for_each(|arrival| table.take(&arrival));
         table.rows().next().unwrap().1
     }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_requests_count_only_clients_near_their_limit_are_judged_wrongly() {
+    fn if_all_requests_count_only_clients_near_their_limit_are_judged_wrongly() {
         let wrong = |rate: &str| {
             let limit: Limit = "sliding 600/min".parse().unwrap();
             let traffic: Traffic = format!("poisson {rate}").parse().unwrap();

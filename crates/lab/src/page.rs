@@ -5,7 +5,7 @@
 
 /// One file of the page.
 #[derive(Clone, Copy, Debug)]
-pub struct File {
+pub struct PageFile {
     /// The name, relative to the page's address. Empty for the page itself.
     pub name: &'static str,
     /// The media type.
@@ -20,12 +20,12 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 macro_rules! files {
     ($($name:literal: $file:literal, $media_type:expr;)*) => {
-        [$(File { name: $name, media_type: $media_type, text: include_str!(concat!("../page/", $file)) }),*]
+        [$(PageFile { name: $name, media_type: $media_type, text: include_str!(concat!("../page/", $file)) }),*]
     };
 }
 
 /// All files of the page.
-pub const FILES: &[File] = &files! {
+pub const FILES: &[PageFile] = &files! {
     "": "index.html", HTML;
     "style.css": "style.css", CSS;
     "address.js": "address.js", SCRIPT;
@@ -59,7 +59,7 @@ pub const FILES: &[File] = &files! {
 
 /// The file with this name.
 #[must_use]
-pub fn file(name: &str) -> Option<&'static File> {
+pub fn file(name: &str) -> Option<&'static PageFile> {
     FILES.iter().find(|file| file.name == name)
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn nothing_is_fetched_from_elsewhere() {
-        for File { name, text, .. } in FILES {
+        for PageFile { name, text, .. } in FILES {
             let outside = text.match_indices("://").filter(|(at, _)| {
                 // XML namespaces of the W3C look like addresses, but are never fetched.
                 !text[..*at].ends_with("http") || !text[*at..].starts_with("://www.w3.org/")

@@ -9,7 +9,9 @@ use flate2::write::GzEncoder;
 use tidegate_core::contract::seed::seed;
 use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_lab::random::Random;
-use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, ReplaySettings, Report, SuggestionSettings};
+use tidegate_lab::replay::{
+    self, Input, LogFormat, ReadError, Replay, ReplayReport, ReplaySettings, SuggestionSettings,
+};
 use tidegate_rules::{Limiter, Request, RuleSet};
 
 const RULES: &str = "\
@@ -29,7 +31,7 @@ fn input(log: impl Into<Vec<u8>>) -> Input {
     Input::from_reader("access.log", std::io::Cursor::new(log.into())).unwrap()
 }
 
-fn replayed(rules_text: &str, log: impl Into<Vec<u8>>) -> Report {
+fn replayed(rules_text: &str, log: impl Into<Vec<u8>>) -> ReplayReport {
     let mut replay = Replay::of(rules(rules_text));
     replay.read(input(log), |_| {}).unwrap();
     replay.report(10)
@@ -90,7 +92,7 @@ fn a_replay_decides_as_the_limiter_does() {
     let decided: Vec<(u64, bool)> = decided.collect();
     let mut replay = Replay::of(rules(RULES));
     let mut replayed = Vec::new();
-    let tell = |_: &replay::Entry<'_>, at: Timestamp, admitted| replayed.push((at.as_micros(), admitted));
+    let tell = |_: &replay::AccessEntry<'_>, at: Timestamp, admitted| replayed.push((at.as_micros(), admitted));
     replay.read_each(input(as_csv(&requests)), |_| {}, tell).unwrap();
     assert_eq!(replayed, decided);
     let outcome = replay.report(10).outcome;
@@ -219,7 +221,7 @@ fn a_second_may_be_larger_than_a_block() {
     let mut replay = Replay::of(rules(RULES));
     let mut last = 0;
     let mut gaps = [u64::MAX, 0];
-    let tell = |_: &replay::Entry<'_>, at: Timestamp, _| {
+    let tell = |_: &replay::AccessEntry<'_>, at: Timestamp, _| {
         if last > 0 {
             let gap = at.as_micros() - last;
             gaps = [gaps[0].min(gap), gaps[1].max(gap)];

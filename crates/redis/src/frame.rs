@@ -8,7 +8,7 @@ use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Receipt, RuleId};
 
-use crate::limits::{Numbers, PART, countable};
+use crate::limits::{LimitNumbers, PART, countable};
 use crate::names::Names;
 
 /// One request for one server: its keys, and the operation on them.
@@ -223,7 +223,7 @@ enum KeyIndex {
 
 /// A charge, a held charge, or a renewal of a lease.
 struct Entry {
-    numbers: Numbers,
+    numbers: LimitNumbers,
     state: KeyIndex,
     cost: u64,
     hold: Option<KeyIndex>,
@@ -242,7 +242,7 @@ enum Detail {
 
 impl Entry {
     fn of(keys: &mut KeyList, names: &Names, charge: &Charge<'_>) -> Entry {
-        let numbers = Numbers::of(charge.limit);
+        let numbers = LimitNumbers::of(charge.limit);
         let name = names.state(charge.rule, charge.key);
         let state = if numbers.kind.is_read_whole() { keys.add_whole(name) } else { keys.add_other(name) };
         Entry {
@@ -325,7 +325,7 @@ impl Draft {
 
 impl Entry {
     fn write(&self, keys: &KeyList, body: &mut Vec<u8>) {
-        let Numbers { kind, a, b, capacity, is_part, .. } = self.numbers;
+        let LimitNumbers { kind, a, b, capacity, is_part, .. } = self.numbers;
         body.push(kind as u8 | if is_part { PART } else { 0 });
         put(body, keys.number(self.state) as u64, 2);
         put(body, self.cost, 7);

@@ -6,7 +6,7 @@ use tidegate_core::{Limit, Micros};
 
 /// A limit as the script reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Numbers {
+pub(crate) struct LimitNumbers {
     pub(crate) kind: Kind,
     /// Drops per token, the length of a window or of its parts in microseconds, or the number of the calendar.
     pub(crate) a: u64,
@@ -45,8 +45,8 @@ impl Kind {
     }
 }
 
-impl Numbers {
-    pub(crate) fn of(limit: &Limit) -> Numbers {
+impl LimitNumbers {
+    pub(crate) fn of(limit: &Limit) -> LimitNumbers {
         let bucket = |kind, rate: Rate| (kind, rate.drops_per_token(), rate.drops_per_micro());
         let (kind, a, b) = match limit.algorithm() {
             Algorithm::TokenBucket(limit) => bucket(Kind::Level, limit.refill()),
@@ -71,7 +71,7 @@ impl Numbers {
             Algorithm::Concurrency(limit) => limit.ttl(),
             _ => Micros::ZERO,
         };
-        Numbers { kind, a, b, capacity: limit.capacity(), lease, is_part: limit.is_part_of_bucket() }
+        LimitNumbers { kind, a, b, capacity: limit.capacity(), lease, is_part: limit.is_part_of_bucket() }
     }
 }
 

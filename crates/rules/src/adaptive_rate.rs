@@ -109,7 +109,7 @@ impl AdaptiveRate {
                 self.step.store(self.steps.lowered(step), Ordering::Relaxed);
                 self.count_decrease();
             }
-            ServiceHealth::Well | ServiceHealth::Unknown => self.set_step(u64::from(step) + 1),
+            ServiceHealth::Healthy | ServiceHealth::Unknown => self.set_step(u64::from(step) + 1),
         }
     }
 

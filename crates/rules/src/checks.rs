@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::fact_name::FactName;
-use super::read::{File, Mention};
+use super::read::{Mention, RulesFile};
 use super::regions::RegionChoice;
 use super::rule::{Conditions, Mode, Rule};
 use crate::yaml::{Diagnostic, MOST_FINDINGS, Severity};
@@ -11,7 +11,7 @@ use crate::yaml::{Position, Source};
 use tidegate_core::notation::closest;
 use tidegate_core::regions::Share;
 
-pub(super) fn across(files: &[(Source, File)]) -> Vec<Diagnostic> {
+pub(super) fn across(files: &[(Source, RulesFile)]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let known = ids(files, &mut findings);
     replaced(files, &known, &mut findings);
@@ -29,7 +29,7 @@ pub(super) fn across(files: &[(Source, File)]) -> Vec<Diagnostic> {
 type Ids<'f> = HashMap<&'f str, (&'f Source, &'f Mention)>;
 
 /// Every id, with where it stands first.
-fn ids<'f>(files: &'f [(Source, File)], findings: &mut Vec<Diagnostic>) -> Ids<'f> {
+fn ids<'f>(files: &'f [(Source, RulesFile)], findings: &mut Vec<Diagnostic>) -> Ids<'f> {
     let mut known = Ids::new();
     for (source, file) in files {
         for mention in &file.ids {
@@ -47,7 +47,7 @@ fn ids<'f>(files: &'f [(Source, File)], findings: &mut Vec<Diagnostic>) -> Ids<'
     known
 }
 
-fn replaced(files: &[(Source, File)], known: &Ids<'_>, findings: &mut Vec<Diagnostic>) {
+fn replaced(files: &[(Source, RulesFile)], known: &Ids<'_>, findings: &mut Vec<Diagnostic>) {
     for (source, file) in files {
         for Mention { id, at, by } in &file.replaced {
             if findings.len() >= MOST_FINDINGS {
@@ -72,7 +72,7 @@ fn replaced(files: &[(Source, File)], known: &Ids<'_>, findings: &mut Vec<Diagno
 /// The most rules that stop the search which others are held against: the check is for people's files.
 const MOST_STOPPING: usize = 1_000;
 
-fn unreachable(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
+fn unreachable(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     let mut stopping: Vec<&Rule> = Vec::new();
     for (source, rule) in rules(files).filter(|(_, rule)| rule.mode != Mode::Off) {
         let before = stopping.iter().find(|before| is_wider(&before.conditions, &rule.conditions));
@@ -97,7 +97,7 @@ fn unreachable(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
 }
 
 /// A rule that limits tiers and says nothing of the others leaves those who have none without a limit.
-fn unlimited_tiers(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
+fn unlimited_tiers(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     let default = files.iter().find_map(|(_, file)| file.tiers.as_ref()?.default.as_deref());
     for (source, rule) in rules(files).filter(|(_, rule)| rule.mode != Mode::Off) {
         let limited = |tier: &str| rule.limits.tiers.iter().any(|(known, _)| known == tier);
@@ -115,7 +115,7 @@ fn unlimited_tiers(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
     }
 }
 
-fn tiers(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
+fn tiers(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     let with_tiers: Vec<(&Source, Position)> =
         files.iter().filter_map(|(source, file)| file.tiers_at.map(|at| (source, at))).collect();
     if let [(first, first_at), rest @ ..] = &with_tiers[..] {
@@ -127,7 +127,7 @@ fn tiers(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
 }
 
 /// One statement of regions is for all rules, and rules speak of no others.
-fn regions(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
+fn regions(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     let stated = files.iter().filter_map(|(source, file)| Some((source, file.regions_at?)));
     let stated: Vec<(&Source, Position)> = stated.collect();
     if let [(first, first_at), rest @ ..] = &stated[..] {
@@ -152,7 +152,7 @@ fn regions(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
 }
 
 /// A limit of which a region's share is too small denies every request there.
-fn closed_in_regions(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
+fn closed_in_regions(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     let Some(regions) = files.iter().find_map(|(_, file)| file.regions.as_ref()) else { return };
     for (source, rule) in rules(files).filter(|(_, rule)| rule.regions == RegionChoice::OfFile) {
         let closed = rule.limits.all().filter(|limit| limit.limit.capacity() > 0).find_map(|limit| {
@@ -167,7 +167,7 @@ fn closed_in_regions(files: &[(Source, File)], findings: &mut Vec<Diagnostic>) {
     }
 }
 
-fn rules(files: &[(Source, File)]) -> impl Iterator<Item = (&Source, &Rule)> {
+fn rules(files: &[(Source, RulesFile)]) -> impl Iterator<Item = (&Source, &Rule)> {
     files.iter().flat_map(|(source, file)| file.rules.iter().map(move |rule| (source, rule)))
 }
 

@@ -23,7 +23,7 @@ type Map<K, V> = HashMap<K, V, RandomState>;
 type Filed = Map<Box<str>, Vec<u32>>;
 
 /// Numbers of rules, in the order of the files.
-pub(super) type Numbers = SmallVec<[u32; 16]>;
+pub(super) type RuleNumbers = SmallVec<[u32; 16]>;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -102,7 +102,7 @@ impl Index {
 
     /// The rules that the request may meet; every rule that matches it is among them. They stand in `numbers`, which is empty,
     /// unless they are the same for all requests.
-    pub(super) fn find<'n>(&'n self, request: &impl Lookup, numbers: &'n mut Numbers) -> &'n [u32] {
+    pub(super) fn find<'n>(&'n self, request: &impl Lookup, numbers: &'n mut RuleNumbers) -> &'n [u32] {
         if self.is_empty() {
             return &self.others;
         }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::envoy::Domains;
-use super::read::{self, File};
+use super::read::{self, RulesFile};
 use super::{RuleSet, checks};
 use crate::yaml::{Diagnostic, Diagnostics, Place, Position, Severity};
 use crate::yaml::{LARGEST_FILE, Node, Reader, Source, Value};
@@ -93,7 +93,7 @@ impl RuleSet {
 
 #[derive(Default)]
 struct Loading {
-    files: Vec<(Source, File)>,
+    files: Vec<(Source, RulesFile)>,
     domains: Domains,
     findings: Vec<Diagnostic>,
     seen: BTreeSet<PathBuf>,
@@ -177,15 +177,15 @@ impl Loading {
         let mut reader = Reader::new(&source);
         let file = if root.value == Value::Null {
             reader.error(root.at, "the file is empty", "write `rules:` and a list of rules below it");
-            File::default()
+            RulesFile::default()
         } else if let Some(setting) = setting_in(&root) {
             let problem = "this is the configuration of a server, and no rules file";
             let help = "`tidegate config --config FILE` checks it; rules are in the files that its `rules` names";
             reader.error(setting, problem, help);
-            File::default()
+            RulesFile::default()
         } else if Domains::are_in(&root) {
             self.domains.read(&mut reader, &root);
-            File::default()
+            RulesFile::default()
         } else {
             read::file(&mut reader, &root)
         };

@@ -11,7 +11,7 @@ use super::adaptive_rate::AdaptiveRate;
 use super::application::Application;
 use super::field::FieldPath;
 use super::governing::{Governing, MatchedReadings};
-use super::index::Numbers;
+use super::index::RuleNumbers;
 use super::priority::Priority;
 use super::request_view::RequestView;
 use super::rule::{KeyFault, Mode, Rule};
@@ -264,7 +264,7 @@ impl RuleSet {
         let written = &*self.written;
         let request = RequestView::new(facts, &written.tiers, self.stored_tiers());
         let mut refusing: Refusing<'r> = SmallVec::new();
-        let mut numbers = Numbers::new();
+        let mut numbers = RuleNumbers::new();
         for &number in written.index.find(&request, &mut numbers) {
             let (rule, mode) = (&written.rules[number as usize], self.modes[number as usize]);
             let Ok(readings) = rule.governs(mode, &request) else { continue };

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_something_else_stays_something_else() {
+    fn different_paths_stay_different() {
         for (path, normal) in [
             ("/", "/"),
             ("", "/"),

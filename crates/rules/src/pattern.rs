@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_not_anything() {
+    fn missing_values_match_nothing() {
         let prod = Pattern::Exact(BTreeSet::from(["prod".to_owned()]));
         assert!(!prod.matches(None));
         assert!(Pattern::Not(Box::new(prod)).matches(None));

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_one_reading_becomes_canonical() {
+    fn unambiguous_spellings_become_canonical() {
         for (path, canonical, unchanged) in [
             ("//login", "/login", Err(PathRefusal::Unresolved)),
             ("/login//", "/login/", Err(PathRefusal::Unresolved)),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_read_in_two_ways_is_refused() {
+    fn ambiguous_spellings_are_refused() {
         for (path, why) in [
             ("/%2flogin", PathRefusal::EncodedSlash),
             ("/x/..%2Flogin", PathRefusal::EncodedSlash),

@@ -166,7 +166,7 @@ rules:
     }
 
     #[test]
-    fn what_is_said_of_one_rule_counts_again_after_what_is_said_of_all() {
+    fn switches_of_one_rule_count_again_after_a_switch_of_all() {
         let mut switches = switches(Some(Mode::Off), &[("on", Mode::Shadow)]);
         switches.switch_all(None);
         assert_eq!(modes(switches.clone()), [Mode::Shadow, Mode::Shadow, Mode::Off]);
@@ -223,7 +223,7 @@ rules:
     }
 
     #[test]
-    fn what_is_switched_still_has_the_same_rules() {
+    fn switched_rule_sets_have_the_same_rules() {
         let (one, other) = (rules(THREE), rules(THREE));
         let switched = one.clone().with_switches(switches(Some(Mode::Off), &[]));
         assert!(switched.shares_rules_with(&one) && one.shares_rules_with(&switched));

@@ -15,7 +15,7 @@ use tidegate_rules::syntax::without_port;
 
 /// The hosts that requests to a listener may be for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hosts {
+pub struct AllowedHosts {
     is_checked: bool,
     names: Vec<String>,
 }
@@ -33,18 +33,18 @@ pub(crate) struct Misdirected;
 #[error("The body must be JSON: send `Content-Type: application/json` (curl: `--json`, or `-H` with that line).")]
 pub(crate) struct NotJson;
 
-impl Hosts {
+impl AllowedHosts {
     /// Any host.
     #[must_use]
-    pub const fn any() -> Hosts {
-        Hosts { is_checked: false, names: Vec::new() }
+    pub const fn any() -> AllowedHosts {
+        AllowedHosts { is_checked: false, names: Vec::new() }
     }
 
     /// The hosts of a listener at this address. On a loopback address, and wherever there are `names`, a request must
     /// be for this machine (`localhost` or a loopback address) or for one of the names.
     #[must_use]
-    pub fn of(address: IpAddr, names: Vec<String>) -> Hosts {
-        Hosts { is_checked: address.to_canonical().is_loopback() || !names.is_empty(), names }
+    pub fn of(address: IpAddr, names: Vec<String>) -> AllowedHosts {
+        AllowedHosts { is_checked: address.to_canonical().is_loopback() || !names.is_empty(), names }
     }
 
     /// Checks a request. One that names no host was not sent by a browser.
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    fn admits(hosts: &Hosts, target: &str, said: &[&str]) -> bool {
+    fn admits(hosts: &AllowedHosts, target: &str, said: &[&str]) -> bool {
         let request = said.iter().fold(Request::get(target), |request, host| request.header(HOST, *host));
         let (head, ()) = request.body(()).unwrap().into_parts();
         hosts.check(&head.uri, &head.headers).is_ok()
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_local_listener_answers_for_this_machine_and_for_names_that_it_is_given() {
-        let local = Hosts::of([127, 0, 0, 1].into(), vec!["Limits.internal".to_owned()]);
+        let local = AllowedHosts::of([127, 0, 0, 1].into(), vec!["Limits.internal".to_owned()]);
         for host in ["localhost", "LOCALHOST:8080", "localhost.", "127.0.0.1", "127.9.9.9:80", "[::1]", "[::1]:8080"] {
             assert!(admits(&local, "/", &[host]), "{host}");
         }
@@ -113,12 +113,12 @@ mod tests {
 
     #[test]
     fn other_listeners_answer_for_any_host_unless_they_are_given_names() {
-        assert!(admits(&Hosts::of([0, 0, 0, 0].into(), Vec::new()), "/", &["any.example"]));
-        assert!(admits(&Hosts::any(), "/", &["any.example"]));
-        let named = Hosts::of([0, 0, 0, 0].into(), vec!["a.example".to_owned()]);
+        assert!(admits(&AllowedHosts::of([0, 0, 0, 0].into(), Vec::new()), "/", &["any.example"]));
+        assert!(admits(&AllowedHosts::any(), "/", &["any.example"]));
+        let named = AllowedHosts::of([0, 0, 0, 0].into(), vec!["a.example".to_owned()]);
         assert!(admits(&named, "/", &["a.example"]) && !admits(&named, "/", &["b.example"]));
-        assert!(!admits(&Hosts::of("::1".parse().unwrap(), Vec::new()), "/", &["b.example"]));
-        assert!(!admits(&Hosts::of("::ffff:127.0.0.1".parse().unwrap(), Vec::new()), "/", &["b.example"]));
+        assert!(!admits(&AllowedHosts::of("::1".parse().unwrap(), Vec::new()), "/", &["b.example"]));
+        assert!(!admits(&AllowedHosts::of("::ffff:127.0.0.1".parse().unwrap(), Vec::new()), "/", &["b.example"]));
     }
 
     #[test]

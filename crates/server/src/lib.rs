@@ -7,6 +7,7 @@ pub mod api;
 mod auth_throttle;
 mod bench;
 pub mod browsers;
+pub mod certificate_authorities;
 pub mod cli;
 pub mod config;
 pub mod engine;

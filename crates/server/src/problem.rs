@@ -4,16 +4,15 @@ use std::borrow::Cow;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use tidegate_http::{PROBLEM_JSON, ProblemDocument, UNTYPED};
 use tidegate_rules::Diagnostics;
 
 use crate::browsers::{Misdirected, NotJson};
 use crate::whole_body::BodyError;
-
-/// The media type of problems.
-pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// A request that cannot be answered, and why.
 ///
@@ -78,7 +77,7 @@ pub(crate) enum FaultParty {
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Problem {
-        Problem { kind: "about:blank", status, detail: detail.into(), extension: None, may_retry: false }
+        Problem { kind: UNTYPED, status, detail: detail.into(), extension: None, may_retry: false }
     }
 
     /// Sets the type, a URI.
@@ -125,26 +124,10 @@ impl Problem {
     }
 
     /// The body that tells it.
-    pub(crate) fn to_json(&self) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct Document<'p> {
-            #[serde(rename = "type")]
-            kind: &'static str,
-            title: &'static str,
-            status: u16,
-            detail: &'p str,
-            #[serde(flatten)]
-            extension: Option<&'p Extension>,
-        }
-        let document = Document {
-            kind: self.kind,
-            title: self.status.canonical_reason().unwrap_or("Error"),
-            status: self.status.as_u16(),
-            detail: &self.detail,
-            extension: self.extension.as_deref(),
-        };
-        // Text, numbers and lists can always be written.
-        serde_json::to_vec(&document).unwrap_or_default()
+    pub(crate) fn to_json(&self) -> Bytes {
+        let title = self.status.canonical_reason().unwrap_or("Error");
+        let (status, extension) = (self.status.as_u16(), self.extension.as_deref());
+        ProblemDocument { kind: self.kind, title, status, detail: &self.detail, extension }.to_json()
     }
 }
 
@@ -198,7 +181,7 @@ mod tests {
 
     #[test]
     fn members_that_only_some_problems_have_stand_behind_the_others() {
-        let told = |problem: Problem| String::from_utf8(problem.to_json()).unwrap();
+        let told = |problem: Problem| String::from_utf8(problem.to_json().into()).unwrap();
         assert_eq!(
             told(Problem::new(StatusCode::NOT_FOUND, "Nothing here.")),
             r#"{"type":"about:blank","title":"Not Found","status":404,"detail":"Nothing here."}"#

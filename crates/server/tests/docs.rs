@@ -220,7 +220,7 @@ fn guides_name_only_what_there_is() {
 }
 
 #[test]
-fn what_there_is_not_is_noticed() {
+fn missing_names_are_noticed() {
     let known = Known::learn();
     for span in [
         "rls.own_domain",

@@ -23,5 +23,5 @@ pub use self::proxy::{Break, FLOOD, Proxy};
 pub use self::sentinel::{DOWN_AFTER, PRIMARY, Sentinels};
 pub use self::server::{Flavour, Server, run_on};
 #[cfg(feature = "tls")]
-pub use self::tls::{Authority, Identity, TlsServer};
+pub use self::tls::{Authority, TlsIdentity, TlsServer};
 pub use self::wait::{PATIENCE, eventually, until};

@@ -6,7 +6,7 @@ use crate::{Flavour, Server, free_port};
 
 /// A certificate and its key, as PEM.
 #[derive(Debug)]
-pub struct Identity {
+pub struct TlsIdentity {
     /// The certificate.
     pub certificate: String,
     /// The private key.
@@ -43,12 +43,12 @@ impl Authority {
     /// # Panics
     /// If one of them is no name.
     #[must_use]
-    pub fn identity(&self, names: &[&str]) -> Identity {
+    pub fn identity(&self, names: &[&str]) -> TlsIdentity {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(names).expect("a certificate with names");
         let certificate = params.signed_by(&key, &self.issuer).expect("a signature");
-        Identity { certificate: certificate.pem(), key: key.serialize_pem() }
+        TlsIdentity { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 }
 
@@ -59,7 +59,7 @@ pub struct TlsServer {
     /// The authority that signed the certificates.
     pub authority: Authority,
     /// A client certificate that the server accepts.
-    pub client: Identity,
+    pub client: TlsIdentity,
     port: u16,
     _certificates: tempfile::TempDir,
 }

@@ -5,36 +5,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::request::Parts;
-use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode};
+use http::{Request, Response};
 use tidegate_core::SystemClock;
-use tidegate_core::adaptive::{AdaptiveConcurrency, LimitController, SampleOutcome, SampleWindow};
+use tidegate_core::adaptive::{AdaptiveConcurrency, LimitController, SampleWindow};
 use tidegate_rules::Priority;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::overload_future::OverloadFuture;
 use crate::permit_body::PermitBody;
+use crate::request_priority::request_priority;
 use crate::settings::Exemption;
 
 /// The shares of priorities, from low to critical, unless others are set.
 pub const DEFAULT_SHARES: [f64; 4] = [0.0, 0.2, 0.3, 0.5];
-
-/// The priority of a request: the [`Priority`] in its extensions, as [`RateLimitLayer`](crate::RateLimitLayer) leaves it there. Without
-/// one, requests that read (GET, HEAD, OPTIONS) are normal, and others high.
-#[must_use]
-pub fn request_priority(method: &Method, extensions: &Extensions) -> Priority {
-    match extensions.get::<Priority>() {
-        Some(priority) => *priority,
-        None => Priority::of_method(method.as_str()),
-    }
-}
-
-/// The outcome of a response, as far as its head tells.
-#[must_use]
-pub fn sample_outcome(status: StatusCode, headers: &HeaderMap) -> SampleOutcome {
-    let grpc_status = headers.get("grpc-status").and_then(|value| value.to_str().ok()?.parse().ok());
-    SampleOutcome::of_response(status.as_u16(), grpc_status)
-}
 
 /// Limits the requests in flight to what the service can work on.
 ///

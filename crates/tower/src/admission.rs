@@ -10,7 +10,7 @@ use tidegate_http::{Caller, HttpFacts, Reply, ReplyContext, is_grpc};
 use tidegate_rules::{Facts, Matched, Partitions, Refundable, Ruling};
 
 use crate::client_hash::ClientHash;
-use crate::hold::{Hold, ObservedLimits, Receipts};
+use crate::hold::{ObservedLimits, ReceiptHold, Receipts};
 use crate::in_flight::{PendingRefund, Permit, Reservation, ResponseContext};
 use crate::meter::Settlements;
 use crate::missing_address;
@@ -139,7 +139,7 @@ impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
             limits: settlements.iter().map(|(limit, _)| limit.clone()).collect(),
         });
         let observer = observer.cloned();
-        let hold = Hold::of(&self.limiter, receipts, matched.shortest_reserve(), observed);
+        let hold = ReceiptHold::of(&self.limiter, receipts, matched.shortest_reserve(), observed);
         Box::new(Reservation { hold, settlements, cost_header: self.cost_header.clone(), observer })
     }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::meter::Meter;
+use crate::meter::UsageMeter;
 
 pin_project! {
     /// The body of a response: the service's own, or the text of a refusal.
@@ -19,7 +19,7 @@ pin_project! {
         #[pin]
         kind: ResponseKind<B>,
         // Declared before `hold`, so that it is dropped first: the hold is settled at the cost that the meter has read.
-        meter: Option<Box<Meter>>,
+        meter: Option<Box<UsageMeter>>,
         hold: Option<Arc<dyn Any + Send + Sync>>,
     }
 }
@@ -35,7 +35,7 @@ pin_project! {
 /// The meter and the hold that a body keeps until it ends.
 #[derive(Default)]
 pub(crate) struct BodyGuard {
-    pub(crate) meter: Option<Box<Meter>>,
+    pub(crate) meter: Option<Box<UsageMeter>>,
     pub(crate) hold: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -109,7 +109,7 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     }
 }
 
-fn measure<B: Body<Data = Bytes>>(meter: &mut Meter, frame: &Option<Result<Frame<Bytes>, B::Error>>, body: &B) {
+fn measure<B: Body<Data = Bytes>>(meter: &mut UsageMeter, frame: &Option<Result<Frame<Bytes>, B::Error>>, body: &B) {
     match frame {
         Some(Ok(frame)) => {
             if let Some(data) = frame.data_ref() {

@@ -8,13 +8,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE};
+use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tidegate_core::{Clock, MemoryStore, Store, SystemClock};
-use tidegate_http::{BodyFields, CostFinder, is_grpc};
+use tidegate_http::{BodyFields, CostFinder, FixedRefusal};
 use tidegate_rules::FieldPath;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
@@ -273,30 +273,17 @@ where
     }
 }
 
-const TIMEOUT_DETAIL: &str = "The request's body took too long to come.";
-const TIMEOUT_PROBLEM: &str = concat!(
-    r#"{"type":"about:blank","title":"Request Timeout","status":408,"#,
-    r#""detail":"The request's body took too long to come."}"#
-);
+/// 408, or CANCELLED for a gRPC call.
+const TIMED_OUT: FixedRefusal =
+    FixedRefusal::new(StatusCode::REQUEST_TIMEOUT, 1, "The request's body took too long to come.");
 
 /// The response to a request whose body did not arrive in time.
 #[cold]
 fn timeout_response(head: &Parts) -> Response<Bytes> {
-    if is_grpc(&head.headers) {
-        let mut response = Response::new(Bytes::new());
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert("grpc-status", HeaderValue::from_static("1"));
-        headers.insert("grpc-message", HeaderValue::from_static(TIMEOUT_DETAIL));
-        return response;
-    }
-    let mut response = Response::new(Bytes::from_static(TIMEOUT_PROBLEM.as_bytes()));
-    *response.status_mut() = StatusCode::REQUEST_TIMEOUT;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    let mut response = TIMED_OUT.response(&head.headers);
     if head.version <= Version::HTTP_11 {
         // On a kept connection the rest of the body would be read as the next request.
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -20,7 +20,7 @@ pub(crate) type Receipts = SmallVec<[Receipt; 1]>;
 
 /// Slots, reserved costs and a place in a queue. Dropping it releases or settles them, depending on how far the request has
 /// come.
-pub(crate) struct Hold<S: Store + 'static, C: Clock + 'static> {
+pub(crate) struct ReceiptHold<S: Store + 'static, C: Clock + 'static> {
     limiter: Arc<Limiter<S, C>>,
     receipts: Receipts,
     has_started: AtomicBool,
@@ -80,23 +80,23 @@ enum Stage<'a> {
     Unserved,
 }
 
-impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
+impl<S: Store + 'static, C: Clock + 'static> ReceiptHold<S, C> {
     /// Holds the charges of these receipts. `reserve` is the shortest time for which a cost is reserved, if any is.
     pub(crate) fn of(
         limiter: &Arc<Limiter<S, C>>,
         receipts: Receipts,
         reserve: Option<Micros>,
         observed: Option<ObservedLimits>,
-    ) -> Arc<Hold<S, C>> {
+    ) -> Arc<ReceiptHold<S, C>> {
         let cleanup = Cleanup::on_current_runtime();
         let renewal = cleanup.runtime().and_then(|runtime| renew_leases(runtime, limiter, &receipts, reserve));
         let (has_started, may_have_arrived) = (AtomicBool::new(false), AtomicBool::new(false));
         let (limiter, outcome) = (Arc::clone(limiter), OnceLock::new());
-        Arc::new(Hold { limiter, receipts, has_started, may_have_arrived, outcome, cleanup, renewal, observed })
+        Arc::new(ReceiptHold { limiter, receipts, has_started, may_have_arrived, outcome, cleanup, renewal, observed })
     }
 
     /// Records that the request leaves the queue for the service. `None` if nothing is held any more.
-    pub(crate) fn start(mut self: Arc<Self>) -> Option<Arc<Hold<S, C>>> {
+    pub(crate) fn start(mut self: Arc<Self>) -> Option<Arc<ReceiptHold<S, C>>> {
         self.has_started.store(true, Ordering::Relaxed);
         let is_place = |held: &Held| matches!(held.limit.algorithm(), Algorithm::Shaper(_));
         if !self.receipts.iter().flat_map(|receipt| &receipt.held).all(is_place) {
@@ -160,7 +160,7 @@ impl<S: Store + 'static, C: Clock + 'static> Hold<S, C> {
     }
 }
 
-impl<S: Store + 'static, C: Clock + 'static> Drop for Hold<S, C> {
+impl<S: Store + 'static, C: Clock + 'static> Drop for ReceiptHold<S, C> {
     fn drop(&mut self) {
         if let Some(renewal) = self.renewal.take() {
             renewal.abort();

@@ -13,8 +13,8 @@ use crate::cleanup::Cleanup;
 use crate::client_hash::ClientHash;
 use crate::cost::{ActualCost, Costs};
 use crate::delivery::{Delivery, Unanswered, Unserved};
-use crate::hold::Hold;
-use crate::meter::{Meter, Settlements};
+use crate::hold::ReceiptHold;
+use crate::meter::{Settlements, UsageMeter};
 use crate::observer::Observer;
 use crate::rate_outcome::RateOutcome;
 use crate::settings::Settings;
@@ -44,7 +44,7 @@ pub(crate) struct InFlight<S: Store + 'static, C: Clock + 'static> {
 /// Slots and reserved costs of a request, and the places where its response states the actual cost. Boxed, because most
 /// requests hold nothing.
 pub(crate) struct Reservation<S: Store + 'static, C: Clock + 'static> {
-    pub(crate) hold: Arc<Hold<S, C>>,
+    pub(crate) hold: Arc<ReceiptHold<S, C>>,
     pub(crate) settlements: Settlements,
     pub(crate) cost_header: Option<HeaderName>,
     /// Observer of costs that stay unsettled.
@@ -149,7 +149,7 @@ impl<S: Store + 'static, C: Clock + 'static> InFlight<S, C> {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
-    /// Does the same as [`Hold::start`].
+    /// Does the same as [`ReceiptHold::start`].
     fn start(mut self: Box<Self>) -> Option<Box<Self>> {
         self.hold = self.hold.start()?;
         Some(self)
@@ -172,7 +172,7 @@ impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
         } else if !settlements.is_empty() {
             let metered = ActualCost::new();
             let taken = |limit: &RuleId| hold.taken(limit);
-            meter = Some(Box::new(Meter::new(settlements, taken, response, metered.clone(), observer)));
+            meter = Some(Box::new(UsageMeter::new(settlements, taken, response, metered.clone(), observer)));
             costs.metered = Some(metered);
         }
         hold.respond(costs);

@@ -61,15 +61,15 @@ mod permit_body;
 mod rate_outcome;
 mod reduced_capacity;
 mod request_body;
+mod request_priority;
 mod runtime_load;
+mod sample_outcome;
 mod service;
 mod settings;
 mod shed;
 mod upgrade;
 
-pub use adaptive::{
-    AdaptiveConcurrencyLayer, AdaptiveConcurrencyService, DEFAULT_SHARES, request_priority, sample_outcome,
-};
+pub use adaptive::{AdaptiveConcurrencyLayer, AdaptiveConcurrencyService, DEFAULT_SHARES};
 pub use body::ResponseBody;
 pub use body_cost::{BodyCost, BodyCostFuture, BodyCostLayer};
 pub use client_hash::ClientHash;
@@ -83,7 +83,9 @@ pub use overload_future::OverloadFuture;
 pub use peer::Peer;
 pub use permit_body::PermitBody;
 pub use request_body::RequestBody;
+pub use request_priority::request_priority;
 pub use runtime_load::record_runtime_load;
+pub use sample_outcome::sample_outcome;
 pub use service::RateLimit;
 pub use shed::{PriorityShed, PriorityShedLayer};
 pub use upgrade::UpgradeHold;

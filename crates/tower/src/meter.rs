@@ -16,7 +16,7 @@ use crate::observer::{Observer, Unsettled};
 pub(crate) type Settlements = Vec<(RuleId, Arc<Settle>)>;
 
 /// Reads the actual costs of a request from its response in passing, and reports them when dropped.
-pub(crate) struct Meter {
+pub(crate) struct UsageMeter {
     limits: SmallVec<[MeteredLimit; 2]>,
     fields: Vec<FieldPath>,
     body: Option<UsageScanner>,
@@ -40,7 +40,7 @@ struct MeteredLimit {
     headers: SmallVec<[Option<Box<str>>; 1]>,
 }
 
-impl Meter {
+impl UsageMeter {
     /// A meter for this response. `taken` looks up the estimate under a limit; `cost` receives the actual costs.
     pub(crate) fn new<B>(
         settlements: Settlements,
@@ -48,7 +48,7 @@ impl Meter {
         response: &Response<B>,
         cost: ActualCost,
         observer: Option<Arc<dyn Observer>>,
-    ) -> Meter {
+    ) -> UsageMeter {
         let mut fields: Vec<FieldPath> = Vec::new();
         let mut limits = SmallVec::new();
         for (limit, settle) in settlements {
@@ -67,7 +67,7 @@ impl Meter {
         let left = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let is_error = response.status().is_client_error() || response.status().is_server_error();
         let is_encoded = body.is_none() && !fields.is_empty();
-        Meter { limits, fields, body, left, is_whole: left == Some(0), is_error, is_encoded, cost, observer }
+        UsageMeter { limits, fields, body, left, is_whole: left == Some(0), is_error, is_encoded, cost, observer }
     }
 
     /// Reads a piece of the body.
@@ -130,7 +130,7 @@ fn header_value(source: &SettleSource, headers: &HeaderMap) -> Option<Box<str>> 
     }
 }
 
-impl Drop for Meter {
+impl Drop for UsageMeter {
     fn drop(&mut self) {
         for metered in &self.limits {
             let by_headers = metered.settle.terms().iter().all(|term| matches!(term.from, SettleSource::Header(_)));

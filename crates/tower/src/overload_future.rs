@@ -8,9 +8,9 @@ use http::{HeaderMap, Response};
 use pin_project_lite::pin_project;
 use tidegate_core::adaptive::ConcurrencyPermit;
 
-use crate::adaptive::sample_outcome;
 use crate::permit_body::PermitBody;
 use crate::reduced_capacity::refusal;
+use crate::sample_outcome::sample_outcome;
 
 pin_project! {
     /// The future of [`AdaptiveConcurrencyService`](crate::AdaptiveConcurrencyService) and [`PriorityShed`](crate::PriorityShed).

@@ -8,8 +8,8 @@ use tidegate_core::adaptive::{SampleOutcome, ServiceOutcome};
 use tidegate_core::{Clock, Store, Timestamp};
 use tidegate_rules::{AdaptiveRate, Limiter, Matched};
 
-use crate::adaptive::sample_outcome;
 use crate::cleanup::Cleanup;
+use crate::sample_outcome::sample_outcome;
 
 /// The outcome of a request that rules with adaptive rates govern. If it is dropped, the client has gone away.
 pub(crate) struct RateOutcome<S: Store + 'static, C: Clock + 'static> {

@@ -10,10 +10,10 @@ use tidegate_core::shed::LoadShedder;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::adaptive::request_priority;
 use crate::client_hash::ClientHash;
 use crate::overload_future::OverloadFuture;
 use crate::permit_body::PermitBody;
+use crate::request_priority::request_priority;
 use crate::runtime_load::record_runtime_load;
 use crate::settings::Exemption;
 

@@ -22,7 +22,7 @@ pub enum ServiceHealth {
     /// There were too few requests to tell.
     Unknown,
     /// No signal is met.
-    Well,
+    Healthy,
     /// The signal with this index is met.
     Overloaded(usize),
 }
@@ -135,7 +135,7 @@ impl OutcomeWindow {
             }
         });
         self.clear(now_micros);
-        Some(overloaded.map_or(ServiceHealth::Well, ServiceHealth::Overloaded))
+        Some(overloaded.map_or(ServiceHealth::Healthy, ServiceHealth::Overloaded))
     }
 
     fn clear(&self, now: u64) {
@@ -183,10 +183,10 @@ mod tests {
     fn a_signal_is_met_by_more_requests_than_it_tolerates() {
         use ServiceOutcome::{Abandoned, Answered, Failed};
         for (slow, failed, health) in [
-            (0, 0, ServiceHealth::Well),
-            (10, 0, ServiceHealth::Well),
+            (0, 0, ServiceHealth::Healthy),
+            (10, 0, ServiceHealth::Healthy),
             (11, 0, ServiceHealth::Overloaded(0)),
-            (0, 5, ServiceHealth::Well),
+            (0, 5, ServiceHealth::Healthy),
             (0, 6, ServiceHealth::Overloaded(1)),
             (11, 6, ServiceHealth::Overloaded(0)),
         ] {

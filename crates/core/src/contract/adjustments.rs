@@ -30,7 +30,7 @@ pub fn a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out(subject: &impl S
 }
 
 /// After a refund nothing is owed, even if a part had already recovered.
-pub fn what_is_given_back_of_a_bucket_that_refills_is_free(subject: &impl Subject) {
+pub fn refunds_of_a_bucket_that_refills_are_free(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in ["1/h burst 1", "gcra 1/h burst 1", "meter 1/h burst 1"].map(limit) {
         let (credited, settled) = (rule("credited", &limit), rule("settled", &limit));

@@ -77,7 +77,7 @@ pub fn charges_to_one_key_are_judged_by_their_sum(subject: &impl Subject) {
 }
 
 /// No wait helps, so the decision names none.
-pub fn what_costs_more_than_the_limit_holds_never_succeeds(subject: &impl Subject) {
+pub fn costs_above_the_capacity_never_succeed(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
         let rule = rule("too large", limit);

@@ -38,7 +38,7 @@ pub fn a_reservation_is_settled_at_what_it_really_cost(subject: &impl Subject) {
 }
 
 /// An additional charge is limited by the bound on debt, and the settlement reports the limited amount.
-pub fn what_is_charged_on_top_is_as_much_as_a_key_may_owe(subject: &impl Subject) {
+pub fn additional_charges_stop_at_the_largest_debt(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in refundable_limits() {
         let rule = rule("debt", &limit);
@@ -133,7 +133,7 @@ pub fn a_denied_request_holds_nothing(subject: &impl Subject) {
 }
 
 /// Spending in an old window does not count in the new one.
-pub fn what_was_taken_from_a_window_that_has_passed_is_not_given_back(subject: &impl Subject) {
+pub fn charges_of_past_windows_are_not_refunded(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in ["fixed 5/min", "log 5/min", "sliding 5/min", "sliding 5/min parts 6"].map(limit) {
         let rule = rule("passed", &limit);

@@ -135,7 +135,7 @@ pub fn a_changed_limit_keeps_what_is_outstanding(subject: &impl Subject) {
 }
 
 /// Limits that depend on the instant of each request grant nothing.
-pub fn what_cannot_be_leased_is_not(subject: &impl Subject) {
+pub fn unleasable_limits_are_not_leased(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in ["shaper 10/s queue 100", "log 100/min", "concurrent 100", "1000/s burst 10"].map(limit) {
         let rule = rule("not leased", &limit);

@@ -182,7 +182,7 @@ macro_rules! store_contract {
                 a_denied_request_spends_nothing
                 a_request_is_charged_to_all_of_its_limits_or_to_none
                 charges_to_one_key_are_judged_by_their_sum
-                what_costs_more_than_the_limit_holds_never_succeeds
+                costs_above_the_capacity_never_succeed
                 a_cost_of_nothing_asks_without_taking
                 peeking_says_what_deciding_would_and_changes_nothing
                 keys_and_rules_do_not_share_state
@@ -190,14 +190,14 @@ macro_rules! store_contract {
             }
             holds {
                 a_reservation_is_settled_at_what_it_really_cost
-                what_is_charged_on_top_is_as_much_as_a_key_may_owe
+                additional_charges_stop_at_the_largest_debt
                 a_receipt_settles_once
                 an_abandoned_reservation_expires_and_stays_spent
                 slots_are_given_back_once
                 slots_of_a_crashed_holder_come_back_when_the_lease_ends
                 a_renewed_lease_runs_anew
                 a_denied_request_holds_nothing
-                what_was_taken_from_a_window_that_has_passed_is_not_given_back
+                charges_of_past_windows_are_not_refunded
                 only_the_last_in_a_shapers_queue_can_leave_it
                 a_reservation_of_a_queue_that_became_a_bucket_is_refunded
             }
@@ -209,7 +209,7 @@ macro_rules! store_contract {
             }
             adjustments {
                 a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out
-                what_is_given_back_of_a_bucket_that_refills_is_free
+                refunds_of_a_bucket_that_refills_are_free
                 a_reset_key_is_as_good_as_new
                 a_changed_limit_keeps_what_was_spent
                 a_lowered_limit_grants_nothing
@@ -231,7 +231,7 @@ macro_rules! store_contract {
                 returned_tokens_are_available_at_once
                 outstanding_tokens_stay_charged
                 a_changed_limit_keeps_what_is_outstanding
-                what_cannot_be_leased_is_not
+                unleasable_limits_are_not_leased
                 parallel_leases_and_requests_take_no_more_than_the_limit
                 every_lease_on_a_random_trace_is_what_the_limits_say
             }

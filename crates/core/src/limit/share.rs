@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_anything_holds_one_and_what_holds_nothing_nothing() {
+    fn shares_hold_at_least_one_unless_the_limit_is_empty() {
         assert_eq!(share("log 3/min", 1), "log 1/min");
         assert_eq!(share("log 0/min", 50), "log 0/min");
         assert_eq!(share("1/s burst 0", 50), "1/2s burst 0");

@@ -2,13 +2,13 @@
 
 use std::hint::select_unpredictable;
 
-use super::slots::Entry;
+use super::slots::TableEntry;
 
 /// A ring buffer of entries. `push` and `pop_if` are branch-free: whether a slot is empty is unpredictable, and a misprediction
 /// costs more than the write.
 pub(super) struct DisplacedEntries {
     /// Its length is a power of two.
-    ring: Vec<Entry>,
+    ring: Vec<TableEntry>,
     /// The number of entries popped so far.
     popped: usize,
     /// The number of entries pushed so far.
@@ -18,7 +18,7 @@ pub(super) struct DisplacedEntries {
 impl DisplacedEntries {
     /// An empty buffer that holds `entries` entries before it grows.
     pub(super) fn with_capacity(entries: usize) -> DisplacedEntries {
-        DisplacedEntries { ring: vec![Entry::EMPTY; (entries + 1).next_power_of_two()], popped: 0, pushed: 0 }
+        DisplacedEntries { ring: vec![TableEntry::EMPTY; (entries + 1).next_power_of_two()], popped: 0, pushed: 0 }
     }
 
     const fn index(&self, number: usize) -> usize {
@@ -27,7 +27,7 @@ impl DisplacedEntries {
 
     /// Appends an entry, unless it is empty.
     #[inline]
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: TableEntry) {
         if self.pushed - self.popped == self.ring.len() {
             self.grow();
         }
@@ -38,11 +38,11 @@ impl DisplacedEntries {
 
     /// Takes out the first entry if there is one and `is_due` returns true, and otherwise returns an empty one.
     #[inline]
-    pub(super) fn pop_if(&mut self, is_due: impl FnOnce(&Entry) -> bool) -> Entry {
+    pub(super) fn pop_if(&mut self, is_due: impl FnOnce(&TableEntry) -> bool) -> TableEntry {
         let first = self.ring[self.index(self.popped)];
         let is_popped = (self.popped < self.pushed) & is_due(&first);
         self.popped += usize::from(is_popped);
-        select_unpredictable(is_popped, first, Entry::EMPTY)
+        select_unpredictable(is_popped, first, TableEntry::EMPTY)
     }
 
     #[cold]
@@ -53,7 +53,7 @@ impl DisplacedEntries {
     }
 
     /// The entries that were not popped, in order.
-    pub(super) fn remaining(&self) -> Vec<Entry> {
+    pub(super) fn remaining(&self) -> Vec<TableEntry> {
         (self.popped..self.pushed).map(|number| self.ring[self.index(number)]).collect()
     }
 }
@@ -62,8 +62,8 @@ impl DisplacedEntries {
 mod tests {
     use super::*;
 
-    fn entry(key: u64) -> Entry {
-        Entry { key, tag: 0, state: [0; 2] }
+    fn entry(key: u64) -> TableEntry {
+        TableEntry { key, tag: 0, state: [0; 2] }
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
             let mut popped = Vec::new();
             for key in 1..=40 {
                 displaced.push(entry(key));
-                displaced.push(Entry::EMPTY);
+                displaced.push(TableEntry::EMPTY);
                 popped.push(displaced.pop_if(|first| first.key % 3 != 0 && key % 2 == 0));
             }
             popped.retain(|entry| !entry.is_empty());
@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn nothing_is_popped_from_an_empty_buffer() {
         let mut displaced = DisplacedEntries::with_capacity(2);
-        assert_eq!(displaced.pop_if(|_| true), Entry::EMPTY);
+        assert_eq!(displaced.pop_if(|_| true), TableEntry::EMPTY);
         displaced.push(entry(7));
-        assert_eq!(displaced.pop_if(|_| false), Entry::EMPTY);
+        assert_eq!(displaced.pop_if(|_| false), TableEntry::EMPTY);
         assert_eq!(displaced.pop_if(|_| true), entry(7));
-        assert_eq!(displaced.pop_if(|_| true), Entry::EMPTY);
+        assert_eq!(displaced.pop_if(|_| true), TableEntry::EMPTY);
     }
 }

@@ -1,7 +1,7 @@
 //! The tag of a table entry: the shape of the limit that wrote its state, and the account that it counts to.
 
 use super::quota::AccountId;
-use super::slots::{Entry, Slot};
+use super::slots::{Slot, TableEntry};
 use crate::limit::{Limit, Shape, State};
 
 /// The bit of a tag that marks a leased state, which is large even if the states of its limit are not otherwise. A check that
@@ -19,7 +19,7 @@ const fn shape(tag: u64) -> u64 {
     tag & (LEASED - 1)
 }
 
-impl Entry {
+impl TableEntry {
     /// The shape of the limit that wrote the state.
     pub(super) const fn shape(&self) -> u64 {
         shape(self.tag)

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::MemoryStore;
 use super::fingerprint::{Fingerprint, KeyHash, LowHash};
 use super::holds::Hold;
-use super::quota::Claim;
+use super::quota::QuotaClaim;
 use super::shard::{Shard, StateEdit};
 use super::shard_room::NoRoom;
 use crate::charge::Charge;
@@ -30,7 +30,7 @@ struct ChargeTarget {
     is_out_of_leases: bool,
 }
 
-type Claims<'a> = SmallVec<[Claim<'a>; 4]>;
+type Claims<'a> = SmallVec<[QuotaClaim<'a>; 4]>;
 
 /// The shards of a request's charges, locked in ascending order of their numbers.
 struct LockedShards<'a> {

@@ -64,7 +64,7 @@ use std::sync::atomic::AtomicU64;
 use self::arena::Arena;
 use self::fingerprint::{Fingerprint, Fingerprints, ProbeAddress};
 use self::optimistic::OptimisticRead;
-use self::quota::Claim;
+use self::quota::QuotaClaim;
 pub use self::quota::RuleUsage;
 use self::shard::{Shard, StateEdit};
 use self::shard_head::ShardHead;
@@ -213,7 +213,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Locks the shard of a charge's key and claims room for the charge. If there is none, does so for the rule's shared bucket.
     #[inline]
-    fn lock_for(&self, charge: &Charge<'_>, now: Timestamp) -> (Fingerprint, Shard<'_>, Claim<'_>) {
+    fn lock_for(&self, charge: &Charge<'_>, now: Timestamp) -> (Fingerprint, Shard<'_>, QuotaClaim<'_>) {
         let fingerprint = self.fingerprints.of(charge.rule, charge.key.borrow());
         self.lock_prepared(fingerprint, charge.rule, charge.limit, charge.cost, now)
     }
@@ -226,7 +226,7 @@ impl<C: Clock> MemoryStore<C> {
         limit: &Limit,
         cost: u64,
         now: Timestamp,
-    ) -> (Fingerprint, Shard<'_>, Claim<'_>) {
+    ) -> (Fingerprint, Shard<'_>, QuotaClaim<'_>) {
         let mut shard = self.lock(fingerprint);
         if let Ok(claim) = shard.prepare(fingerprint, rule, limit, cost, now) {
             return (fingerprint, shard, claim);
@@ -236,7 +236,7 @@ impl<C: Clock> MemoryStore<C> {
         self.lock_shared(rule, limit, now)
     }
 
-    fn lock_shared(&self, rule: &RuleId, limit: &Limit, now: Timestamp) -> (Fingerprint, Shard<'_>, Claim<'_>) {
+    fn lock_shared(&self, rule: &RuleId, limit: &Limit, now: Timestamp) -> (Fingerprint, Shard<'_>, QuotaClaim<'_>) {
         let fingerprint = self.fingerprints.shared(rule);
         let mut shard = self.lock(fingerprint);
         let claim = shard.prepare_shared(fingerprint, limit, now);

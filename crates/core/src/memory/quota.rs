@@ -178,23 +178,23 @@ impl Quota {
     }
 
     /// Claims units if the threshold of the rule permits.
-    pub(super) fn claim(&self, account: AccountId, units: u64) -> Option<Claim<'_>> {
+    pub(super) fn claim(&self, account: AccountId, units: u64) -> Option<QuotaClaim<'_>> {
         if units == 0 || !account.is_counted() || self.take(account, units) {
-            Some(Claim { quota: self, account, units })
+            Some(QuotaClaim { quota: self, account, units })
         } else {
             None
         }
     }
 
     /// Claims units that were claimed before a restart, whatever the threshold of the rule, unless the store is full.
-    pub(super) fn claim_again(&self, account: AccountId, units: u64) -> Option<Claim<'_>> {
+    pub(super) fn claim_again(&self, account: AccountId, units: u64) -> Option<QuotaClaim<'_>> {
         if units == 0 || !account.is_counted() {
-            return Some(Claim { quota: self, account, units });
+            return Some(QuotaClaim { quota: self, account, units });
         }
         let more = |used: u64| used.checked_add(units).filter(|used| *used <= self.cap);
         self.used.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
         self.at(account).used.fetch_add(units, Ordering::Relaxed);
-        Some(Claim { quota: self, account, units })
+        Some(QuotaClaim { quota: self, account, units })
     }
 
     fn take(&self, account: AccountId, units: u64) -> bool {
@@ -250,16 +250,16 @@ fn ways(tag: u64) -> impl Iterator<Item = AccountId> {
 
 /// Units that were claimed for something that is about to be written. Released on drop unless kept.
 #[must_use]
-pub(super) struct Claim<'a> {
+pub(super) struct QuotaClaim<'a> {
     quota: &'a Quota,
     account: AccountId,
     units: u64,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> QuotaClaim<'a> {
     /// A claim of no units.
-    pub(super) const fn nothing(quota: &'a Quota) -> Claim<'a> {
-        Claim { quota, account: AccountId::UNCOUNTED, units: 0 }
+    pub(super) const fn nothing(quota: &'a Quota) -> QuotaClaim<'a> {
+        QuotaClaim { quota, account: AccountId::UNCOUNTED, units: 0 }
     }
 
     /// Keeps the units claimed until they are [released](Quota::release).
@@ -268,7 +268,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for QuotaClaim<'_> {
     fn drop(&mut self) {
         self.quota.release(self.account, self.units);
     }
@@ -303,7 +303,7 @@ mod tests {
     fn rules_that_fill_up_at_the_same_pace_get_equal_shares() {
         let quota = Quota::new(100_000);
         let accounts: Vec<_> = (0..5).map(|number| quota.account(&RuleId::new(&format!("rule {number}")))).collect();
-        while accounts.iter().filter_map(|&account| quota.claim(account, 1).map(Claim::keep)).count() > 0 {}
+        while accounts.iter().filter_map(|&account| quota.claim(account, 1).map(QuotaClaim::keep)).count() > 0 {}
         let used: Vec<u64> = quota.by_rule().iter().map(|usage| usage.used).collect();
         assert!(used.len() == 5 && used.iter().all(|used| (16_600..=16_700).contains(used)), "{used:?}");
     }

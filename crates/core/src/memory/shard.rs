@@ -7,10 +7,10 @@ use super::entry_tag::entry_tag;
 use super::fingerprint::Fingerprint;
 use super::holds::{Hold, HoldId, Holds};
 use super::lock::{Guard, Version};
-use super::quota::{AccountId, Claim, Quota};
+use super::quota::{AccountId, Quota, QuotaClaim};
 use super::shard_head::{GuardedData, ShardHead};
 use super::shared::{EventCounts, SharedData};
-use super::slots::{Entry, ShardSlots, Slot};
+use super::slots::{ShardSlots, Slot, TableEntry};
 use super::snapshot::ShardCopy;
 use super::table::Table;
 use crate::decision::Decision;
@@ -72,7 +72,7 @@ impl<'a> Shard<'a> {
 
     /// Bytes of the table.
     pub(super) fn table_bytes(&self) -> usize {
-        (1 + self.table().slots()) * Entry::BYTES
+        (1 + self.table().slots()) * TableEntry::BYTES
     }
 
     /// Bytes on the heap, approximately.
@@ -103,8 +103,8 @@ impl<'a> Shard<'a> {
     }
 
     /// A claim of no units, for changes that add nothing.
-    pub(super) fn claim_nothing(&self) -> Claim<'a> {
-        Claim::nothing(self.quota())
+    pub(super) fn claim_nothing(&self) -> QuotaClaim<'a> {
+        QuotaClaim::nothing(self.quota())
     }
 
     /// Counts that a key of this rule found no room.
@@ -183,7 +183,7 @@ impl<'a> Shard<'a> {
         &mut self,
         fingerprint: Fingerprint,
         limit: &Limit,
-        claim: Claim<'_>,
+        claim: QuotaClaim<'_>,
         cost: u64,
         now: Timestamp,
     ) -> Decision {
@@ -200,7 +200,7 @@ impl<'a> Shard<'a> {
         &mut self,
         fingerprint: Fingerprint,
         limit: &Limit,
-        claim: Claim<'_>,
+        claim: QuotaClaim<'_>,
         now: Timestamp,
         change: impl FnOnce(&mut State) -> (R, StateEdit),
     ) -> R {
@@ -256,7 +256,14 @@ impl<'a> Shard<'a> {
 
     /// Replaces the state of an entry by one of another shape or size. `claim` adds to the units that it holds.
     #[cold]
-    fn replace(&mut self, fingerprint: Fingerprint, entry: &Entry, limit: &Limit, state: State, claim: Claim<'_>) {
+    fn replace(
+        &mut self,
+        fingerprint: Fingerprint,
+        entry: &TableEntry,
+        limit: &Limit,
+        state: State,
+        claim: QuotaClaim<'_>,
+    ) {
         let (account, held) = (entry.account(), self.units_of(entry));
         let (_, more) = claim.keep();
         self.remove(fingerprint);
@@ -292,7 +299,7 @@ impl<'a> Shard<'a> {
     }
 
     /// The units that an entry holds.
-    pub(super) fn units_of(&self, entry: &Entry) -> u64 {
+    pub(super) fn units_of(&self, entry: &TableEntry) -> u64 {
         match self.limit_of_shape(entry.shape()) {
             _ if !entry.account().is_counted() => 0,
             Some(limit) if entry.is_large(limit) => entry.state[1],
@@ -323,7 +330,7 @@ impl<'a> Shard<'a> {
     }
 
     /// The entry with a number: [`FIRST`] for the one in the head, and from there on those in the table.
-    pub(super) fn numbered(&self, number: usize) -> Entry {
+    pub(super) fn numbered(&self, number: usize) -> TableEntry {
         if number == FIRST { self.first().entry() } else { self.table().get(self.slots, number - 1) }
     }
 
@@ -344,7 +351,7 @@ impl<'a> Shard<'a> {
             }
             None => [self.cold().put(state) as u64, units],
         };
-        let entry = Entry { key: fingerprint.key, tag, state: packed };
+        let entry = TableEntry { key: fingerprint.key, tag, state: packed };
         if self.first().key() == 0 {
             self.first().set(entry);
         } else {
@@ -371,7 +378,7 @@ impl<'a> Shard<'a> {
             self.cold().take(entry.state[0]);
         }
         if number == FIRST {
-            self.first().set(Entry::EMPTY);
+            self.first().set(TableEntry::EMPTY);
         } else {
             self.change_table(|table, slots| table.remove(slots, number - 1));
         }
@@ -379,7 +386,7 @@ impl<'a> Shard<'a> {
 
     /// The state of an entry, carried over to a limit of another shape.
     #[cold]
-    fn carried(&self, entry: &Entry, limit: &Limit, now: Timestamp) -> State {
+    fn carried(&self, entry: &TableEntry, limit: &Limit, now: Timestamp) -> State {
         let Some(old) = self.limit_of_shape(entry.shape()) else { return limit.fresh() };
         match self.large_state(old, entry) {
             Some(state) => limit.carry(old, state, now),
@@ -387,11 +394,11 @@ impl<'a> Shard<'a> {
         }
     }
 
-    pub(super) fn large_state(&self, limit: &Limit, entry: &Entry) -> Option<&State> {
+    pub(super) fn large_state(&self, limit: &Limit, entry: &TableEntry) -> Option<&State> {
         self.guarded.cold.as_deref().filter(|_| entry.is_large(limit))?.state(entry.state[0])
     }
 
-    pub(super) fn large_state_mut(&mut self, limit: &Limit, entry: &Entry) -> Option<&mut State> {
+    pub(super) fn large_state_mut(&mut self, limit: &Limit, entry: &TableEntry) -> Option<&mut State> {
         self.guarded.cold.as_deref_mut().filter(|_| entry.is_large(limit))?.state_mut(entry.state[0])
     }
 

@@ -2,7 +2,7 @@
 
 use super::fingerprint::Fingerprint;
 use super::holds::Holds;
-use super::quota::{Claim, UNIT_BYTES};
+use super::quota::{QuotaClaim, UNIT_BYTES};
 use super::shard::Shard;
 use super::slots::Slot;
 use crate::key::RuleId;
@@ -57,7 +57,7 @@ impl<'a> Shard<'a> {
         limit: &Limit,
         cost: u64,
         now: Timestamp,
-    ) -> Result<Claim<'a>, NoRoom> {
+    ) -> Result<QuotaClaim<'a>, NoRoom> {
         let mut prepared = self.try_to_prepare(fingerprint, rule, limit, cost, now);
         if prepared.is_err() && self.make_room(now) > 0 {
             prepared = self.try_to_prepare(fingerprint, rule, limit, cost, now);
@@ -76,7 +76,7 @@ impl<'a> Shard<'a> {
         limit: &Limit,
         cost: u64,
         now: Timestamp,
-    ) -> Result<Claim<'a>, NoRoom> {
+    ) -> Result<QuotaClaim<'a>, NoRoom> {
         let quota = self.quota();
         let Some(slot) = self.find(fingerprint) else {
             return quota.claim(quota.account(rule), units_of_new(limit)).ok_or(NoRoom::Key);
@@ -99,7 +99,7 @@ impl<'a> Shard<'a> {
         rule: &RuleId,
         limit: &Limit,
         now: Timestamp,
-    ) -> Option<Claim<'a>> {
+    ) -> Option<QuotaClaim<'a>> {
         let claim = self.try_to_prepare_lease(fingerprint, rule, limit);
         if claim.is_none() && self.make_room(now) > 0 {
             return self.try_to_prepare_lease(fingerprint, rule, limit);
@@ -107,7 +107,12 @@ impl<'a> Shard<'a> {
         claim
     }
 
-    fn try_to_prepare_lease(&mut self, fingerprint: Fingerprint, rule: &RuleId, limit: &Limit) -> Option<Claim<'a>> {
+    fn try_to_prepare_lease(
+        &mut self,
+        fingerprint: Fingerprint,
+        rule: &RuleId,
+        limit: &Limit,
+    ) -> Option<QuotaClaim<'a>> {
         let (quota, needed) = (self.quota(), units_with(limit.least_heap_bytes() + size_of::<Ledger>()));
         match self.find(fingerprint).map(Slot::entry) {
             Some(entry) => quota.claim(entry.account(), needed.saturating_sub(self.units_of(&entry))),
@@ -116,7 +121,7 @@ impl<'a> Shard<'a> {
     }
 
     /// Prepares a rule's shared bucket, for which there is always room.
-    pub(super) fn prepare_shared(&mut self, fingerprint: Fingerprint, limit: &Limit, now: Timestamp) -> Claim<'a> {
+    pub(super) fn prepare_shared(&mut self, fingerprint: Fingerprint, limit: &Limit, now: Timestamp) -> QuotaClaim<'a> {
         if let Some(slot) = self.find(fingerprint)
             && slot.shape() == limit.shape().get()
             && let Some(state) = self.large_state_mut(limit, &slot.entry())
@@ -133,7 +138,7 @@ impl<'a> Shard<'a> {
     }
 
     /// Claims room for a reservation of the rule, replacing some that have expired.
-    pub(super) fn claim_hold(&mut self, rule: &RuleId, now: Timestamp) -> Option<Claim<'a>> {
+    pub(super) fn claim_hold(&mut self, rule: &RuleId, now: Timestamp) -> Option<QuotaClaim<'a>> {
         self.forget_expired_holds(HOLDS_REPLACED, now);
         let account = self.quota().account_of_reservations(rule);
         let claim = self.quota().claim(account, Holds::UNITS);

@@ -2,7 +2,7 @@
 
 use super::holds::Holds;
 use super::shard::Shard;
-use super::slots::Entry;
+use super::slots::TableEntry;
 use super::table::Table;
 use crate::time::Timestamp;
 
@@ -96,7 +96,7 @@ impl Shard<'_> {
         forgotten
     }
 
-    fn is_recovered(&self, entry: &Entry, now: Timestamp) -> bool {
+    fn is_recovered(&self, entry: &TableEntry, now: Timestamp) -> bool {
         if entry.is_empty() {
             return false;
         }

@@ -1,6 +1,6 @@
 //! Slots of the arena, as the table of one shard sees them.
 //!
-//! A slot holds one [`Entry`]: four words, each an atomic. The tag and the state are opaque here.
+//! A slot holds one [`TableEntry`]: four words, each an atomic. The tag and the state are opaque here.
 
 use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::pages;
 
 /// One key with its state. Half a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     /// The key's fingerprint; zero if the slot is empty.
     pub(super) key: u64,
     /// Bits that the table carries along without reading them.
@@ -20,16 +20,16 @@ pub(super) struct Entry {
     pub(super) state: [u64; 2],
 }
 
-impl Entry {
-    pub(super) const EMPTY: Entry = Entry { key: 0, tag: 0, state: [0; 2] };
-    pub(super) const BYTES: usize = size_of::<Entry>();
+impl TableEntry {
+    pub(super) const EMPTY: TableEntry = TableEntry { key: 0, tag: 0, state: [0; 2] };
+    pub(super) const BYTES: usize = size_of::<TableEntry>();
 
     pub(super) const fn is_empty(&self) -> bool {
         self.key == 0
     }
 }
 
-const _: () = assert!(Entry::BYTES == WORDS_PER_SLOT * size_of::<u64>());
+const _: () = assert!(TableEntry::BYTES == WORDS_PER_SLOT * size_of::<u64>());
 
 /// All slots of one shard, in the small row and in the others.
 #[derive(Clone, Copy)]
@@ -139,12 +139,12 @@ impl<'a> TableSlots<'a> {
     }
 
     #[inline]
-    pub(super) fn get(self, index: usize) -> Entry {
-        self.slot(index).map_or(Entry::EMPTY, Slot::entry)
+    pub(super) fn get(self, index: usize) -> TableEntry {
+        self.slot(index).map_or(TableEntry::EMPTY, Slot::entry)
     }
 
     /// Writes to a slot that the table [uses](ShardSlots::resize).
-    pub(super) fn set(self, index: usize, entry: Entry) {
+    pub(super) fn set(self, index: usize, entry: TableEntry) {
         if let Some(slot) = self.slot(index) {
             slot.set(entry);
         }
@@ -230,12 +230,12 @@ impl<'a> Slot<'a> {
     }
 
     #[inline]
-    pub(super) fn entry(self) -> Entry {
-        Entry { key: self.key(), tag: self.tag(), state: self.state() }
+    pub(super) fn entry(self) -> TableEntry {
+        TableEntry { key: self.key(), tag: self.tag(), state: self.state() }
     }
 
     #[inline]
-    pub(super) fn set(self, entry: Entry) {
+    pub(super) fn set(self, entry: TableEntry) {
         self.words[0].store(entry.key, Ordering::Relaxed);
         self.words[1].store(entry.tag, Ordering::Relaxed);
         self.set_state(entry.state);

@@ -7,7 +7,7 @@
 
 use super::displaced::DisplacedEntries;
 use super::layout::SMALL_ROW_SLOTS;
-use super::slots::{CacheLine, Entry, ProbeWindow, ShardSlots, Slot, TableSlots};
+use super::slots::{CacheLine, ProbeWindow, ShardSlots, Slot, TableEntry, TableSlots};
 
 /// The number of keys in a table, and of places that they are spread over. The slots themselves are passed in.
 #[derive(Clone, Copy, Debug)]
@@ -56,11 +56,11 @@ impl Table {
     }
 
     /// The entry in a slot.
-    pub(super) fn get(self, slots: ShardSlots<'_>, index: usize) -> Entry {
+    pub(super) fn get(self, slots: ShardSlots<'_>, index: usize) -> TableEntry {
         self.within(slots).get(index)
     }
 
-    pub(super) fn iter(self, slots: ShardSlots<'_>) -> impl Iterator<Item = Entry> {
+    pub(super) fn iter(self, slots: ShardSlots<'_>) -> impl Iterator<Item = TableEntry> {
         self.within(slots).in_order().take(self.slots()).map(Slot::entry).filter(|entry| !entry.is_empty())
     }
 
@@ -114,7 +114,7 @@ impl Table {
     }
 
     /// Adds a key that is not there yet.
-    pub(super) fn insert(&mut self, slots: ShardSlots<'_>, entry: Entry) {
+    pub(super) fn insert(&mut self, slots: ShardSlots<'_>, entry: TableEntry) {
         let most = self.places - self.places.div_ceil(5);
         if self.len + 1 > most {
             self.grow(slots, places_for(self.len + 1));
@@ -128,7 +128,7 @@ impl Table {
     }
 
     /// Puts `entry` in order and displaces those behind it by one slot, unless that would take the last slot.
-    fn try_insert(self, slots: ShardSlots<'_>, entry: Entry) -> bool {
+    fn try_insert(self, slots: ShardSlots<'_>, entry: TableEntry) -> bool {
         let (Ok(index) | Err(index)) = self.search(slots, entry.key);
         let slots = self.within(slots);
         let Some(free) = (index..self.slots() - 1).find(|&index| slots.get(index).is_empty()) else { return false };
@@ -150,7 +150,7 @@ impl Table {
             slots.set(index, next);
             index += 1;
         }
-        slots.set(index, Entry::EMPTY);
+        slots.set(index, TableEntry::EMPTY);
         self.len -= 1;
     }
 
@@ -173,7 +173,7 @@ impl Table {
             let entry = slot.entry();
             if !entry.is_empty() {
                 next = after(next, &entry, places);
-                slot.set(Entry::EMPTY);
+                slot.set(TableEntry::EMPTY);
                 within.set(next - 1, entry);
             }
         }
@@ -204,7 +204,7 @@ impl Table {
     /// it and out of it, where there are few.
     fn rebuild(&mut self, slots: ShardSlots<'_>, mut places: u32) {
         let entries: Vec<_> = self.iter(slots).collect();
-        self.within(slots).in_order().take(self.slots()).for_each(|slot| slot.set(Entry::EMPTY));
+        self.within(slots).in_order().take(self.slots()).for_each(|slot| slot.set(TableEntry::EMPTY));
         while end_in(places, entries.iter().copied()) >= slots_for(places) {
             places = more_than(places);
         }
@@ -219,7 +219,7 @@ impl Table {
 
     /// Spreads the entries over more places in one pass from the first slot to the last: each entry is taken along until its new
     /// place comes. Returns the entries that found none.
-    fn spread(&mut self, slots: ShardSlots<'_>, places: u32) -> Vec<Entry> {
+    fn spread(&mut self, slots: ShardSlots<'_>, places: u32) -> Vec<TableEntry> {
         let mut taken = DisplacedEntries::with_capacity((places - self.places) as usize);
         self.places = places;
         for (index, slot) in self.within(slots).in_order().take(self.slots() - 1).enumerate() {
@@ -238,12 +238,12 @@ fn smaller_than(key: u64, keys: [u64; 2]) -> usize {
 }
 
 /// The slot behind that of an entry, if the entries before it end in front of slot `next`.
-fn after(next: usize, entry: &Entry, places: u32) -> usize {
+fn after(next: usize, entry: &TableEntry, places: u32) -> usize {
     Table::place(entry.key, places).max(next) + 1
 }
 
 /// The slot behind the last entry, if they were spread over so many places.
-fn end_in(places: u32, entries: impl Iterator<Item = Entry>) -> usize {
+fn end_in(places: u32, entries: impl Iterator<Item = TableEntry>) -> usize {
     entries.fold(0, |next, entry| after(next, &entry, places))
 }
 
@@ -270,8 +270,8 @@ mod tests {
     use super::super::arena::Arena;
     use super::*;
 
-    fn entry(key: u64, number: u64) -> Entry {
-        Entry { key, tag: 0, state: [number, 0] }
+    fn entry(key: u64, number: u64) -> TableEntry {
+        TableEntry { key, tag: 0, state: [number, 0] }
     }
 
     proptest! {
@@ -331,7 +331,7 @@ mod tests {
             key = key.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
             table.insert(slots, entry(key, 0));
             if len > 1_000 {
-                worst = worst.max(table.slots() * Entry::BYTES / len);
+                worst = worst.max(table.slots() * TableEntry::BYTES / len);
             }
         }
         assert!(worst <= 44, "{worst} bytes a key");

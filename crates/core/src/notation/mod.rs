@@ -22,6 +22,7 @@ mod print;
 mod unit;
 
 use std::fmt;
+use std::time::Duration;
 
 use self::edit_distance::edit_distance;
 use crate::time::Micros;
@@ -74,6 +75,20 @@ impl fmt::Display for NotationError {
 
 impl std::error::Error for NotationError {}
 
+/// Displays a span as `3h`, `90s` or `1.5ms`.
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let minute = Micros::from_secs(60);
+        if self.is_zero() {
+            f.write_str("0s")
+        } else if self.get().is_multiple_of(minute.get()) {
+            f.write_str(&write_span(*self))
+        } else {
+            fmt::Debug::fmt(&Duration::from(*self), f)
+        }
+    }
+}
+
 /// Parses a span of time: `30s`, `20ms`, `3h`.
 impl std::str::FromStr for Micros {
     type Err = NotationError;
@@ -91,7 +106,7 @@ pub(crate) fn span(text: &str) -> Result<Micros, NotationError> {
 /// A span of time in the form in which [`Micros`] is parsed, such as `30s`.
 #[must_use]
 pub fn write_span(span: Micros) -> String {
-    let (number, unit) = unit::Unit::measuring(span);
+    let (number, unit) = unit::TimeUnit::measuring(span);
     format!("{number}{}", unit.names[0])
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::unit::{COMMON_UNITS, UNITS, Unit};
+use super::unit::{COMMON_UNITS, TimeUnit, UNITS};
 use super::{NotationError, closest};
 use crate::limit::{
     Concurrency, FixedWindow, Gcra, Limit, LimitError, Meter, Rate, Shaper, SlidingLog, SlidingWindow, TokenBucket,
@@ -117,7 +117,7 @@ fn concurrency(words: &mut Words<'_>) -> Result<Limit, NotationError> {
 struct Ratio {
     count: u64,
     number: u64,
-    unit: &'static Unit,
+    unit: &'static TimeUnit,
 }
 
 impl Ratio {
@@ -230,14 +230,14 @@ impl<'a> Words<'a> {
     }
 
     /// A span such as `h` or `3h`.
-    fn span(&self, word: Word<'_>) -> Result<(u64, &'static Unit), NotationError> {
+    fn span(&self, word: Word<'_>) -> Result<(u64, &'static TimeUnit), NotationError> {
         let digits = word.text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(word.text.len());
         let number = if digits == 0 { 1 } else { self.number(word.part(0, digits))? };
         let name = word.part(digits, word.text.len());
         if name.text.is_empty() {
             return Err(self.wrong(name, format_args!("a unit of time is missing: write {COMMON_UNITS}")));
         }
-        let unit = Unit::named(name.text).ok_or_else(|| {
+        let unit = TimeUnit::named(name.text).ok_or_else(|| {
             let known = UNITS.iter().flat_map(|unit| unit.names.iter().copied()).filter(|name| name.len() > 2);
             match closest(name.text, known) {
                 Some(meant) => self.wrong(name, format_args!("no such unit of time: did you mean `{meant}`?")),

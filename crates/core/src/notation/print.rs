@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::unit::{UNITS, Unit};
+use super::unit::{TimeUnit, UNITS};
 use crate::limit::{Algorithm, Calendar, Limit, Rate, Windows};
 use crate::time::Micros;
 
@@ -48,7 +48,7 @@ fn bucket(f: &mut fmt::Formatter<'_>, algorithm: &str, rate: Rate, room: &str, c
 }
 
 fn per(f: &mut fmt::Formatter<'_>, count: u64, period: Micros) -> fmt::Result {
-    match Unit::measuring(period) {
+    match TimeUnit::measuring(period) {
         (1, unit) => write!(f, "{count}/{}", unit.names[0]),
         (number, unit) => write!(f, "{count}/{number}{}", unit.names[0]),
     }

@@ -9,7 +9,7 @@ fn limit(text: &str) -> Limit {
 }
 
 #[test]
-fn what_is_printed_is_what_was_written() {
+fn printed_limits_are_those_that_were_written() {
     for text in [
         "10/s",
         "1000/h",

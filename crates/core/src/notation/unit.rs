@@ -3,7 +3,7 @@
 use crate::limit::Calendar;
 use crate::time::Micros;
 
-pub(super) struct Unit {
+pub(super) struct TimeUnit {
     /// The name that is printed, and further names that are accepted.
     pub(super) names: &'static [&'static str],
     pub(super) micros: u64,
@@ -11,22 +11,22 @@ pub(super) struct Unit {
     pub(super) calendar: Option<Calendar>,
 }
 
-impl Unit {
-    const fn new(names: &'static [&'static str], micros: u64) -> Unit {
-        Unit { names, micros, calendar: None }
+impl TimeUnit {
+    const fn new(names: &'static [&'static str], micros: u64) -> TimeUnit {
+        TimeUnit { names, micros, calendar: None }
     }
 
-    const fn days(names: &'static [&'static str], days: u64, calendar: Calendar) -> Unit {
-        Unit { names, micros: days * 86_400_000_000, calendar: Some(calendar) }
+    const fn days(names: &'static [&'static str], days: u64, calendar: Calendar) -> TimeUnit {
+        TimeUnit { names, micros: days * 86_400_000_000, calendar: Some(calendar) }
     }
 
-    pub(super) fn named(name: &str) -> Option<&'static Unit> {
+    pub(super) fn named(name: &str) -> Option<&'static TimeUnit> {
         let name = name.to_lowercase();
         UNITS.iter().find(|unit| unit.names.contains(&name.as_str()))
     }
 
     /// The largest unit that measures `span` in whole numbers, and the number.
-    pub(super) fn measuring(span: Micros) -> (u64, &'static Unit) {
+    pub(super) fn measuring(span: Micros) -> (u64, &'static TimeUnit) {
         let largest = UNITS.iter().rev().find(|unit| span.get() > 0 && span.get().is_multiple_of(unit.micros));
         let unit = largest.unwrap_or(&UNITS[0]);
         (span.get() / unit.micros, unit)
@@ -34,16 +34,16 @@ impl Unit {
 }
 
 /// All units, from the smallest to the largest.
-pub(super) const UNITS: [Unit; 9] = [
-    Unit::new(&["us", "µs", "microsecond", "microseconds"], 1),
-    Unit::new(&["ms", "millisecond", "milliseconds"], 1_000),
-    Unit::new(&["s", "sec", "secs", "second", "seconds"], 1_000_000),
-    Unit::new(&["min", "m", "mins", "minute", "minutes"], 60_000_000),
-    Unit::new(&["h", "hr", "hrs", "hour", "hours"], 3_600_000_000),
-    Unit::days(&["day", "d", "days"], 1, Calendar::Day),
-    Unit::days(&["week", "w", "weeks"], 7, Calendar::Week),
-    Unit::days(&["month", "months"], 30, Calendar::Month),
-    Unit::days(&["year", "y", "yr", "years"], 365, Calendar::Year),
+pub(super) const UNITS: [TimeUnit; 9] = [
+    TimeUnit::new(&["us", "µs", "microsecond", "microseconds"], 1),
+    TimeUnit::new(&["ms", "millisecond", "milliseconds"], 1_000),
+    TimeUnit::new(&["s", "sec", "secs", "second", "seconds"], 1_000_000),
+    TimeUnit::new(&["min", "m", "mins", "minute", "minutes"], 60_000_000),
+    TimeUnit::new(&["h", "hr", "hrs", "hour", "hours"], 3_600_000_000),
+    TimeUnit::days(&["day", "d", "days"], 1, Calendar::Day),
+    TimeUnit::days(&["week", "w", "weeks"], 7, Calendar::Week),
+    TimeUnit::days(&["month", "months"], 30, Calendar::Month),
+    TimeUnit::days(&["year", "y", "yr", "years"], 365, Calendar::Year),
 ];
 
 /// The units that error messages name.

@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_given_back_at_once_was_never_taken(
+    fn immediate_refunds_undo_charges(
         limit in any_limit(), spent in costs(), cost in costs(), wait in 0_u64..64,
     ) {
         let clock = ManualClock::at(Timestamp::from_secs(1_772_000_000));

@@ -138,7 +138,7 @@ fn a_key_that_has_no_room_for_another_lease_is_denied_and_can_go_on_when_one_end
 }
 
 #[test]
-fn what_is_forgotten_or_given_back_counts_no_longer() {
+fn reset_or_refunded_charges_do_not_count() {
     let clock = ManualClock::at(Timestamp::from_secs(1_772_000_000));
     let store = store(400_000, &clock);
     let limits =

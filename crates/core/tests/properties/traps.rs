@@ -92,7 +92,7 @@ fn a_wait_in_whole_seconds_or_milliseconds_is_always_long_enough() {
 }
 
 #[test]
-fn what_costs_more_than_the_capacity_is_told_never() {
+fn costs_above_the_capacity_are_told_never() {
     for text in [
         "1/s burst 5",
         "gcra 1/s burst 5",

@@ -2,8 +2,8 @@
 
 use tidegate_rules::{BodyNumber, FieldPath};
 
-use super::encoding::Decoder;
-use super::tree::Tree;
+use super::encoding::StringDecoder;
+use super::tree::JsonTree;
 use super::walker::{Collect, LONGEST_TEXT, ValueKind, Walker, unescaped};
 
 /// Finds the numbers in a few fields of a request's JSON body, which arrives in pieces of any size and is not buffered.
@@ -31,7 +31,7 @@ use super::walker::{Collect, LONGEST_TEXT, ValueKind, Walker, unescaped};
 /// ```
 #[derive(Debug)]
 pub struct CostFinder {
-    decoder: Decoder,
+    decoder: StringDecoder,
     walker: Walker<LargestNumbers>,
 }
 
@@ -39,12 +39,12 @@ impl CostFinder {
     /// A finder for these fields.
     #[must_use]
     pub fn new(paths: &[FieldPath]) -> CostFinder {
-        let collector = |tree: &Tree| LargestNumbers {
+        let collector = |tree: &JsonTree| LargestNumbers {
             fields: vec![Candidates::default(); paths.len()],
             seen: vec![false; tree.len()],
             has_begun: false,
         };
-        CostFinder { decoder: Decoder::default(), walker: Walker::new(paths, collector) }
+        CostFinder { decoder: StringDecoder::default(), walker: Walker::new(paths, collector) }
     }
 
     /// Reads the next piece.
@@ -114,7 +114,7 @@ impl LargestNumbers {
 impl Collect for LargestNumbers {
     const LENIENT: bool = true;
 
-    fn value(&mut self, tree: &Tree, node: usize, kind: ValueKind, exact: bool) {
+    fn value(&mut self, tree: &JsonTree, node: usize, kind: ValueKind, exact: bool) {
         let own = tree.node(node).field;
         // A repeated number is still a number to every parser. In a repeated object around it the field may be missing.
         let is_repeated = std::mem::replace(&mut self.seen[node], true);

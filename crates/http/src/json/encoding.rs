@@ -5,7 +5,7 @@
 /// The first two characters of an object are ASCII, so the zeros among the first four bytes identify the encoding (RFC 4627,
 /// section 3).
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(super) struct StringDecoder {
     encoding: Option<Encoding>,
     /// Bytes of an incomplete character, or of the first four bytes.
     partial: [u8; 4],
@@ -39,7 +39,7 @@ impl Encoding {
     }
 }
 
-impl Decoder {
+impl StringDecoder {
     /// Decodes the next piece, and passes it to `next` in UTF-8.
     pub(super) fn feed(&mut self, mut bytes: &[u8], next: &mut dyn FnMut(&[u8])) {
         while !bytes.is_empty() {
@@ -105,7 +105,7 @@ mod tests {
     const TEXT: &str = "{\"é€😀\": [1]}";
 
     fn decoded(bytes: &[u8], size: usize) -> String {
-        let (mut decoder, mut text) = (Decoder::default(), Vec::new());
+        let (mut decoder, mut text) = (StringDecoder::default(), Vec::new());
         bytes.chunks(size).for_each(|piece| decoder.feed(piece, &mut |utf8| text.extend_from_slice(utf8)));
         String::from_utf8(text).unwrap()
     }

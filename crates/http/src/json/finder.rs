@@ -2,7 +2,7 @@
 
 use tidegate_rules::FieldPath;
 
-use super::tree::Tree;
+use super::tree::JsonTree;
 use super::walker::{Collect, ValueKind, Walker};
 
 /// Finds the numbers in a few fields of a JSON object, which arrives in pieces of any size and is not buffered.
@@ -75,7 +75,7 @@ impl Collect for LastNumbers {
     const LENIENT: bool = false;
 
     /// Clears the fields at this node: a new value replaces the previous ones.
-    fn value(&mut self, tree: &Tree, node: usize, _: ValueKind, _: bool) {
+    fn value(&mut self, tree: &JsonTree, node: usize, _: ValueKind, _: bool) {
         let fresh = &mut self.fresh;
         tree.each_field(node, &mut |field| fresh[field] = None);
     }

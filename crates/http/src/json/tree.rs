@@ -4,7 +4,7 @@ use tidegate_rules::FieldPath;
 
 /// A key on the path to a field.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct JsonNode {
     key: Box<[u8]>,
     parent: usize,
     children: Vec<usize>,
@@ -14,15 +14,15 @@ pub(super) struct Node {
 
 /// All paths by their keys. Node 0 is the outermost object.
 #[derive(Debug)]
-pub(super) struct Tree {
-    nodes: Vec<Node>,
+pub(super) struct JsonTree {
+    nodes: Vec<JsonNode>,
     longest_key: usize,
 }
 
-impl Tree {
-    pub(super) fn new(paths: &[FieldPath]) -> Tree {
-        let root = Node { key: Box::default(), parent: 0, children: Vec::new(), field: None };
-        let mut tree = Tree { nodes: vec![root], longest_key: 0 };
+impl JsonTree {
+    pub(super) fn new(paths: &[FieldPath]) -> JsonTree {
+        let root = JsonNode { key: Box::default(), parent: 0, children: Vec::new(), field: None };
+        let mut tree = JsonTree { nodes: vec![root], longest_key: 0 };
         for (number, path) in paths.iter().enumerate() {
             let node = path.keys().fold(0, |at, key| tree.child_or_new(at, key.as_bytes()));
             tree.nodes[node].field.get_or_insert(number);
@@ -36,12 +36,12 @@ impl Tree {
             return known;
         }
         let child = self.nodes.len();
-        self.nodes.push(Node { key: key.into(), parent, children: Vec::new(), field: None });
+        self.nodes.push(JsonNode { key: key.into(), parent, children: Vec::new(), field: None });
         self.nodes[parent].children.push(child);
         child
     }
 
-    pub(super) fn node(&self, node: usize) -> &Node {
+    pub(super) fn node(&self, node: usize) -> &JsonNode {
         &self.nodes[node]
     }
 
@@ -53,7 +53,7 @@ impl Tree {
     pub(super) fn child_in_any_case(&self, of: usize, key: &[u8]) -> Option<usize> {
         let children = &self.nodes[of].children;
         let key = std::str::from_utf8(key).ok()?;
-        let is_key = |node: &Node| std::str::from_utf8(&node.key).is_ok_and(|known| folded(known).eq(folded(key)));
+        let is_key = |node: &JsonNode| std::str::from_utf8(&node.key).is_ok_and(|known| folded(known).eq(folded(key)));
         children.iter().copied().find(|&child| is_key(&self.nodes[child]))
     }
 

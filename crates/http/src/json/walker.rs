@@ -4,7 +4,7 @@ use memchr::memchr2;
 use smallvec::SmallVec;
 use tidegate_rules::FieldPath;
 
-use super::tree::Tree;
+use super::tree::JsonTree;
 
 /// A collector of the values of fields.
 pub(super) trait Collect {
@@ -13,7 +13,7 @@ pub(super) trait Collect {
     const LENIENT: bool;
 
     /// A value begins at a node. `exact` says whether the key matches in case too.
-    fn value(&mut self, tree: &Tree, node: usize, kind: ValueKind, exact: bool);
+    fn value(&mut self, tree: &JsonTree, node: usize, kind: ValueKind, exact: bool);
 
     /// A number in a field, as written. `None` if it is longer than [`LONGEST_NUMBER`].
     fn number(&mut self, field: usize, written: Option<&str>);
@@ -47,7 +47,7 @@ pub(super) const LONGEST_TEXT: usize = 6 * LONGEST_NUMBER + 1;
 /// Scans JSON that arrives in pieces of any size. Its memory does not grow with the input.
 #[derive(Debug)]
 pub(super) struct Walker<C> {
-    tree: Tree,
+    tree: JsonTree,
     pub(super) collector: C,
     /// An outermost object is open.
     within: bool,
@@ -107,8 +107,8 @@ struct Match {
 }
 
 impl<C: Collect> Walker<C> {
-    pub(super) fn new(paths: &[FieldPath], collector: impl FnOnce(&Tree) -> C) -> Walker<C> {
-        let tree = Tree::new(paths);
+    pub(super) fn new(paths: &[FieldPath], collector: impl FnOnce(&JsonTree) -> C) -> Walker<C> {
+        let tree = JsonTree::new(paths);
         let collector = collector(&tree);
         Walker { tree, collector, within: false, object: 0, skipped: 0, state: State::Before, word: SmallVec::new() }
     }

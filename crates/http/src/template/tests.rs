@@ -4,9 +4,9 @@ use super::*;
 
 const HOSTILE: &str = "a\"b'<script>&\\\u{1}</script>{{rule}}\n";
 
-fn explanation<'a>(rule: Option<&'a str>, retry_after: Option<u64>) -> Explanation<'a> {
+fn explanation<'a>(rule: Option<&'a str>, retry_after: Option<u64>) -> TemplateValues<'a> {
     let status = StatusCode::TOO_MANY_REQUESTS;
-    Explanation {
+    TemplateValues {
         status,
         kind: "about:blank",
         title: "Too much",

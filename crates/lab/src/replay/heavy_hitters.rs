@@ -11,9 +11,9 @@ use ahash::RandomState;
 use tidegate_core::{Key, Timestamp};
 
 /// A hash of a limit and a key: two hashes of 64 bits.
-pub(super) type KeyHash = u128;
+pub(super) type HitterKey = u128;
 
-/// Makes [`KeyHash`]s.
+/// Makes [`HitterKey`]s.
 #[derive(Clone, Debug)]
 pub(super) struct KeyHasher(RandomState, RandomState);
 
@@ -24,13 +24,13 @@ impl KeyHasher {
     }
 
     #[inline]
-    pub(super) fn of(&self, limit: usize, key: &Key<'_>) -> KeyHash {
+    pub(super) fn of(&self, limit: usize, key: &Key<'_>) -> HitterKey {
         let both = LimitAndKey(limit, key);
         u128::from(self.0.hash_one(&both)) << 64 | u128::from(self.1.hash_one(&both))
     }
 }
 
-/// The hasher of tables by [`KeyHash`], which are hashes already.
+/// The hasher of tables by [`HitterKey`], which are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IdentityHasher(u64);
 
@@ -40,7 +40,7 @@ impl Hasher for IdentityHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Unused: a [`KeyHash`] is hashed by `write_u128`.
+        // Unused: a [`HitterKey`] is hashed by `write_u128`.
         bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
     }
 
@@ -49,8 +49,8 @@ impl Hasher for IdentityHasher {
     }
 }
 
-/// A table by [`KeyHash`].
-pub(super) type ByKeyHash<T> = HashMap<KeyHash, T, BuildHasherDefault<IdentityHasher>>;
+/// A table by [`HitterKey`].
+pub(super) type ByKeyHash<T> = HashMap<HitterKey, T, BuildHasherDefault<IdentityHasher>>;
 
 struct LimitAndKey<'k>(usize, &'k Key<'k>);
 
@@ -73,13 +73,13 @@ pub(super) struct KeyCount {
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
     /// The current and the longest run of events.
-    run: Run,
-    pub(super) longest: Run,
+    run: HitterRun,
+    pub(super) longest: HitterRun,
 }
 
 /// Events in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct HitterRun {
     pub(super) count: u64,
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
@@ -102,7 +102,7 @@ impl HeavyHitters {
     }
 
     /// Counts an event of a key. `name` makes its text for people.
-    pub(super) fn count(&mut self, hash: KeyHash, limit: usize, at: Timestamp, name: impl FnOnce() -> String) {
+    pub(super) fn count(&mut self, hash: HitterKey, limit: usize, at: Timestamp, name: impl FnOnce() -> String) {
         if !self.keys.contains_key(&hash) && self.keys.len() >= self.capacity {
             self.make_room();
         }
@@ -112,8 +112,8 @@ impl HeavyHitters {
             count: 0,
             first: at,
             last: at,
-            run: Run::default(),
-            longest: Run::default(),
+            run: HitterRun::default(),
+            longest: HitterRun::default(),
         });
         known.count += 1;
         known.last = at;
@@ -129,7 +129,7 @@ impl HeavyHitters {
 
     /// Ends the current run of a key.
     #[inline]
-    pub(super) fn interrupt(&mut self, hash: KeyHash) {
+    pub(super) fn interrupt(&mut self, hash: HitterKey) {
         if let Some(known) = self.keys.get_mut(&hash) {
             known.run.count = 0;
         }
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     fn count(frequent: &mut HeavyHitters, number: u64) {
-        let hash = KeyHash::from(number) << 64 | KeyHash::from(number);
+        let hash = HitterKey::from(number) << 64 | HitterKey::from(number);
         frequent.count(hash, 0, Timestamp::from_secs(number), || number.to_string());
     }
 

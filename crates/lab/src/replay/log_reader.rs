@@ -10,7 +10,7 @@ use serde::Serialize;
 use tidegate_core::{Micros, Timestamp};
 
 use super::input::{Buffer, Input, ReadError};
-use super::log::{Entry, LineError, LineReader, LogFormat};
+use super::log::{AccessEntry, LineError, LineReader, LogFormat};
 
 /// The number of malformed lines that are shown.
 const SHOWN: usize = 5;
@@ -19,7 +19,7 @@ const SHOWN_TEXT: usize = 160;
 
 /// A line that is not a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Malformed {
+pub struct MalformedLine {
     /// The name of the log.
     pub log: String,
     /// The line number, from 1.
@@ -42,7 +42,7 @@ pub struct LogSummary {
     /// Lines that are not requests.
     pub malformed: u64,
     /// The first few of them.
-    pub shown: Vec<Malformed>,
+    pub shown: Vec<MalformedLine>,
     /// Lines that are older than a previous one.
     pub out_of_order: u64,
     /// The largest such difference, in microseconds.
@@ -97,7 +97,7 @@ impl LogReader {
     pub fn read(
         &mut self,
         input: Input,
-        mut each: impl FnMut(&Entry<'_>, Timestamp),
+        mut each: impl FnMut(&AccessEntry<'_>, Timestamp),
         mut progress: impl FnMut(Progress),
     ) -> Result<(), ReadError> {
         let Input { name, mut reader, read, .. } = input;
@@ -153,7 +153,13 @@ impl LogReader {
 
     /// Reads the lines of a block. Returns the number of consumed bytes: the lines of the last second stay until the second
     /// has ended, unless `all`.
-    fn block(&mut self, log: &mut Log, lines: &[u8], all: bool, each: &mut impl FnMut(&Entry<'_>, Timestamp)) -> usize {
+    fn block(
+        &mut self,
+        log: &mut Log,
+        lines: &[u8],
+        all: bool,
+        each: &mut impl FnMut(&AccessEntry<'_>, Timestamp),
+    ) -> usize {
         let Log { name, reader, line: number, skip_head } = log;
         let mut second = Second { entries: Vec::new(), at: Timestamp::EPOCH, from: 0, line: *number, malformed: 0 };
         let mut at = 0;
@@ -211,7 +217,12 @@ impl LogReader {
         second.from
     }
 
-    fn tell(&mut self, entry: &Entry<'_>, instant: Timestamp, each: &mut impl FnMut(&Entry<'_>, Timestamp)) {
+    fn tell(
+        &mut self,
+        entry: &AccessEntry<'_>,
+        instant: Timestamp,
+        each: &mut impl FnMut(&AccessEntry<'_>, Timestamp),
+    ) {
         self.summary.lines += 1;
         self.summary.without_address += u64::from(entry.address.is_none());
         self.summary.whole_seconds += u64::from(entry.whole_second);
@@ -237,7 +248,7 @@ impl LogReader {
         if shown.len() < SHOWN {
             let cut = String::from_utf8_lossy(&text[..text.len().min(SHOWN_TEXT)]).into_owned();
             let text = if text.len() > SHOWN_TEXT { format!("{cut}…") } else { cut };
-            shown.push(Malformed { log: log.to_owned(), line, problem: problem.to_string(), text });
+            shown.push(MalformedLine { log: log.to_owned(), line, problem: problem.to_string(), text });
         }
     }
 }
@@ -253,7 +264,7 @@ struct Log {
 
 /// The requests of one second, collected until it ends.
 struct Second<'l> {
-    entries: Vec<Entry<'l>>,
+    entries: Vec<AccessEntry<'l>>,
     at: Timestamp,
     /// The offset of its first line, and the number of lines before it.
     from: usize,
@@ -263,7 +274,7 @@ struct Second<'l> {
 }
 
 impl Second<'_> {
-    fn flush(&mut self, reader: &mut LogReader, each: &mut impl FnMut(&Entry<'_>, Timestamp)) {
+    fn flush(&mut self, reader: &mut LogReader, each: &mut impl FnMut(&AccessEntry<'_>, Timestamp)) {
         let count = self.entries.len() as u64;
         for (entry, number) in self.entries.iter().zip(0..) {
             // Late lines of a second that was already spread come at its end.

@@ -31,10 +31,10 @@ mod timeline;
 
 pub use histogram::Waits;
 pub use input::{Input, ReadError};
-pub use log::{Entry, LineError, LineReader, LogFormat, NoSuchFormat};
-pub use log_reader::{LogReader, LogSummary, Malformed, Progress};
+pub use log::{AccessEntry, LineError, LineReader, LogFormat, NoSuchFormat};
+pub use log_reader::{LogReader, LogSummary, MalformedLine, Progress};
 pub use render::{csv, html, text};
-pub use report::{AffectedKey, Comparison, DeniedKey, LimitReport, Report, RuleReport, Streak};
+pub use report::{AffectedKey, Comparison, DeniedKey, LimitReport, ReplayReport, RuleReport, Streak};
 pub use suggest::{Alternative, Suggestion};
 pub use timeline::Bin;
 
@@ -140,10 +140,10 @@ impl Replay {
         &mut self,
         input: Input,
         progress: impl FnMut(Progress),
-        mut each: impl FnMut(&Entry<'_>, Timestamp, bool),
+        mut each: impl FnMut(&AccessEntry<'_>, Timestamp, bool),
     ) -> Result<(), ReadError> {
         let Replay { reader, run, change, .. } = self;
-        let take = |entry: &Entry<'_>, at: Timestamp| {
+        let take = |entry: &AccessEntry<'_>, at: Timestamp| {
             let outcome = run.take(entry, at);
             if let Some(change) = change {
                 change.take(entry, at, run, &outcome);
@@ -155,8 +155,8 @@ impl Replay {
 
     /// The report so far, with at most `top` keys in each list.
     #[must_use]
-    pub fn report(&self, top: usize) -> Report {
-        Report {
+    pub fn report(&self, top: usize) -> ReplayReport {
+        ReplayReport {
             reading: self.reader.summary().clone(),
             outcome: self.run.report(top),
             comparison: self.change.as_ref().map(|change| change.report(&self.run, top)),
@@ -169,7 +169,7 @@ impl Replay {
 }
 
 impl Change {
-    fn take(&mut self, entry: &Entry<'_>, at: Timestamp, old: &RuleRun, before: &RequestOutcome) {
+    fn take(&mut self, entry: &AccessEntry<'_>, at: Timestamp, old: &RuleRun, before: &RequestOutcome) {
         let after = self.new.take(entry, at);
         let count = |run: &RuleRun, outcome: &RequestOutcome, keys: &mut HeavyHitters| {
             if let Some(denier) = outcome.denier {

@@ -9,7 +9,7 @@ use super::timeline::Bin;
 
 /// The report of a replay. Instants are microseconds since the epoch.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ReplayReport {
     /// A summary of the logs.
     pub reading: LogSummary,
     /// The outcome under the rules.

@@ -8,9 +8,9 @@ use ahash::RandomState;
 use tidegate_core::{Charge, Key, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Timestamp, now_or_never};
 use tidegate_rules::{Generation, Limiter, Matched, MatchedRule, Mode, RuleSet, RuledCharge, Ruling};
 
-use super::heavy_hitters::{HeavyHitters, KeyHash, KeyHasher};
+use super::heavy_hitters::{HeavyHitters, HitterKey, KeyHasher};
 use super::histogram::Histogram;
-use super::log::Entry;
+use super::log::AccessEntry;
 use super::report::{DeniedKey, LimitReport, RuleReport, Streak};
 use super::suggest::{Gauge, Suggestion};
 use super::timeline::Timeline;
@@ -31,7 +31,7 @@ pub(super) struct RuleRun {
 pub(super) struct RequestOutcome {
     pub(super) admitted: bool,
     /// The limit and the key that denied the request, if one did.
-    pub(super) denier: Option<(usize, KeyHash)>,
+    pub(super) denier: Option<(usize, HitterKey)>,
 }
 
 /// Slots that requests hold until they end.
@@ -109,7 +109,7 @@ impl RuleRun {
     }
 
     /// Decides a request. Instants must be in order.
-    pub(super) fn take(&mut self, entry: &Entry<'_>, at: Timestamp) -> RequestOutcome {
+    pub(super) fn take(&mut self, entry: &AccessEntry<'_>, at: Timestamp) -> RequestOutcome {
         self.clock.set(at);
         self.held.end_until(at, self.limiter.store(), &self.clock);
         let matched = self.generation.rules.matching(entry);
@@ -123,7 +123,7 @@ impl RuleRun {
     }
 
     /// The key that denied the last request, as text for people.
-    pub(super) fn name(&self, entry: &Entry<'_>, denier: (usize, KeyHash)) -> String {
+    pub(super) fn name(&self, entry: &AccessEntry<'_>, denier: (usize, HitterKey)) -> String {
         let matched = self.generation.rules.matching(entry);
         let found = matched.charges().find(|charge| self.tally.hasher.of(denier.0, charge.key) == denier.1);
         found.map_or_else(String::new, |charge| key_name(charge.key))
@@ -292,7 +292,7 @@ impl RunCounters {
     }
 
     #[inline]
-    fn follow(&mut self, number: usize, hash: KeyHash, at: Timestamp, cost: u64) {
+    fn follow(&mut self, number: usize, hash: HitterKey, at: Timestamp, cost: u64) {
         if let Some(gauge) = self.gauges.as_mut().and_then(|gauges| gauges.get_mut(number)) {
             gauge.take(hash, at, cost);
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tidegate_core::limit::Rate;
 use tidegate_core::{Micros, Timestamp};
 
-use super::heavy_hitters::{ByKeyHash, KeyHash};
+use super::heavy_hitters::{ByKeyHash, HitterKey};
 
 /// The most keys that are followed. Of more keys, a sample is followed.
 const MOST_KEYS: usize = 100_000;
@@ -78,7 +78,7 @@ impl Gauge {
     }
 
     /// Records a request of a key. Instants must be in order.
-    pub(super) fn take(&mut self, hash: KeyHash, at: Timestamp, cost: u64) {
+    pub(super) fn take(&mut self, hash: HitterKey, at: Timestamp, cost: u64) {
         if hash.trailing_zeros() < self.sampled {
             return;
         }

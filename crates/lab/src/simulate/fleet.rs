@@ -38,7 +38,7 @@ pub struct FleetTotals {
 }
 
 /// A fleet that shares one limit.
-pub struct Fleet {
+pub struct SimulatedFleet {
     limit: Limit,
     terms: Option<Terms>,
     nodes: Vec<Node>,
@@ -69,11 +69,11 @@ struct Node {
     admitted: u64,
 }
 
-impl Fleet {
+impl SimulatedFleet {
     /// A fleet in which nothing has arrived yet. The seed chooses the nodes of arrivals.
     #[must_use]
-    pub fn new(limit: Limit, nodes: usize, seed: u64) -> Fleet {
-        Fleet {
+    pub fn new(limit: Limit, nodes: usize, seed: u64) -> SimulatedFleet {
+        SimulatedFleet {
             limit,
             terms: Terms::under(&limit, Leasing::AUTO),
             nodes: (0..nodes.max(1)).map(|_| Node::default()).collect(),
@@ -200,7 +200,7 @@ mod tests {
     use crate::traffic::{START, Traffic};
 
     fn run(limit: &str, traffic: &str, nodes: usize) -> FleetTotals {
-        let mut fleet = Fleet::new(limit.parse().unwrap(), nodes, 1);
+        let mut fleet = SimulatedFleet::new(limit.parse().unwrap(), nodes, 1);
         let traffic: Traffic = traffic.parse().unwrap();
         traffic.arrivals_from(START, Micros::from_secs(5), 1).for_each(|arrival| fleet.take(&arrival));
         fleet.totals()

@@ -2,13 +2,13 @@
 //!
 //! Each decision is made by [`Limit::decide`], the code that decides in production, with the arrival's time as clock. Any
 //! number of limits can decide the same arrivals, side by side. After each arrival the state of any client under any limit
-//! can be [drawn](Simulation::picture). A server can stand [behind](Simulation::serving) each limit, which may adapt to it. A [`Fleet`] has nodes that lease a limit from one store.
+//! can be [drawn](Simulation::picture). A server can stand [behind](Simulation::serving) each limit, which may adapt to it. A [`SimulatedFleet`] has nodes that lease a limit from one store.
 
 mod fleet;
 mod picture;
 mod served;
 
-pub use fleet::{Fleet, FleetTotals};
+pub use fleet::{FleetTotals, SimulatedFleet};
 pub use picture::{MOST_DRAWN, Picture};
 pub use served::{Adaptation, ServedError, ServerModel};
 

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_not_drawn() {
+    fn ended_requests_are_not_drawn() {
         for (limit, after) in [("log 3/s", 1), ("concurrent 3 ttl 1s", 1), ("fixed 3/s", 1), ("sliding 3/s", 2)] {
             let limit: Limit = limit.parse().unwrap();
             let mut state = limit.fresh();

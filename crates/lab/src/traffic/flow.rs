@@ -11,7 +11,7 @@ use crate::random::Random;
 
 /// A rate over time. `None` means no arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum FlowShape {
     /// A constant rate.
     Steady(Rate),
     /// Half of each period at the peak, half at the base.
@@ -107,21 +107,21 @@ impl Phase {
     }
 }
 
-impl Shape {
+impl FlowShape {
     /// The phases, and whether they repeat.
     fn phases(&self) -> (Vec<Phase>, bool) {
         match *self {
-            Shape::Steady(rate) => (vec![Phase::level(Some(rate), f64::INFINITY)], false),
-            Shape::Square { peak, base, period } => {
+            FlowShape::Steady(rate) => (vec![Phase::level(Some(rate), f64::INFINITY)], false),
+            FlowShape::Square { peak, base, period } => {
                 let first = period.get() / 2;
                 let second = period.get() - first;
                 (vec![Phase::level(Some(peak), float(first)), Phase::level(base, float(second))], true)
             }
-            Shape::Ramp { from, to, over } => {
+            FlowShape::Ramp { from, to, over } => {
                 let climb = Phase { from, to, length: float(over.get()) };
                 (vec![climb, Phase::level(to, f64::INFINITY)], false)
             }
-            Shape::OnOff { rate, on, off } => {
+            FlowShape::OnOff { rate, on, off } => {
                 (vec![Phase::level(Some(rate), float(on.get())), Phase::level(None, float(off.get()))], true)
             }
         }
@@ -151,10 +151,10 @@ impl Shape {
     /// The shortest phase. Steps of a numerical model should be much shorter.
     pub(crate) fn shortest_phase(&self) -> Option<Micros> {
         match *self {
-            Shape::Steady(_) => None,
-            Shape::Square { period, .. } => Some(Micros::new(period.get() / 2)),
-            Shape::Ramp { over, .. } => Some(over),
-            Shape::OnOff { on, off, .. } => Some(on.min(off)),
+            FlowShape::Steady(_) => None,
+            FlowShape::Square { period, .. } => Some(Micros::new(period.get() / 2)),
+            FlowShape::Ramp { over, .. } => Some(over),
+            FlowShape::OnOff { on, off, .. } => Some(on.min(off)),
         }
     }
 }
@@ -175,7 +175,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(shape: &Shape, spacing: Spacing, seed: u64) -> Flow {
+    pub(super) fn new(shape: &FlowShape, spacing: Spacing, seed: u64) -> Flow {
         let (phases, repeat) = shape.phases();
         let mut random = Random::seeded(seed);
         let target = match spacing {
@@ -236,35 +236,35 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn millis(shape: &Shape, spacing: Spacing, seconds: u64) -> Vec<u64> {
+    fn millis(shape: &FlowShape, spacing: Spacing, seconds: u64) -> Vec<u64> {
         Flow::new(shape, spacing, 1).take_while(|&at| at < seconds * 1_000_000).map(|at| at / 1_000).collect()
     }
 
     #[test]
     fn a_steady_flow_is_evenly_apart() {
-        assert_eq!(millis(&Shape::Steady(rate("4/s")), Spacing::Even, 1), [0, 250, 500, 750]);
-        let thirds: Vec<u64> = Flow::new(&Shape::Steady(rate("3/s")), Spacing::Even, 1).take(4).collect();
+        assert_eq!(millis(&FlowShape::Steady(rate("4/s")), Spacing::Even, 1), [0, 250, 500, 750]);
+        let thirds: Vec<u64> = Flow::new(&FlowShape::Steady(rate("3/s")), Spacing::Even, 1).take(4).collect();
         assert_eq!(thirds, [0, 333_333, 666_666, 1_000_000]);
     }
 
     #[test]
     fn a_square_wave_changes_its_rate() {
-        let shape = Shape::Square { peak: rate("4/s"), base: Some(rate("1/s")), period: Micros::from_secs(2) };
+        let shape = FlowShape::Square { peak: rate("4/s"), base: Some(rate("1/s")), period: Micros::from_secs(2) };
         assert_eq!(millis(&shape, Spacing::Even, 4), [0, 250, 500, 750, 1_000, 2_000, 2_250, 2_500, 2_750, 3_000]);
-        let silent = Shape::Square { peak: rate("2/s"), base: None, period: Micros::from_secs(2) };
+        let silent = FlowShape::Square { peak: rate("2/s"), base: None, period: Micros::from_secs(2) };
         assert_eq!(millis(&silent, Spacing::Even, 3), [0, 500, 2_000, 2_500]);
     }
 
     #[test]
     fn a_ramp_comes_closer_and_closer() {
-        let shape = Shape::Ramp { from: None, to: Some(rate("10/s")), over: Micros::from_secs(10) };
+        let shape = FlowShape::Ramp { from: None, to: Some(rate("10/s")), over: Micros::from_secs(10) };
         let arrivals = millis(&shape, Spacing::Even, 11);
         // t²/2 arrivals by second t.
         assert_eq!(arrivals.iter().filter(|&&at| at < 2_000).count(), 2);
         assert_eq!(arrivals.iter().filter(|&&at| at < 10_000).count(), 50);
         assert_eq!(arrivals.len(), 60);
         assert!(arrivals.is_sorted());
-        let down = Shape::Ramp { from: Some(rate("10/s")), to: None, over: Micros::from_secs(10) };
+        let down = FlowShape::Ramp { from: Some(rate("10/s")), to: None, over: Micros::from_secs(10) };
         let arrivals = millis(&down, Spacing::Even, 100);
         // The last one would come as the rate reaches zero.
         assert!((50..=51).contains(&arrivals.len()));
@@ -274,10 +274,10 @@ mod tests {
     #[test]
     fn chance_brings_the_same_number_on_average() {
         for shape in [
-            Shape::Steady(rate("1000/s")),
-            Shape::Square { peak: rate("1800/s"), base: Some(rate("200/s")), period: Micros::from_secs(7) },
-            Shape::OnOff { rate: rate("5000/s"), on: Micros::from_secs(1), off: Micros::from_secs(4) },
-            Shape::Ramp { from: Some(rate("500/s")), to: Some(rate("1500/s")), over: Micros::from_secs(100) },
+            FlowShape::Steady(rate("1000/s")),
+            FlowShape::Square { peak: rate("1800/s"), base: Some(rate("200/s")), period: Micros::from_secs(7) },
+            FlowShape::OnOff { rate: rate("5000/s"), on: Micros::from_secs(1), off: Micros::from_secs(4) },
+            FlowShape::Ramp { from: Some(rate("500/s")), to: Some(rate("1500/s")), over: Micros::from_secs(100) },
         ] {
             let expected = shape.count_by(Micros::from_secs(100));
             let came = millis(&shape, Spacing::Random, 100).len() as f64;
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_flow_of_nothing_ends() {
-        let shape = Shape::Ramp { from: None, to: None, over: Micros::from_secs(1) };
+        let shape = FlowShape::Ramp { from: None, to: None, over: Micros::from_secs(1) };
         assert_eq!(Flow::new(&shape, Spacing::Random, 1).next(), None);
     }
 }

@@ -27,7 +27,7 @@ mod notation;
 mod popularity;
 mod trace;
 
-pub use flow::{Shape, Spacing};
+pub use flow::{FlowShape, Spacing};
 pub use notation::TrafficError;
 pub use popularity::Popularity;
 pub use trace::{Trace, TraceError};
@@ -64,7 +64,7 @@ pub enum Traffic {
     /// Arrivals at a rate that may change over time.
     Flow {
         /// The rate over time.
-        shape: Shape,
+        shape: FlowShape,
         /// The spacing of arrivals.
         spacing: Spacing,
     },
@@ -192,7 +192,7 @@ impl Traffic {
     pub fn turns(&self, length: Micros) -> u64 {
         match self {
             // A ramp ends once and does not repeat.
-            Traffic::Flow { shape: Shape::Ramp { .. }, .. } => 2,
+            Traffic::Flow { shape: FlowShape::Ramp { .. }, .. } => 2,
             Traffic::Flow { shape, .. } => {
                 shape.shortest_phase().map_or(1, |phase| 2 * (length.get() / phase.get().max(1)) + 1)
             }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use tidegate_core::Micros;
 use tidegate_core::limit::Rate;
 
-use super::{Popularity, Shape, Spacing, Traffic};
+use super::{FlowShape, Popularity, Spacing, Traffic};
 
 /// An error in a traffic model, with the wrong word and a correction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -188,8 +188,8 @@ fn model(words: &mut Words<'_>) -> Result<Traffic, TrafficError> {
     let even = |shape| Traffic::Flow { shape, spacing: Spacing::Even };
     let word = words.next();
     match word {
-        Some("steady") => Ok(even(Shape::Steady(words.rate()?))),
-        Some("poisson") => Ok(Traffic::Flow { shape: Shape::Steady(words.rate()?), spacing: Spacing::Random }),
+        Some("steady") => Ok(even(FlowShape::Steady(words.rate()?))),
+        Some("poisson") => Ok(Traffic::Flow { shape: FlowShape::Steady(words.rate()?), spacing: Spacing::Random }),
         Some("square") => {
             let (peak, base) = (words.rate()?, words.rate_or_none()?);
             words.expect("every")?;
@@ -197,19 +197,19 @@ fn model(words: &mut Words<'_>) -> Result<Traffic, TrafficError> {
             if period < Micros::new(2) {
                 return Err(words.wrong(Some("every"), "write a period of at least 2us"));
             }
-            Ok(even(Shape::Square { peak, base, period }))
+            Ok(even(FlowShape::Square { peak, base, period }))
         }
         Some("ramp") => {
             let (from, to) = (words.rate_or_none()?, words.rate_or_none()?);
             words.expect("over")?;
-            Ok(even(Shape::Ramp { from, to, over: words.span()? }))
+            Ok(even(FlowShape::Ramp { from, to, over: words.span()? }))
         }
         Some("on-off") => {
             let rate = words.rate()?;
             words.expect("on")?;
             let on = words.span()?;
             words.expect("off")?;
-            Ok(even(Shape::OnOff { rate, on, off: words.span()? }))
+            Ok(even(FlowShape::OnOff { rate, on, off: words.span()? }))
         }
         Some("spike") => {
             let count = words.parsed("write how many arrive: a whole number")?;
@@ -230,15 +230,17 @@ fn model(words: &mut Words<'_>) -> Result<Traffic, TrafficError> {
 pub(super) fn write(traffic: &Traffic, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let rate = |rate: &Option<Rate>| rate.map_or_else(|| "0".to_owned(), |rate| rate.to_string());
     match traffic {
-        Traffic::Flow { shape: Shape::Steady(rate), spacing: Spacing::Random } => write!(f, "poisson {rate}"),
+        Traffic::Flow { shape: FlowShape::Steady(rate), spacing: Spacing::Random } => write!(f, "poisson {rate}"),
         Traffic::Flow { shape, spacing } => {
             match shape {
-                Shape::Steady(rate) => write!(f, "steady {rate}")?,
-                Shape::Square { peak, base, period } => {
+                FlowShape::Steady(rate) => write!(f, "steady {rate}")?,
+                FlowShape::Square { peak, base, period } => {
                     write!(f, "square {peak} {} every {}", rate(base), span(*period))?;
                 }
-                Shape::Ramp { from, to, over } => write!(f, "ramp {} {} over {}", rate(from), rate(to), span(*over))?,
-                Shape::OnOff { rate, on, off } => write!(f, "on-off {rate} on {} off {}", span(*on), span(*off))?,
+                FlowShape::Ramp { from, to, over } => {
+                    write!(f, "ramp {} {} over {}", rate(from), rate(to), span(*over))?;
+                }
+                FlowShape::OnOff { rate, on, off } => write!(f, "on-off {rate} on {} off {}", span(*on), span(*off))?,
             }
             f.write_str(if *spacing == Spacing::Random { " random" } else { "" })
         }
@@ -300,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn printed_traffic_parses_back() {
         for text in [
             "steady 20/s",
             "poisson 20/s",
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_with_what_to_write() {
+    fn errors_say_what_to_write() {
         for (text, message) in [
             (
                 "",

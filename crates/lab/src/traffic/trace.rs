@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_with_its_line() {
+    fn errors_name_their_line() {
         let error = Trace::read("1\nsoon,ann\n").unwrap_err();
         assert_eq!(error.to_string(), "line 2: `soon` is not a time: write seconds, such as 12.5");
         assert_eq!(Trace::read("1,ann,much").unwrap_err().line, 1);

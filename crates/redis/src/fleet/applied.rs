@@ -3,6 +3,7 @@
 use tidegate_core::{Clock, Timestamp};
 use tidegate_rules::{Diagnostics, Limiter, Loaded, Mode, RuleSet, Severity, Switches};
 
+use super::mode_change::ModeChange;
 use super::published::{Edition, Head, PublishedModes, RulesHead, Switched};
 use super::session::Contents;
 
@@ -24,19 +25,6 @@ pub(super) struct AppliedState {
     modes: PublishedModes,
     /// The differences between them and those before, until they are reported.
     changes: Vec<ModeChange>,
-}
-
-/// A published switch that this node has put into force or reverted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModeChange {
-    /// The rule; `None` stands for all rules.
-    pub rule: Option<String>,
-    /// The mode; `None` if the switch was reverted.
-    pub mode: Option<Mode>,
-    /// The time at which the switch ends by itself.
-    pub until: Option<Timestamp>,
-    /// The author.
-    pub who: String,
 }
 
 #[derive(Debug)]
@@ -267,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_switched_here_since_outlives_the_end() {
+    async fn local_switches_outlive_the_end() {
         let clock = ManualClock::at(NOW);
         let own = RuleSet::parse("own", "rules: [{ id: own, limit: 1/day }]").unwrap().rules;
         let limiter = Limiter::with_clock(own, MemoryStore::new(), clock.clone());

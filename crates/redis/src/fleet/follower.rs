@@ -11,9 +11,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::applied::{AppliedState, ModeChange};
+use super::applied::AppliedState;
 use super::control::FleetControl;
 use super::error::FleetError;
+use super::mode_change::ModeChange;
 use super::report::{Node, NodeReport};
 use super::session::FleetSession;
 use super::size::FleetSize;

@@ -36,7 +36,7 @@ pub struct Publication {
 
 /// The rules that a switch of modes is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum PublicationTarget {
     /// All rules.
     All,
     /// The rule with this id.
@@ -45,7 +45,7 @@ pub enum Target {
 
 enum Change<'a> {
     Rules { name: String, text: &'a str, rollback_to: Option<u64> },
-    Mode { target: &'a Target, mode: Option<Mode>, lasting: Option<Micros> },
+    Mode { target: &'a PublicationTarget, mode: Option<Mode>, lasting: Option<Micros> },
 }
 
 impl FleetControl {
@@ -97,7 +97,7 @@ impl FleetControl {
     /// If another version was expected, or Redis fails.
     pub async fn publish_mode(
         &self,
-        target: &Target,
+        target: &PublicationTarget,
         mode: Option<Mode>,
         who: &str,
         expected: Option<u64>,
@@ -112,7 +112,7 @@ impl FleetControl {
     /// As [`FleetControl::publish_mode`].
     pub async fn publish_mode_for(
         &self,
-        target: &Target,
+        target: &PublicationTarget,
         mode: Mode,
         lasting: Micros,
         who: &str,
@@ -128,7 +128,7 @@ impl FleetControl {
         expected: Option<u64>,
     ) -> Result<Publication, PublishError> {
         let who = name("who publishes", who)?;
-        if let Change::Mode { target: Target::Rule(rule), .. } = change {
+        if let Change::Mode { target: PublicationTarget::Rule(rule), .. } = change {
             name("the rule", rule)?;
         }
         let mut session = self.connect(Announcements::Unwanted).await?;
@@ -195,8 +195,8 @@ impl Draft {
                 let new = mode.map(|mode| Switched { mode, until, signed: signed.clone() });
                 let modes = switched(modes, target, new, signed.at)?;
                 let rule = match target {
-                    Target::All => None,
-                    Target::Rule(rule) => Some(rule.clone()),
+                    PublicationTarget::All => None,
+                    PublicationTarget::Rule(rule) => Some(rule.clone()),
                 };
                 let value = (session.keys.modes(), write_json("what is switched", &modes, LARGEST_MODES)?);
                 (value, ChangeKind::Mode { rule, mode: *mode, until })
@@ -224,17 +224,17 @@ impl Draft {
 
 fn switched(
     mut modes: PublishedModes,
-    target: &Target,
+    target: &PublicationTarget,
     switched: Option<Switched>,
     now: Timestamp,
 ) -> Result<PublishedModes, PublishError> {
     modes.take_ended(now);
     match (target, switched) {
-        (Target::All, switched) => modes.all = switched,
-        (Target::Rule(rule), Some(switched)) => {
+        (PublicationTarget::All, switched) => modes.all = switched,
+        (PublicationTarget::Rule(rule), Some(switched)) => {
             modes.rules.insert(rule.clone(), switched);
         }
-        (Target::Rule(rule), None) => {
+        (PublicationTarget::Rule(rule), None) => {
             modes.rules.remove(rule);
         }
     }

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tidegate_core::Timestamp;
 use tidegate_rules::{Mode, Switches};
 
-use super::applied::ModeChange;
 use super::error::{FleetError, PublishError};
+use super::mode_change::ModeChange;
 use super::signature::Signature;
 
 pub(super) const LARGEST_HEAD: usize = 8 << 10;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told() {
+    fn malformed_records_are_named() {
         let told = |text: &str| match Head::read("k".to_owned(), text.as_bytes()) {
             Err(error) => error.to_string(),
             Ok(head) => panic!("{head:?}"),

@@ -17,7 +17,7 @@ pub(super) struct Composer {
 
 /// A command of a batch, which gets one reply.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum BatchPart {
     /// Loads the script.
     Load,
     /// Announces that the next call is for a migrating slot.
@@ -28,10 +28,10 @@ pub(super) enum Part {
 
 impl Composer {
     /// Encodes the calls as commands. Passes each command and its end in `out` to `part`.
-    pub(super) fn compose(&self, mut calls: Vec<Call>, out: &mut Vec<u8>, mut part: impl FnMut(Part, usize)) {
+    pub(super) fn compose(&self, mut calls: Vec<Call>, out: &mut Vec<u8>, mut part: impl FnMut(BatchPart, usize)) {
         if !self.by_slot {
             self.call(&calls, out);
-            part(Part::Calls(calls), out.len());
+            part(BatchPart::Calls(calls), out.len());
             return;
         }
         calls.sort_by_key(|call| call.route);
@@ -42,10 +42,10 @@ impl Composer {
             let later = calls.split_off(together);
             if route.asking {
                 resp::command(out, &[b"ASKING"]);
-                part(Part::Asking, out.len());
+                part(BatchPart::Asking, out.len());
             }
             self.call(&calls, out);
-            part(Part::Calls(calls), out.len());
+            part(BatchPart::Calls(calls), out.len());
             calls = later;
         }
     }
@@ -88,13 +88,13 @@ mod tests {
         let (mut out, mut parts) = (Vec::new(), Vec::new());
         Composer { script: script.clone(), by_slot }.compose(calls, &mut out, |part, end| parts.push((part, end)));
         let mut begin = 0;
-        let text = |(part, end): (Part, usize)| {
+        let text = |(part, end): (BatchPart, usize)| {
             let (command, taken) = Reply::read(&out[begin..], Bound::SMALL).unwrap().unwrap();
             begin += taken;
             assert_eq!(begin, end, "a part ends where its command does");
             let words = command.items().unwrap().iter().filter_map(Reply::text);
             let words: Vec<_> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-            let count = if let Part::Calls(calls) = part { calls.len() } else { 0 };
+            let count = if let BatchPart::Calls(calls) = part { calls.len() } else { 0 };
             (words.join(" ").replace(redis::Script::new("return {}").get_hash(), "sha"), count)
         };
         parts.into_iter().map(text).collect()

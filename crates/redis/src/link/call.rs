@@ -16,7 +16,7 @@ use crate::frame::Frame;
 
 /// The outcome of a call.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum CallOutcome {
     Answered(Vec<u8>),
     Failed(LinkError),
     /// It did not run: the cluster redirects it to another node.
@@ -78,7 +78,7 @@ struct CallCell {
 enum CallState {
     Queued(Option<Waker>),
     Sent(Option<Waker>),
-    Done(Outcome),
+    Done(CallOutcome),
     /// Abandoned, or the outcome was taken.
     Over,
 }
@@ -130,11 +130,11 @@ impl Call {
     }
 
     pub(super) fn answer(self, answer: &[u8]) {
-        self.finish(|_| Outcome::Answered(answer.to_vec()));
+        self.finish(|_| CallOutcome::Answered(answer.to_vec()));
     }
 
     pub(super) fn fail(self, error: LinkError) {
-        self.finish(|_| Outcome::Failed(error));
+        self.finish(|_| CallOutcome::Failed(error));
     }
 
     pub(super) fn not_run(self, cause: Cause) {
@@ -142,10 +142,10 @@ impl Call {
     }
 
     pub(super) fn redirect(self, fault: ServerError) {
-        self.finish(|frame| Outcome::Redirected(fault, frame));
+        self.finish(|frame| CallOutcome::Redirected(fault, frame));
     }
 
-    fn finish(mut self, outcome: impl FnOnce(Frame) -> Outcome) {
+    fn finish(mut self, outcome: impl FnOnce(Frame) -> CallOutcome) {
         let frame = std::mem::take(&mut self.frame);
         self.cell.finish(|_| outcome(frame));
     }
@@ -153,7 +153,7 @@ impl Call {
 
 impl CallCell {
     /// Sets the outcome, which may depend on whether the call was sent, unless there is one or the call was abandoned.
-    fn finish(&self, outcome: impl FnOnce(bool) -> Outcome) {
+    fn finish(&self, outcome: impl FnOnce(bool) -> CallOutcome) {
         let mut state = self.state();
         let (sent, waker) = match &mut *state {
             CallState::Queued(waker) => (false, waker.take()),
@@ -173,7 +173,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         self.cell.finish(|sent| {
             let error = if sent { LinkError::Unknown } else { LinkError::NotRun };
-            Outcome::Failed(error(Cause::Closed))
+            CallOutcome::Failed(error(Cause::Closed))
         });
     }
 }
@@ -184,11 +184,11 @@ pub(super) enum Abandoned {
     NotSent,
     Sent,
     /// It was already done.
-    Done(Outcome),
+    Done(CallOutcome),
 }
 
 impl PendingCall {
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<CallOutcome> {
         let mut state = self.cell.state();
         match &mut *state {
             CallState::Queued(waker) | CallState::Sent(waker) => {
@@ -270,18 +270,18 @@ mod tests {
         let (call, waiting) = call();
         assert!(call.send());
         call.answer(b"yes");
-        assert!(matches!(waiting.abandon(), Abandoned::Done(Outcome::Answered(answer)) if answer == b"yes"));
+        assert!(matches!(waiting.abandon(), Abandoned::Done(CallOutcome::Answered(answer)) if answer == b"yes"));
     }
 
     #[test]
     fn a_call_that_is_lost_fails() {
         let (call, waiting) = call();
         drop(call);
-        assert!(matches!(waiting.abandon(), Abandoned::Done(Outcome::Failed(LinkError::NotRun(Cause::Closed)))));
+        assert!(matches!(waiting.abandon(), Abandoned::Done(CallOutcome::Failed(LinkError::NotRun(Cause::Closed)))));
         let (call, waiting) = self::call();
         assert!(call.send());
         drop(call);
-        assert!(matches!(waiting.abandon(), Abandoned::Done(Outcome::Failed(LinkError::Unknown(Cause::Closed)))));
+        assert!(matches!(waiting.abandon(), Abandoned::Done(CallOutcome::Failed(LinkError::Unknown(Cause::Closed)))));
     }
 
     #[tokio::test]
@@ -291,6 +291,6 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(call.send());
         call.answer(b"yes");
-        assert!(matches!(waits.await.unwrap(), Outcome::Answered(answer) if answer == b"yes"));
+        assert!(matches!(waits.await.unwrap(), CallOutcome::Answered(answer) if answer == b"yes"));
     }
 }

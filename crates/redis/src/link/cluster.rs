@@ -13,8 +13,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::abort_on_drop::AbortOnDrop;
 use super::address::Address;
-use super::call::{Deadline, Outcome, SlotRoute};
-use super::connection::{Connection, ConnectionConfig, ServerSource};
+use super::call::{CallOutcome, Deadline, SlotRoute};
+use super::connection::{Connection, ServerSource};
+use super::connection_config::ConnectionConfig;
 use super::error::{Cause, LinkError, Unreachable};
 use super::resp::{Bound, Reply};
 use super::server_error::{Redirection, ServerError};
@@ -108,9 +109,9 @@ impl Cluster {
         let mut hops = 1;
         loop {
             let fault = match connection.call(frame, route, deadline, generation).await {
-                Outcome::Answered(answer) => return Ok(answer),
-                Outcome::Failed(error) => return Err(error),
-                Outcome::Redirected(fault, unsent) => {
+                CallOutcome::Answered(answer) => return Ok(answer),
+                CallOutcome::Failed(error) => return Err(error),
+                CallOutcome::Redirected(fault, unsent) => {
                     frame = unsent;
                     fault
                 }
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_range_is_refused() {
+    fn malformed_ranges_are_refused() {
         let cases: [&[u8]; 5] = [
             b"*0\r\n",
             b"*2\r\n:5\r\n:9\r\n",

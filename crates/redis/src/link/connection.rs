@@ -3,21 +3,19 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::abort_on_drop::AbortOnDrop;
 use super::address::Address;
-use super::batch::Composer;
 use super::breaker::{BreakerRefusal, BreakerSettings, BreakerState, Evidence, spread};
-use super::call::{Abandoned, Call, Deadline, Outcome, SlotRoute};
+use super::call::{Abandoned, Call, CallOutcome, Deadline, SlotRoute};
+use super::connection_config::ConnectionConfig;
 use super::connection_io::ConnectionIo;
 use super::error::{Cause, LinkError, Unreachable};
 use super::sentinel::Sentinels;
-use super::server_generation::{LastServer, RunId, ServerGeneration};
-use super::session::{Connector, Session};
-use super::settings::Settings;
+use super::server_generation::{LastServer, RunId};
+use super::session::Session;
 use super::shared::{EndReason, Shared, draw};
 use super::stats::ServerStats;
 use crate::frame::Frame;
@@ -33,16 +31,6 @@ pub(super) struct Connection {
 pub(super) enum ServerSource {
     Fixed(Address),
     Sentinel(Sentinels),
-}
-
-/// The configuration that all connections of a link share.
-#[derive(Clone)]
-pub(super) struct ConnectionConfig {
-    pub(super) settings: Arc<Settings>,
-    pub(super) connector: Connector,
-    pub(super) composer: Composer,
-    pub(super) runtime: Handle,
-    pub(super) generation: ServerGeneration,
 }
 
 impl Connection {
@@ -66,27 +54,27 @@ impl Connection {
         route: SlotRoute,
         deadline: Deadline,
         generation: Option<u64>,
-    ) -> Outcome {
+    ) -> CallOutcome {
         let (mut call, waiting) = Call::new(frame, route, deadline);
         call.generation = generation;
         if let Err(cause) = self.shared.queue.push(call, Instant::now()) {
             self.shared.counts.not_run();
-            return Outcome::Failed(LinkError::NotRun(cause));
+            return CallOutcome::Failed(LinkError::NotRun(cause));
         }
         let answered = timeout_at(deadline.at, poll_fn(|cx| waiting.poll(cx))).await;
         let outcome = answered.unwrap_or_else(|_| match waiting.abandon() {
             Abandoned::Done(outcome) => outcome,
-            Abandoned::Sent => Outcome::Failed(LinkError::Unknown(Cause::Deadline)),
+            Abandoned::Sent => CallOutcome::Failed(LinkError::Unknown(Cause::Deadline)),
             Abandoned::NotSent => {
                 self.shared.failed(1, Evidence::Slow(deadline.allowed), Cause::Deadline, Instant::now());
-                Outcome::Failed(LinkError::NotRun(Cause::Deadline))
+                CallOutcome::Failed(LinkError::NotRun(Cause::Deadline))
             }
         });
         match &outcome {
-            Outcome::Answered(_) => self.shared.counts.answered(),
-            Outcome::Redirected(..) => self.shared.counts.redirected(),
-            Outcome::Failed(LinkError::NotRun(_)) => self.shared.counts.not_run(),
-            Outcome::Failed(LinkError::Unknown(_)) => self.shared.counts.unknown(),
+            CallOutcome::Answered(_) => self.shared.counts.answered(),
+            CallOutcome::Redirected(..) => self.shared.counts.redirected(),
+            CallOutcome::Failed(LinkError::NotRun(_)) => self.shared.counts.not_run(),
+            CallOutcome::Failed(LinkError::Unknown(_)) => self.shared.counts.unknown(),
         }
         outcome
     }

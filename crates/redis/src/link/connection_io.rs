@@ -8,25 +8,25 @@ use std::time::Duration;
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::batch::{Composer, Part};
+use super::batch::{BatchPart, Composer};
 use super::breaker::BreakerState;
 use super::call::Call;
-use super::connection::ConnectionConfig;
+use super::connection_config::ConnectionConfig;
 use super::error::Cause;
 use super::in_flight::InFlight;
 use super::queue::BatchLimits;
-use super::resp::{self, Malformed, Reply};
+use super::resp::{self, MalformedReply, Reply};
 use super::server_generation::ServerGeneration;
 use super::session::Session;
 use super::settings::Settings;
 use super::shared::{EndReason, Shared};
 use super::stream::{Inbox, Stream};
 
-impl From<Malformed> for EndReason {
-    fn from(why: Malformed) -> EndReason {
+impl From<MalformedReply> for EndReason {
+    fn from(why: MalformedReply) -> EndReason {
         match why {
-            Malformed::Protocol => EndReason::Malformed,
-            Malformed::TooLarge => EndReason::TooLarge,
+            MalformedReply::Protocol => EndReason::Malformed,
+            MalformedReply::TooLarge => EndReason::TooLarge,
         }
     }
 }
@@ -161,10 +161,10 @@ impl<'l> ConnectionIo<'l> {
         if calls.is_empty() {
             return false;
         }
-        let mut parts: Vec<(Part, u64)> = Vec::with_capacity(2);
+        let mut parts: Vec<(BatchPart, u64)> = Vec::with_capacity(2);
         if self.flight.take_script_lost() {
             self.composer.script.load(&mut self.outbox);
-            parts.push((Part::Load, self.before + self.outbox.len() as u64));
+            parts.push((BatchPart::Load, self.before + self.outbox.len() as u64));
         }
         let before = self.before;
         self.composer.compose(calls, &mut self.outbox, |part, end| parts.push((part, before + end as u64)));

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::batch::Part;
+use super::batch::BatchPart;
 use super::breaker::Evidence;
 use super::call::Call;
 use super::error::{Cause, LinkError};
-use super::resp::{Bound, Malformed, Reply};
+use super::resp::{Bound, MalformedReply, Reply};
 use super::server_error::{ErrorCode, ServerError};
 use super::shared::Shared;
 
@@ -49,7 +49,7 @@ struct Sent {
 }
 
 enum SentKind {
-    Part(Part),
+    Part(BatchPart),
     /// One of a probe's two commands. The second carries the error of the first.
     Probe {
         failed: Option<ServerError>,
@@ -125,7 +125,7 @@ impl InFlight {
         self.sent.iter().map(|sent| sent.overdue).max()
     }
 
-    pub(super) fn batch(&mut self, parts: Vec<(Part, u64)>, at: Instant) {
+    pub(super) fn batch(&mut self, parts: Vec<(BatchPart, u64)>, at: Instant) {
         let deadlines = parts.iter().flat_map(|(part, _)| part.calls()).map(|call| call.deadline.at);
         let overdue = deadlines.max().unwrap_or(at);
         let count = parts.len();
@@ -173,16 +173,16 @@ impl InFlight {
     }
 
     /// Handles the reply to the oldest command.
-    pub(super) fn on_reply(&mut self, reply: &Reply<'_>, now: Instant, shared: &Shared) -> Result<(), Malformed> {
-        let Some(sent) = self.sent.pop_front() else { return Err(Malformed::Protocol) };
+    pub(super) fn on_reply(&mut self, reply: &Reply<'_>, now: Instant, shared: &Shared) -> Result<(), MalformedReply> {
+        let Some(sent) = self.sent.pop_front() else { return Err(MalformedReply::Protocol) };
         self.heard = now;
         if sent.last {
             self.batches -= 1;
             self.usual = (7 * self.usual + now.duration_since(sent.at)) / 8;
         }
         match sent.what {
-            SentKind::Part(Part::Load | Part::Asking) => Ok(()),
-            SentKind::Part(Part::Calls(calls)) => self.on_calls_reply(calls, sent.at, reply, now, shared),
+            SentKind::Part(BatchPart::Load | BatchPart::Asking) => Ok(()),
+            SentKind::Part(BatchPart::Calls(calls)) => self.on_calls_reply(calls, sent.at, reply, now, shared),
             SentKind::Probe { failed } => {
                 self.on_probe_reply(failed, sent.last, sent.at, reply, now, shared);
                 Ok(())
@@ -221,7 +221,7 @@ impl InFlight {
         reply: &Reply<'_>,
         now: Instant,
         shared: &Shared,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedReply> {
         match reply {
             Reply::Array(items) if items.len() == calls.len() => {
                 let faults = calls.into_iter().zip(items).filter_map(|(call, item)| on_call_reply(call, item));
@@ -238,7 +238,7 @@ impl InFlight {
                 for call in calls {
                     call.fail(LinkError::Unknown(Cause::Malformed));
                 }
-                Err(Malformed::Protocol)
+                Err(MalformedReply::Protocol)
             }
         }
     }
@@ -279,7 +279,7 @@ impl InFlight {
     /// Concludes all calls in flight when the connection has ended. The socket had accepted `taken` bytes.
     pub(super) fn end(self, taken: u64, why: &Cause, now: Instant, shared: &Shared) {
         for sent in self.sent {
-            let SentKind::Part(Part::Calls(calls)) = sent.what else { continue };
+            let SentKind::Part(BatchPart::Calls(calls)) = sent.what else { continue };
             if sent.end > taken {
                 // A server does not run a command before all of it has arrived.
                 shared.send_again(calls, why, now);
@@ -313,11 +313,11 @@ fn on_call_reply(call: Call, item: &Reply<'_>) -> Option<ServerError> {
     }
 }
 
-impl Part {
+impl BatchPart {
     fn bound(&self, spare: usize) -> Bound {
         match self {
-            Part::Load | Part::Asking => Bound::SMALL,
-            Part::Calls(calls) => Bound::of_calls(calls.len(), calls.iter().map(|call| call.size).sum(), spare),
+            BatchPart::Load | BatchPart::Asking => Bound::SMALL,
+            BatchPart::Calls(calls) => Bound::of_calls(calls.len(), calls.iter().map(|call| call.size).sum(), spare),
         }
     }
 
@@ -328,8 +328,8 @@ impl Part {
 
     fn calls(&self) -> &[Call] {
         match self {
-            Part::Load | Part::Asking => &[],
-            Part::Calls(calls) => calls,
+            BatchPart::Load | BatchPart::Asking => &[],
+            BatchPart::Calls(calls) => calls,
         }
     }
 }

@@ -15,6 +15,7 @@ mod breaker;
 mod call;
 mod cluster;
 mod connection;
+mod connection_config;
 mod connection_io;
 mod endpoint;
 mod error;
@@ -53,15 +54,16 @@ pub(crate) use self::session::{Commands, Session};
 pub use self::breaker::{BreakerSettings, BreakerState};
 pub use self::error::{Cause, LinkError, Unreachable};
 pub use self::server_error::{ErrorCode, ServerError};
-pub use self::settings::{Batch, Login, Settings, SettingsError};
+pub use self::settings::{BatchSettings, Login, Settings, SettingsError};
 pub use self::stats::{LinkCounts, LinkStats, ServerStats};
 pub use self::times::CallTimes;
 pub use self::tls::Tls;
 
 use self::batch::Composer;
-use self::call::{Deadline, Outcome, SlotRoute};
+use self::call::{CallOutcome, Deadline, SlotRoute};
 use self::cluster::Cluster;
-use self::connection::{Connection, ConnectionConfig, ServerSource};
+use self::connection::{Connection, ServerSource};
+use self::connection_config::ConnectionConfig;
 use self::script::Script;
 use self::sentinel::Sentinels;
 use self::server_generation::ServerGeneration;
@@ -162,9 +164,9 @@ impl Link {
         match &self.route {
             Route::Cluster(cluster) => cluster.call(frame, deadline, generation).await,
             Route::One(connection) => match connection.call(frame, SlotRoute::default(), deadline, generation).await {
-                Outcome::Answered(answer) => Ok(answer),
-                Outcome::Failed(error) => Err(error),
-                Outcome::Redirected(fault, _) => Err(LinkError::NotRun(Cause::Refused(fault))),
+                CallOutcome::Answered(answer) => Ok(answer),
+                CallOutcome::Failed(error) => Err(error),
+                CallOutcome::Redirected(fault, _) => Err(LinkError::NotRun(Cause::Refused(fault))),
             },
         }
     }

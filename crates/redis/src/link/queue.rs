@@ -220,7 +220,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use super::super::call::{Abandoned, Deadline, Outcome, PendingCall, SlotRoute};
+    use super::super::call::{Abandoned, CallOutcome, Deadline, PendingCall, SlotRoute};
     use super::super::error::LinkError;
     use super::*;
     use crate::frame::Frame;
@@ -300,12 +300,12 @@ mod tests {
         assert_eq!(queue.push(call(1).0, now), Err(Cause::QueueFull));
         let why = Cause::BreakerOpen(Arc::new(Cause::ConnectionLost));
         queue.refuse(BreakerRefusal::All, why.clone(), now);
-        let Abandoned::Done(Outcome::Failed(error)) = first.abandon() else { panic!("it has failed") };
+        let Abandoned::Done(CallOutcome::Failed(error)) = first.abandon() else { panic!("it has failed") };
         assert_eq!(error, LinkError::NotRun(why.clone()));
         assert_eq!(queue.push(call(1).0, now), Err(why.clone()));
         let (late, waiting) = call(1);
         queue.put_back(vec![late], now);
-        let Abandoned::Done(Outcome::Failed(error)) = waiting.abandon() else { panic!("it has failed") };
+        let Abandoned::Done(CallOutcome::Failed(error)) = waiting.abandon() else { panic!("it has failed") };
         assert_eq!(error, LinkError::NotRun(why));
         queue.admit();
         assert_eq!(queue.push(call(1).0, now), Ok(()));
@@ -324,7 +324,7 @@ mod tests {
         queue.push(hasty, now).unwrap();
         queue.push(patient, now).unwrap();
         queue.refuse(BreakerRefusal::ShortDeadlines { round_trip: ms(60), owed_since: Some(now) }, why.clone(), now);
-        assert!(matches!(hasty_waits.abandon(), Abandoned::Done(Outcome::Failed(LinkError::NotRun(_)))));
+        assert!(matches!(hasty_waits.abandon(), Abandoned::Done(CallOutcome::Failed(LinkError::NotRun(_)))));
         assert_eq!(queue.push(call_for(3, ms(60), now).0, now), Err(why.clone()));
         assert_eq!(queue.last_refused(), Some(now));
         assert_eq!(queue.push(call_for(4, ms(61), now).0, now), Ok(()));
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(queue.push(call_for(5, ms(200), before).0, before), Err(Cause::QueueFull));
         let later = now + ms(20);
         assert_eq!(queue.push(call_for(6, ms(200), later).0, later), Ok(()));
-        let Abandoned::Done(Outcome::Failed(error)) = hasty_waits.abandon() else { panic!("it has failed") };
+        let Abandoned::Done(CallOutcome::Failed(error)) = hasty_waits.abandon() else { panic!("it has failed") };
         assert_eq!(error, LinkError::NotRun(Cause::Deadline));
         assert_eq!(queue.len(), 3);
     }

@@ -65,7 +65,7 @@ pub(crate) enum Reply<'a> {
 
 /// Bytes that cannot be the reply to the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Malformed {
+pub(super) enum MalformedReply {
     #[error("what the server sent is not the Redis protocol")]
     Protocol,
     #[error("what the server sent is larger than any reply to what was asked")]
@@ -75,12 +75,12 @@ pub(super) enum Malformed {
 impl<'a> Reply<'a> {
     /// Parses the first reply in `bytes`, and returns it with its length. `None` if it is not complete, which is never the case
     /// for more bytes than `bound` allows.
-    pub(super) fn read(bytes: &'a [u8], bound: Bound) -> Result<Option<(Reply<'a>, usize)>, Malformed> {
+    pub(super) fn read(bytes: &'a [u8], bound: Bound) -> Result<Option<(Reply<'a>, usize)>, MalformedReply> {
         let mut reader = Reader { bytes, at: 0, bound };
         let reply = reader.reply(DEEPEST)?;
         let taken = if reply.is_some() { reader.at } else { bytes.len() };
         if taken > bound.bytes {
-            return Err(Malformed::TooLarge);
+            return Err(MalformedReply::TooLarge);
         }
         Ok(reply.map(|reply| (reply, taken)))
     }
@@ -111,9 +111,9 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn reply(&mut self, depth: usize) -> Result<Option<Reply<'a>>, Malformed> {
+    fn reply(&mut self, depth: usize) -> Result<Option<Reply<'a>>, MalformedReply> {
         let Some(line) = self.line()? else { return Ok(None) };
-        let (&kind, rest) = line.split_first().ok_or(Malformed::Protocol)?;
+        let (&kind, rest) = line.split_first().ok_or(MalformedReply::Protocol)?;
         match kind {
             b'+' => Ok(Some(Reply::Simple(rest))),
             b'-' => Ok(Some(Reply::Error(rest))),
@@ -125,17 +125,17 @@ impl<'a> Reader<'a> {
             // A push stands by itself.
             b'>' if depth == DEEPEST => match self.array(length(rest)?, depth)? {
                 Some(Reply::Array(items)) => Ok(Some(Reply::Push(items))),
-                Some(_) => Err(Malformed::Protocol),
+                Some(_) => Err(MalformedReply::Protocol),
                 None => Ok(None),
             },
-            _ => Err(Malformed::Protocol),
+            _ => Err(MalformedReply::Protocol),
         }
     }
 
-    fn line(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+    fn line(&mut self) -> Result<Option<&'a [u8]>, MalformedReply> {
         let rest = &self.bytes[self.at..];
         let Some(end) = rest.iter().take(LONGEST_LINE).position(|&byte| byte == b'\r') else {
-            return if rest.len() < LONGEST_LINE { Ok(None) } else { Err(Malformed::TooLarge) };
+            return if rest.len() < LONGEST_LINE { Ok(None) } else { Err(MalformedReply::TooLarge) };
         };
         match rest.get(end + 1) {
             None => Ok(None),
@@ -143,30 +143,30 @@ impl<'a> Reader<'a> {
                 self.at += end + 2;
                 Ok(Some(&rest[..end]))
             }
-            Some(_) => Err(Malformed::Protocol),
+            Some(_) => Err(MalformedReply::Protocol),
         }
     }
 
-    fn bulk(&mut self, length: Option<usize>) -> Result<Option<Reply<'a>>, Malformed> {
+    fn bulk(&mut self, length: Option<usize>) -> Result<Option<Reply<'a>>, MalformedReply> {
         let Some(length) = length else { return Ok(Some(Reply::Nil)) };
         if length > self.bound.bytes {
-            return Err(Malformed::TooLarge);
+            return Err(MalformedReply::TooLarge);
         }
         let rest = &self.bytes[self.at..];
         if rest.len() < length + 2 {
             return Ok(None);
         }
         if &rest[length..length + 2] != b"\r\n" {
-            return Err(Malformed::Protocol);
+            return Err(MalformedReply::Protocol);
         }
         self.at += length + 2;
         Ok(Some(Reply::Bulk(&rest[..length])))
     }
 
-    fn array(&mut self, length: Option<usize>, depth: usize) -> Result<Option<Reply<'a>>, Malformed> {
+    fn array(&mut self, length: Option<usize>, depth: usize) -> Result<Option<Reply<'a>>, MalformedReply> {
         let Some(length) = length else { return Ok(Some(Reply::Nil)) };
-        let depth = depth.checked_sub(1).ok_or(Malformed::Protocol)?;
-        self.bound.items = self.bound.items.checked_sub(length).ok_or(Malformed::TooLarge)?;
+        let depth = depth.checked_sub(1).ok_or(MalformedReply::Protocol)?;
+        self.bound.items = self.bound.items.checked_sub(length).ok_or(MalformedReply::TooLarge)?;
         // Every item takes three bytes at least, so a large length alone allocates nothing.
         let mut items = Vec::with_capacity(length.min((self.bytes.len() - self.at) / 3 + 1));
         for _ in 0..length {
@@ -177,15 +177,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn integer(digits: &[u8]) -> Result<i64, Malformed> {
-    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Malformed::Protocol)
+fn integer(digits: &[u8]) -> Result<i64, MalformedReply> {
+    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(MalformedReply::Protocol)
 }
 
 /// Parses a length. `None` is -1, which stands for null.
-fn length(digits: &[u8]) -> Result<Option<usize>, Malformed> {
+fn length(digits: &[u8]) -> Result<Option<usize>, MalformedReply> {
     match integer(digits)? {
         -1 => Ok(None),
-        length => usize::try_from(length).map(Some).map_err(|_| Malformed::Protocol),
+        length => usize::try_from(length).map(Some).map_err(|_| MalformedReply::Protocol),
     }
 }
 
@@ -266,17 +266,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_protocol_is_refused() {
+    fn malformed_replies_are_refused() {
         let deep = b"*1\r\n".repeat(9);
         let cases: [&[u8]; 8] =
             [b"HTTP/1.1 400\r\n", b"\r\n", b":x\r\n", b":\r\n", b"$-2\r\n", b"$1\r\nabc", b"+a\rb\r\n", &deep];
         for bytes in cases {
-            assert_eq!(Reply::read(bytes, BOUND), Err(Malformed::Protocol), "{:?}", String::from_utf8_lossy(bytes));
+            assert_eq!(
+                Reply::read(bytes, BOUND),
+                Err(MalformedReply::Protocol),
+                "{:?}",
+                String::from_utf8_lossy(bytes)
+            );
         }
     }
 
     #[test]
-    fn what_is_larger_than_the_answer_can_be_is_refused_as_soon_as_that_is_known() {
+    fn oversized_replies_are_refused_by_their_announced_size() {
         let bound = Bound { bytes: 100, items: 3 };
         let endless = [&b"+"[..], &[b'x'; LONGEST_LINE]].concat();
         let cases: [&[u8]; 7] = [
@@ -290,7 +295,7 @@ mod tests {
         ];
         for bytes in cases {
             let text = String::from_utf8_lossy(bytes);
-            assert_eq!(Reply::read(bytes, bound), Err(Malformed::TooLarge), "{text:.40}");
+            assert_eq!(Reply::read(bytes, bound), Err(MalformedReply::TooLarge), "{text:.40}");
         }
         assert!(matches!(Reply::read(b"*3\r\n:1\r\n:2\r\n:3\r\n", bound), Ok(Some((Reply::Array(_), 16)))));
         let exactly = [&b"$92\r\n"[..], &[b'x'; 92], b"\r\n$200\r\n"].concat();
@@ -340,7 +345,7 @@ mod tests {
         }
 
         #[test]
-        fn how_the_bytes_arrive_does_not_matter(bytes in any_bytes(), most in 1_usize..300, many in 0_usize..50) {
+        fn replies_can_arrive_in_any_pieces(bytes in any_bytes(), most in 1_usize..300, many in 0_usize..50) {
             let bound = Bound { bytes: most, items: many };
             let whole = Reply::read(&bytes, bound);
             for end in 0..bytes.len() {

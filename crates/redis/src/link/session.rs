@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::address::Address;
 use super::error::Unreachable;
-use super::resp::{self, Bound, Malformed, Reply};
+use super::resp::{self, Bound, MalformedReply, Reply};
 use super::server_error::ServerError;
 use super::settings::{Settings, SettingsError};
 use super::stream::{Inbox, Stream};
@@ -63,11 +63,11 @@ pub(super) async fn within<T>(
     timeout(limit, step).await.unwrap_or(Err(Unreachable::Silent(limit)))
 }
 
-impl From<Malformed> for Unreachable {
-    fn from(why: Malformed) -> Unreachable {
+impl From<MalformedReply> for Unreachable {
+    fn from(why: MalformedReply) -> Unreachable {
         match why {
-            Malformed::Protocol => Unreachable::Malformed,
-            Malformed::TooLarge => Unreachable::TooLarge,
+            MalformedReply::Protocol => Unreachable::Malformed,
+            MalformedReply::TooLarge => Unreachable::TooLarge,
         }
     }
 }
@@ -214,7 +214,7 @@ struct FirstReplies<'a> {
 }
 
 impl<'a> FirstReplies<'a> {
-    fn read(bytes: &'a [u8], bounds: &[Bound]) -> Result<Option<FirstReplies<'a>>, Malformed> {
+    fn read(bytes: &'a [u8], bounds: &[Bound]) -> Result<Option<FirstReplies<'a>>, MalformedReply> {
         let mut first = FirstReplies { replies: Vec::with_capacity(bounds.len()), taken: 0, announced: false };
         let mut announcements = Bound::ANNOUNCEMENTS;
         for &bound in bounds {
@@ -256,7 +256,7 @@ mod tests {
         let one = [&b">1\r\n$60000\r\n"[..], &vec![b'x'; 60_000], b"\r\n"].concat();
         let enough = Bound::ANNOUNCEMENTS.bytes / one.len();
         assert!(FirstReplies::read(&one.repeat(enough), &[Bound::SMALL]).unwrap().is_none());
-        assert_eq!(FirstReplies::read(&one.repeat(enough + 1), &[Bound::SMALL]).err(), Some(Malformed::TooLarge));
+        assert_eq!(FirstReplies::read(&one.repeat(enough + 1), &[Bound::SMALL]).err(), Some(MalformedReply::TooLarge));
     }
 
     #[test]

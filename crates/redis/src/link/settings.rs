@@ -45,7 +45,7 @@ pub struct Settings {
     /// 1 kB; Tidegate's own script needs less.
     pub answer_bytes: usize,
     /// Bounds on batches.
-    pub batch: Batch,
+    pub batch: BatchSettings,
     /// The circuit breaker.
     pub breaker: BreakerSettings,
 }
@@ -82,7 +82,7 @@ impl fmt::Debug for Login {
 
 /// Bounds on batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub struct BatchSettings {
     /// The most calls of a batch. 128.
     pub calls: usize,
     /// The size in bytes at which a batch takes no further call. 256 kB.
@@ -91,9 +91,9 @@ pub struct Batch {
     pub in_flight: usize,
 }
 
-impl Default for Batch {
-    fn default() -> Batch {
-        Batch { calls: 128, bytes: 256 * 1024, in_flight: 2 }
+impl Default for BatchSettings {
+    fn default() -> BatchSettings {
+        BatchSettings { calls: 128, bytes: 256 * 1024, in_flight: 2 }
     }
 }
 
@@ -143,7 +143,7 @@ impl Settings {
             heartbeat: Duration::from_secs(1),
             queue: 8_192,
             answer_bytes: 1_024,
-            batch: Batch::default(),
+            batch: BatchSettings::default(),
             breaker: BreakerSettings::default(),
         }
     }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_certificate_is_refused() {
+    fn other_files_than_certificates_are_refused() {
         let refused = |tls: Tls| tls.client_config().unwrap_err().to_string();
         let error = refused(Tls { authorities: Some(b"no".to_vec()), identity: None });
         assert_eq!(error, "the authorities' certificate cannot be used: there is none in it");

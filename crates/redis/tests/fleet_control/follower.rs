@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use tidegate_core::Micros;
-use tidegate_redis::fleet::{Event, FleetControl, Target};
+use tidegate_redis::fleet::{Event, FleetControl, PublicationTarget};
 use tidegate_rules::{Mode, RuleSet};
 use tidegate_test_redis::Server;
 use tokio::time::Instant;
@@ -49,7 +49,7 @@ async fn a_rule_is_switched_on_all_nodes_and_back() {
     let server = Server::start();
     let steering = steering(&server.url());
     let followers = three(&steering).await;
-    let rule = Target::Rule("own".to_owned());
+    let rule = PublicationTarget::Rule("own".to_owned());
     for follower in &followers {
         assert!(follower.allows() && !follower.allows(), "one passes");
     }
@@ -68,7 +68,7 @@ async fn a_switch_with_an_end_is_taken_back_by_every_node_even_without_redis() {
     let mut server = Server::start();
     let steering = steering(&server.url());
     let followers = three(&steering).await;
-    steering.publish_mode_for(&Target::All, Mode::Off, Micros::from_secs(3), "ann", None).await.unwrap();
+    steering.publish_mode_for(&PublicationTarget::All, Mode::Off, Micros::from_secs(3), "ann", None).await.unwrap();
     for follower in &followers {
         follower.applied(1).await;
         assert!(follower.limiter.rules().rules.switches().end(None).is_some());
@@ -89,7 +89,7 @@ async fn the_kill_switch_stops_everything_and_outlives_new_rules() {
         assert!(follower.allows() && !follower.allows());
     }
     let began = Instant::now();
-    steering.publish_mode(&Target::All, Some(Mode::Off), "ann", None).await.unwrap();
+    steering.publish_mode(&PublicationTarget::All, Some(Mode::Off), "ann", None).await.unwrap();
     all_have(1, began, &followers, "kill switch").await;
     assert!(followers.iter().all(|follower| follower.allows() && follower.allows()));
     steering.publish_rules("r.yaml", &one_rule("new"), "ann", None).await.unwrap();
@@ -97,7 +97,7 @@ async fn the_kill_switch_stops_everything_and_outlives_new_rules() {
         follower.applied(2).await;
         assert!(follower.allows() && follower.allows());
     }
-    steering.publish_mode(&Target::All, None, "ann", None).await.unwrap();
+    steering.publish_mode(&PublicationTarget::All, None, "ann", None).await.unwrap();
     for follower in &followers {
         follower.applied(3).await;
         assert!(follower.allows() && !follower.allows());
@@ -109,7 +109,7 @@ async fn a_switch_for_a_rule_that_does_not_exist_waits_for_it_and_is_told() {
     let server = Server::start();
     let steering = steering(&server.url());
     let follower = Follower::start(&steering, "a");
-    steering.publish_mode(&Target::Rule("later".to_owned()), Some(Mode::Off), "ann", None).await.unwrap();
+    steering.publish_mode(&PublicationTarget::Rule("later".to_owned()), Some(Mode::Off), "ann", None).await.unwrap();
     let applied = follower.applied(1).await;
     assert_eq!(applied, Event::Applied { version: 1, rules: 0, generation: 2, unknown: vec!["later".to_owned()] });
     steering.publish_rules("r.yaml", &one_rule("later"), "ann", None).await.unwrap();
@@ -160,7 +160,7 @@ async fn broken_rules_are_refused_and_the_old_stay() {
     let fleet = followed.fleet().await.unwrap();
     assert!(!fleet.is_current());
     // The kill switch works all the same.
-    followed.publish_mode(&Target::All, Some(Mode::Off), "ann", None).await.unwrap();
+    followed.publish_mode(&PublicationTarget::All, Some(Mode::Off), "ann", None).await.unwrap();
     follower.refused().await;
     assert_eq!(follower.mode("good"), Some(Mode::Off));
     followed.publish_rules("r.yaml", &one_rule("mended"), "ann", None).await.unwrap();
@@ -184,11 +184,14 @@ async fn ten_thousand_rules_arrive_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_late_has_it_at_once() {
+async fn late_nodes_apply_publications_at_once() {
     let server = Server::start();
     let steering = steering(&server.url());
     steering.publish_rules("r.yaml", &one_rule("published"), "ann", None).await.unwrap();
-    steering.publish_mode(&Target::Rule("published".to_owned()), Some(Mode::Shadow), "ann", None).await.unwrap();
+    steering
+        .publish_mode(&PublicationTarget::Rule("published".to_owned()), Some(Mode::Shadow), "ann", None)
+        .await
+        .unwrap();
     let late = Follower::start(&steering, "late");
     late.applied(2).await;
     assert_eq!((late.rules(), late.mode("published")), (vec!["published".to_owned()], Some(Mode::Shadow)));

@@ -1,6 +1,6 @@
 //! Invalid data in Redis: nodes keep their rules, report it, and go on.
 
-use tidegate_redis::fleet::{Event, FleetError, Target};
+use tidegate_redis::fleet::{Event, FleetError, PublicationTarget};
 use tidegate_rules::Mode;
 use tidegate_test_redis::Server;
 
@@ -33,7 +33,7 @@ async fn a_head_that_makes_no_sense_is_refused_until_it_is_gone() {
         let error = steering.published().await.unwrap_err();
         assert!(matches!(error, FleetError::Unreadable { .. }), "{error}");
         // Nobody writes over what is not theirs.
-        assert!(steering.publish_mode(&Target::All, Some(Mode::Off), "ann", None).await.is_err());
+        assert!(steering.publish_mode(&PublicationTarget::All, Some(Mode::Off), "ann", None).await.is_err());
         assert_eq!(follower.rules(), ["v1"]);
     }
     server.run::<()>(&["DEL", HEAD]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_redis::fleet::{Event, NodeState, Target};
+use tidegate_redis::fleet::{Event, NodeState, PublicationTarget};
 use tidegate_rules::Mode;
 use tidegate_test_redis::{Break, Proxy, Server, eventually};
 use tokio::time::Instant;
@@ -49,7 +49,7 @@ async fn a_node_may_start_before_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_redis_has_lost_stays_in_force() {
+async fn lost_publications_stay_in_force() {
     let mut server = Server::start();
     let steering = steering(&server.url());
     let followers = [Follower::start(&steering, "a"), Follower::start(&steering, "b")];
@@ -96,7 +96,7 @@ async fn a_server_that_stands_still_is_noticed_and_waited_for() {
     follower.lost().await;
     server.thaw();
     follower.found().await;
-    steering.publish_mode(&Target::All, Some(Mode::Off), "ann", None).await.unwrap();
+    steering.publish_mode(&PublicationTarget::All, Some(Mode::Off), "ann", None).await.unwrap();
     follower.applied(1).await;
     assert_eq!(follower.mode("own"), Some(Mode::Off));
 }
@@ -109,7 +109,7 @@ async fn a_redis_that_is_away_is_told_of() {
     let error = steering.published().await.unwrap_err();
     assert!(error.to_string().starts_with("Redis cannot be reached: 127.0.0.1:"), "{error}");
     assert!(steering.fleet().await.is_err());
-    assert!(steering.publish_mode(&Target::All, None, "ann", None).await.is_err());
+    assert!(steering.publish_mode(&PublicationTarget::All, None, "ann", None).await.is_err());
 }
 
 /// The bytes that the system buffers at both ends of a connection, and the largest publication.

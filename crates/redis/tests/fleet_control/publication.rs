@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use tidegate_redis::fleet::{PublishError, Target};
+use tidegate_redis::fleet::{PublicationTarget, PublishError};
 use tidegate_rules::Mode;
 use tidegate_test_redis::Server;
 
 use crate::nodes::{one_rule, steering};
 
-fn rule(id: &str) -> Target {
-    Target::Rule(id.to_owned())
+fn rule(id: &str) -> PublicationTarget {
+    PublicationTarget::Rule(id.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_published_can_be_read_with_who_and_when() {
+async fn publications_have_an_author_and_a_time() {
     let server = Server::start();
     let steering = steering(&server.url());
     assert_eq!(steering.published().await.unwrap(), None);
@@ -21,7 +21,7 @@ async fn what_is_published_can_be_read_with_who_and_when() {
     assert_eq!((first.version, first.before), (1, None));
     let second = steering.publish_mode(&rule("login"), Some(Mode::Shadow), "bob", None).await.unwrap();
     assert_eq!((second.version, second.before.unwrap().who.as_str()), (2, "ann"));
-    steering.publish_mode(&Target::All, Some(Mode::Off), "cat", None).await.unwrap();
+    steering.publish_mode(&PublicationTarget::All, Some(Mode::Off), "cat", None).await.unwrap();
 
     let published = steering.published().await.unwrap().unwrap();
     assert_eq!((published.version, published.signed.who.as_str()), (3, "cat"));
@@ -35,14 +35,14 @@ async fn what_is_published_can_be_read_with_who_and_when() {
     assert!(published.now >= second.at && second.at >= first.at);
 
     steering.publish_mode(&rule("login"), None, "bob", None).await.unwrap();
-    steering.publish_mode(&Target::All, None, "bob", None).await.unwrap();
+    steering.publish_mode(&PublicationTarget::All, None, "bob", None).await.unwrap();
     let published = steering.published().await.unwrap().unwrap();
     assert!(published.modes.switches_at(published.now).is_empty());
     assert_eq!(published.version, 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_expects_another_version_changes_nothing() {
+async fn unexpected_versions_change_nothing() {
     let server = Server::start();
     let steering = steering(&server.url());
     let conflict = steering.publish_rules("r.yaml", &one_rule("a"), "ann", Some(1)).await.unwrap_err();
@@ -50,7 +50,7 @@ async fn whoever_expects_another_version_changes_nothing() {
     steering.publish_rules("r.yaml", &one_rule("a"), "ann", Some(0)).await.unwrap();
     let conflict = steering.publish_rules("r.yaml", &one_rule("b"), "bob", Some(0)).await.unwrap_err();
     assert_eq!(conflict.to_string(), "version 0 was expected, but version 1 is published, by ann");
-    let conflict = steering.publish_mode(&Target::All, Some(Mode::Off), "bob", Some(0)).await;
+    let conflict = steering.publish_mode(&PublicationTarget::All, Some(Mode::Off), "bob", Some(0)).await;
     assert!(matches!(conflict, Err(PublishError::Conflict { found: 1, .. })), "{conflict:?}");
     let published = steering.published().await.unwrap().unwrap();
     assert_eq!((published.version, published.rules.unwrap().text), (1, one_rule("a")));
@@ -91,7 +91,7 @@ async fn those_who_expect_nothing_do_not_lose_each_others_switches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_used_is_not_published() {
+async fn unusable_rules_are_not_published() {
     let server = Server::start();
     let steering = steering(&server.url());
     let broken = steering.publish_rules("r.yaml", "rules: [{ id: a, limit: 1/parsec }]", "ann", None).await;
@@ -115,7 +115,7 @@ async fn nobody_claims_to_know_what_became_of_a_lost_answer() {
     steering.publish_rules("r.yaml", &one_rule("a"), "ann", None).await.unwrap();
     server.run::<()>(&["CLIENT", "PAUSE", "3000", "WRITE"]);
     let hasty = steering.clone().with_timeout(Duration::from_millis(300));
-    let unknown = hasty.publish_mode(&Target::All, Some(Mode::Off), "ann", None).await;
+    let unknown = hasty.publish_mode(&PublicationTarget::All, Some(Mode::Off), "ann", None).await;
     assert!(matches!(unknown, Err(PublishError::Unknown { .. })), "{unknown:?}");
     server.run::<()>(&["CLIENT", "UNPAUSE"]);
     assert!(steering.published().await.unwrap().unwrap().version >= 1);

@@ -1,6 +1,6 @@
 //! Nodes say what they have.
 
-use tidegate_redis::fleet::{Event, Fleet, FleetControl, NodeState, Target};
+use tidegate_redis::fleet::{Event, Fleet, FleetControl, NodeState, PublicationTarget};
 use tidegate_rules::Mode;
 use tidegate_test_redis::{Server, eventually};
 
@@ -23,7 +23,7 @@ async fn each_node_says_what_it_has() {
     assert_eq!((fresh.nodes[0].0.version, fresh.nodes[0].0.rules, fresh.nodes[0].0.generation), (0, 0, 1));
 
     steering.publish_rules("r.yaml", &one_rule("v1"), "ann", None).await.unwrap();
-    steering.publish_mode(&Target::Rule("nobody".to_owned()), Some(Mode::Off), "ann", None).await.unwrap();
+    steering.publish_mode(&PublicationTarget::Rule("nobody".to_owned()), Some(Mode::Off), "ann", None).await.unwrap();
     let current = fleet(&steering, "all with version 2", |fleet| fleet.is_current() && fleet.version == 2).await;
     assert_eq!(current.signed.as_ref().unwrap().who, "ann");
     for (report, state) in &current.nodes {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Limit, Micros, RuleId, Store};
 use tidegate_redis::RedisStore;
-use tidegate_redis::fleet::{Event, Fleet, FleetControl, Target};
+use tidegate_redis::fleet::{Event, Fleet, FleetControl, PublicationTarget};
 use tidegate_redis::link::{Settings, Tls};
 use tidegate_redis::slot_of;
 use tidegate_rules::Mode;
@@ -25,7 +25,7 @@ async fn works(publisher: &FleetControl, node: &FleetControl) -> Follower {
     follower.found().await;
     let first = publisher.publish_rules("r.yaml", &one_rule("v1"), "ann", None).await.unwrap().version;
     follower.applied(first).await;
-    publisher.publish_mode(&Target::All, Some(Mode::Off), "ann", Some(first)).await.unwrap();
+    publisher.publish_mode(&PublicationTarget::All, Some(Mode::Off), "ann", Some(first)).await.unwrap();
     follower.applied(first + 1).await;
     assert_eq!((follower.rules(), follower.mode("v1")), (vec!["v1".to_owned()], Some(Mode::Off)));
     eventually("a report", async || publisher.fleet().await.ok().filter(Fleet::is_current)).await;
@@ -149,7 +149,11 @@ async fn a_cluster_whichever_node_is_named() {
     follower.found().await;
     println!("the replica was found after {:?}", killed.elapsed());
     let version = eventually("a publication", async || {
-        by_all.publish_mode(&Target::All, None, "ann", None).await.ok().map(|publication| publication.version)
+        by_all
+            .publish_mode(&PublicationTarget::All, None, "ann", None)
+            .await
+            .ok()
+            .map(|publication| publication.version)
     })
     .await;
     follower.applied(version).await;
@@ -166,7 +170,11 @@ async fn sentinels_that_name_another_primary() {
     let killed = Instant::now();
     follower.found().await;
     let version = eventually("a publication", async || {
-        steering.publish_mode(&Target::All, None, "ann", None).await.ok().map(|publication| publication.version)
+        steering
+            .publish_mode(&PublicationTarget::All, None, "ann", None)
+            .await
+            .ok()
+            .map(|publication| publication.version)
     })
     .await;
     follower.applied(version).await;

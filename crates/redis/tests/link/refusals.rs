@@ -348,7 +348,7 @@ async fn a_server_that_has_enough_clients_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_redis_is_told_apart() {
+async fn other_servers_than_redis_are_recognised() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {

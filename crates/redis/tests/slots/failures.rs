@@ -39,7 +39,7 @@ async fn break_something(cluster: &Cluster, proxies: &[Proxy], dice: &mut fastra
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fails_half_way_is_given_back_and_nothing_is_admitted_twice() {
+async fn partial_failures_are_refunded_and_nothing_is_admitted_twice() {
     let (cluster, proxies) = Cluster::start_behind_proxies().await;
     for _ in 0..2 {
         let seed = seed(fastrand::u64(..));

@@ -97,7 +97,7 @@ fn a_receipt_over_several_slots_is_renewed_and_settled_by_another_node() {
 
 /// Keys that hold foreign data are reported for all slots at once, and earlier charges are refunded.
 #[test]
-fn what_others_keep_under_our_names_is_told_of_in_every_slot() {
+fn foreign_keys_are_reported_in_every_slot() {
     let (prefix, ask, keys) = (shared::prefix(), shared::runtime(), in_order());
     let store = shared::store(&prefix, clock());
     let (rule, limit) = (RuleId::new("rule"), limit("log 10/h"));
@@ -130,7 +130,7 @@ fn what_others_keep_under_our_names_is_told_of_in_every_slot() {
 }
 
 #[test]
-fn who_does_not_wait_for_the_answer_is_given_back() {
+fn charges_of_abandoned_calls_are_refunded() {
     let (store, ask, keys) = (shared::store(&shared::prefix(), clock()), shared::runtime(), in_order());
     let (rule, limit) = (RuleId::new("rule"), limit("1/h burst 100000"));
     let charges = [0, 1, 2].map(|key| Charge::new(&rule, &keys[key], &limit));

@@ -45,7 +45,7 @@ fn a_lost_script_is_loaded_again() {
 
 /// Somebody else's keys are reported, by charge, and not touched; nothing of the request is charged.
 #[test]
-fn what_others_keep_under_our_names_is_left_alone() {
+fn foreign_keys_are_left_alone() {
     let (prefix, ask) = (server::prefix(), server::runtime());
     let store = server::store(&prefix, clock());
     let mut connection = server::connection();

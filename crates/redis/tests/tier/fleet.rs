@@ -98,7 +98,7 @@ impl Fleet {
 }
 
 #[test]
-fn what_another_node_forgives_is_known_within_a_second() {
+fn resets_of_other_nodes_are_known_within_a_second() {
     let limit: Limit = "fixed 1/day".parse().unwrap();
     let lifts: [fn(&Fleet, Charge<'_>); 2] = [
         |fleet, charge| {
@@ -119,7 +119,7 @@ fn what_another_node_forgives_is_known_within_a_second() {
 }
 
 #[test]
-fn what_another_node_settles_is_known_within_a_tenth_of_a_second() {
+fn settlements_of_other_nodes_are_known_within_a_tenth_of_a_second() {
     let limit: Limit = "fixed 100/day".parse().unwrap();
     let fleet = Fleet::new();
     let charge = fleet.charge(&limit).cost(60).reserve(Micros::from_secs(60));
@@ -142,7 +142,7 @@ fn slots_that_another_node_frees_are_known_at_once() {
 }
 
 #[test]
-fn what_this_node_forgives_is_known_at_once() {
+fn resets_of_this_node_are_known_at_once() {
     let limit: Limit = "fixed 1/day".parse().unwrap();
     let fleet = Fleet::new();
     let charge = fleet.charge(&limit);

@@ -92,7 +92,7 @@ fn a_flood_of_denied_keys_stays_within_its_bound() {
 }
 
 #[test]
-fn what_is_over_makes_room() {
+fn ended_denials_make_room() {
     let tiered = Tiered::with(Settings { most_keys: 8, ..Settings::default() });
     let (rule, limit) = (RuleId::new("r"), limit("fixed 0/h"));
     let denied = |name: &str| tiered.spares(&[Charge::new(&rule, &Key::from(name), &limit)]);

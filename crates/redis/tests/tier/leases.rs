@@ -237,7 +237,7 @@ fn while_the_store_is_away_a_node_spends_what_it_holds() {
 }
 
 #[test]
-fn what_is_held_ends_while_the_store_is_away() {
+fn leases_end_while_the_store_is_unavailable() {
     let (fleet, api) = (Fleet::new(1), Named::new("api", "10000/s burst 10000"));
     fleet.load(0, api.charge(), 2, 500);
     fleet.nodes[0].behind().fail(Fault::Unreachable);

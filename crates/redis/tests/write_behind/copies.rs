@@ -170,7 +170,7 @@ fn while_the_fleet_is_not_counted_the_store_decides() {
 }
 
 #[test]
-fn what_is_noted_for_a_request_is_taken_back_if_the_store_denies_it() {
+fn local_charges_are_reverted_if_the_store_denies() {
     let case = Case::new();
     let (other, closed) = (RuleId::new("other"), "fixed 0/day".parse().unwrap());
     let direct = Charge::new(&other, &case.key, &closed);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::iter::once;
 
-use super::lookup::Allowance;
+use super::allowance::Allowance;
 use super::metadata::Metadata;
 use super::unit::{PerUnit, Unit};
 use super::wildcard::Wildcard;
@@ -27,7 +27,7 @@ pub(super) struct Descriptor {
     pub(super) rate_limit: Option<RateLimit>,
     pub(super) flags: Flags,
     pub(super) metadata: Option<Metadata>,
-    pub(super) below: Level,
+    pub(super) below: DescriptorLevel,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,14 +51,14 @@ pub(super) struct RateLimit {
 
 /// The descriptors below one, or at the top of a domain.
 #[derive(Debug, Default)]
-pub(super) struct Level {
+pub(super) struct DescriptorLevel {
     descriptors: Vec<Descriptor>,
     by_composite: HashMap<Box<str>, usize, ahash::RandomState>,
     /// In the order of the file.
     wildcards: Vec<(Wildcard, usize)>,
 }
 
-impl Level {
+impl DescriptorLevel {
     pub(super) fn is_empty(&self) -> bool {
         self.descriptors.is_empty()
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::Entries;
-use crate::facts::syntax::Target;
+use crate::facts::syntax::RequestTarget;
 use crate::facts::{Fact, Facts, RawRequest, Values, read};
 
 /// The facts of a request in the entries of a descriptor, for Tidegate's own rules.
@@ -63,8 +63,8 @@ impl RawRequest for EntryFacts<'_> {
         self.entry("method")
     }
 
-    fn target(&self) -> Target<'_> {
-        self.entry("path").map(Target::parse).unwrap_or_default()
+    fn target(&self) -> RequestTarget<'_> {
+        self.entry("path").map(RequestTarget::parse).unwrap_or_default()
     }
 
     fn lines(&self, name: &str) -> Values<'_> {

@@ -5,8 +5,8 @@ use tidegate_core::RuleId;
 use tidegate_core::limit::Limit;
 
 use super::Domain;
+use super::allowance::Allowance;
 use super::descriptor::Descriptor;
-use super::lookup::Allowance;
 
 /// A descriptor of a file that has a `rate_limit`.
 #[derive(Clone, Debug, Serialize)]

@@ -3,29 +3,19 @@
 use smallvec::SmallVec;
 
 use super::Domain;
+use super::allowance::Allowance;
 use super::descriptor::{Descriptor, Flags};
 use super::metadata::Metadata;
 use super::unit::PerUnit;
-use tidegate_core::limit::{Limit, LimitError};
+use tidegate_core::limit::LimitError;
 use tidegate_core::{Charge, Key, RuleId};
 
 /// The entries of a request's descriptor: keys and values.
 pub type Entries<'e> = &'e [(&'e str, &'e str)];
 
-/// The allowance of requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allowance {
-    /// The file names them, and limits them by nothing.
-    Whitelisted,
-    /// The file says that they have no limit.
-    Unlimited,
-    /// So much.
-    Limited(Limit),
-}
-
 /// The match of a request's descriptor in a file.
 #[derive(Clone, Debug)]
-pub struct Found<'d, 'e> {
+pub struct DescriptorMatch<'d, 'e> {
     /// The id that state belongs to: the domain and the path of keys and values as the file has them.
     pub rule: &'d RuleId,
     /// The key to charge: the request's values where the file leaves them open.
@@ -42,7 +32,7 @@ pub struct Found<'d, 'e> {
     pub(super) descriptor: Option<&'d Descriptor>,
 }
 
-impl<'d> Found<'d, '_> {
+impl<'d> DescriptorMatch<'d, '_> {
     /// The charge of `cost`; `None` if nothing limits it.
     #[must_use]
     pub fn charge(&self, cost: u64) -> Option<Charge<'_>> {
@@ -98,7 +88,7 @@ pub(super) enum By {
 impl Domain {
     /// The match of a request's descriptor; `None` if the file has none.
     #[must_use]
-    pub fn find<'d, 'e>(&'d self, entries: Entries<'e>) -> Option<Found<'d, 'e>> {
+    pub fn find<'d, 'e>(&'d self, entries: Entries<'e>) -> Option<DescriptorMatch<'d, 'e>> {
         // As many for every request of one rule, so that two of them never read the same.
         let mut open: SmallVec<[&'e str; 6]> = SmallVec::new();
         let descriptor = self.walk(entries, |descriptor, by, (key, value)| match by {
@@ -119,7 +109,7 @@ impl Domain {
             several => Key::of(several),
         };
         let (rule, replaced, descriptor) = (&descriptor.rule, false, Some(descriptor));
-        Some(Found { rule, key, allowance, per_unit, replaced, domain: self, entries, descriptor })
+        Some(DescriptorMatch { rule, key, allowance, per_unit, replaced, domain: self, entries, descriptor })
     }
 
     /// The match of each of a request's descriptors, in order, with those marked that others replace.
@@ -127,7 +117,7 @@ impl Domain {
     pub fn find_all<'d, 'e>(
         &'d self,
         descriptors: impl IntoIterator<Item = Entries<'e>>,
-    ) -> SmallVec<[Option<Found<'d, 'e>>; 2]> {
+    ) -> SmallVec<[Option<DescriptorMatch<'d, 'e>>; 2]> {
         let mut found: SmallVec<_> = descriptors.into_iter().map(|entries| self.find(entries)).collect();
         mark_replaced(&mut found);
         found
@@ -138,8 +128,12 @@ impl Domain {
     ///
     /// # Errors
     /// None: every number of every unit can be counted.
-    pub fn overridden<'d, 'e>(&'d self, entries: Entries<'e>, per_unit: PerUnit) -> Result<Found<'d, 'e>, LimitError> {
-        Ok(Found {
+    pub fn overridden<'d, 'e>(
+        &'d self,
+        entries: Entries<'e>,
+        per_unit: PerUnit,
+    ) -> Result<DescriptorMatch<'d, 'e>, LimitError> {
+        Ok(DescriptorMatch {
             rule: &self.overrides[per_unit.unit as usize],
             key: Key::of(entries.iter().flat_map(|&(key, value)| [key, value])),
             allowance: Allowance::Limited(per_unit.fixed_window()?),
@@ -191,8 +185,8 @@ impl Joined {
 
 /// Marks those that others of the same request replace, by name. What is replaced still replaces others; what is unlimited
 /// is not replaced.
-pub fn mark_replaced(found: &mut [Option<Found<'_, '_>>]) {
-    let replaced: SmallVec<[&str; 4]> = found.iter().flatten().flat_map(Found::replaces).collect();
+pub fn mark_replaced(found: &mut [Option<DescriptorMatch<'_, '_>>]) {
+    let replaced: SmallVec<[&str; 4]> = found.iter().flatten().flat_map(DescriptorMatch::replaces).collect();
     if replaced.is_empty() {
         return;
     }

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::lookup::{By, Found};
+use super::lookup::{By, DescriptorMatch};
 
-impl<'d> Found<'d, '_> {
+impl<'d> DescriptorMatch<'d, '_> {
     /// The name of its metrics, as the original calls them: the domain and the keys and values as the file has them. With
     /// `value_to_metric` a descriptor adds the request's value; with `detailed_metric` all values of the request are in it.
     /// Values that share a threshold are told by their pattern.

@@ -28,6 +28,7 @@
 //!
 //! As in the original, key and value are compared joined by `_`: the entry `("a", "b")` also meets the key `a_b`.
 
+mod allowance;
 mod descriptor;
 mod facts;
 mod listed;
@@ -38,15 +39,16 @@ mod read;
 mod unit;
 mod wildcard;
 
+pub use allowance::Allowance;
 pub use facts::EntryFacts;
 pub use listed::ListedDescriptor;
-pub use lookup::{Allowance, Entries, Found, mark_replaced};
+pub use lookup::{DescriptorMatch, Entries, mark_replaced};
 pub use metadata::Metadata;
 pub use unit::{PerUnit, Unit};
 
 use std::collections::BTreeMap;
 
-use self::descriptor::{Level, Path};
+use self::descriptor::{DescriptorLevel, Path};
 use super::RuleSet;
 use super::rule::Mode;
 use crate::yaml::{Node, Reader, Value};
@@ -56,7 +58,7 @@ use tidegate_core::RuleId;
 #[derive(Debug)]
 pub struct Domain {
     name: Box<str>,
-    top: Level,
+    top: DescriptorLevel,
     /// One for each unit, in the order of [`Unit::ALL`].
     overrides: [RuleId; Unit::ALL.len()],
 }
@@ -64,7 +66,11 @@ pub struct Domain {
 impl Domain {
     fn new(name: &str) -> Domain {
         let path = Path::new(name);
-        Domain { name: name.into(), top: Level::default(), overrides: Unit::ALL.map(|unit| path.of_override(unit)) }
+        Domain {
+            name: name.into(),
+            top: DescriptorLevel::default(),
+            overrides: Unit::ALL.map(|unit| path.of_override(unit)),
+        }
     }
 
     /// The name that requests give.
@@ -127,7 +133,7 @@ impl RuleSet {
 
     /// The mode that what a descriptor falls under is in. Its id can be switched like that of any rule.
     #[must_use]
-    pub fn mode_of_found(&self, found: &Found<'_, '_>) -> Mode {
+    pub fn mode_of_found(&self, found: &DescriptorMatch<'_, '_>) -> Mode {
         let written = if found.shadow_mode() { Mode::Shadow } else { Mode::Enforce };
         self.switches().over(found.rule.as_str(), written)
     }

@@ -92,7 +92,7 @@ rules:
 }
 
 #[test]
-fn what_comes_more_than_once_is_named_and_hidden_where_it_is_secret() {
+fn repeated_values_are_named_and_secrets_hidden() {
     let rules = rules(
         "
 tiers: { from: 'header:X-Tier' }
@@ -222,7 +222,7 @@ fn some_request() -> impl Strategy<Value = Request> {
 
 proptest! {
     #[test]
-    fn what_is_explained_is_what_happens(text in some_rules(), requests in prop::collection::vec(some_request(), 8)) {
+    fn explanations_agree_with_decisions(text in some_rules(), requests in prop::collection::vec(some_request(), 8)) {
         let rules = rules(&text);
         for request in requests {
             let matching = rules.matching(&request);

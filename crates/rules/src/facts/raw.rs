@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::syntax::{Target, cookies, parameters, without_port};
+use super::syntax::{RequestTarget, cookies, parameters, without_port};
 use super::{Fact, Values};
 
 /// A request as its protocol carries it. [`read`] makes facts of it, in the same way for every protocol.
@@ -13,7 +13,7 @@ pub trait RawRequest {
     fn method(&self) -> Option<&str>;
 
     /// The target, in its parts. Empty parts are not known.
-    fn target(&self) -> Target<'_>;
+    fn target(&self) -> RequestTarget<'_>;
 
     /// The lines of a header as they are written.
     fn lines(&self, name: &str) -> Values<'_>;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::syntax::Target;
+use super::syntax::RequestTarget;
 use super::{Fact, Facts, RawRequest, Values, read};
 use crate::FieldPath;
 use crate::body_number::BodyNumber;
@@ -113,8 +113,8 @@ impl RawRequest for Request {
         Some(&self.method)
     }
 
-    fn target(&self) -> Target<'_> {
-        Target::parse(&self.target)
+    fn target(&self) -> RequestTarget<'_> {
+        RequestTarget::parse(&self.target)
     }
 
     fn lines(&self, name: &str) -> Values<'_> {

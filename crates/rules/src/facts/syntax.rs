@@ -13,7 +13,7 @@ use std::borrow::Cow;
 /// assert_eq!((target.authority, target.path), (Some("a.example:81"), "/"));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Target<'t> {
+pub struct RequestTarget<'t> {
     /// The host and its port without user information, if the target is a whole URI.
     pub authority: Option<&'t str>,
     /// The path as it is written. Empty if there is none, except in a whole URI, where it is `/`.
@@ -22,17 +22,17 @@ pub struct Target<'t> {
     pub query: &'t str,
 }
 
-impl Target<'_> {
+impl RequestTarget<'_> {
     /// Reads a target as it stands in a request line: a path, perhaps with a query, or a whole URI. A fragment is dropped.
     #[must_use]
-    pub fn parse(target: &str) -> Target<'_> {
+    pub fn parse(target: &str) -> RequestTarget<'_> {
         let (authority, rest) = split_authority(target);
         let end = rest.bytes().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(rest.len());
         let (path, behind) = rest.split_at(end);
         let query = behind.strip_prefix('?').unwrap_or_default();
         let query = query.split_once('#').map_or(query, |(query, _)| query);
         let path = if path.is_empty() && authority.is_some() { "/" } else { path };
-        Target { authority, path, query }
+        RequestTarget { authority, path, query }
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_target_has_its_parts() {
         let parts = |target| {
-            let Target { authority, path, query } = Target::parse(target);
+            let RequestTarget { authority, path, query } = RequestTarget::parse(target);
             (authority.unwrap_or("-"), path, query)
         };
         assert_eq!(parts("/a?b?c"), ("-", "/a", "b?c"));

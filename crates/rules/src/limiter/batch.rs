@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use super::charges::{ChargeList, Charges};
-use super::fallback::{ChargeMode, Terms};
+use super::fallback::{ChargeMode, OutageTerms};
 use super::ruling::{Decided, DecidedBy, Ruling};
 use crate::{MatchedRule, Mode, OnStoreFailure};
 use tidegate_core::limit::Limit;
@@ -15,7 +15,7 @@ use tidegate_core::store::{Adjustment, Answer};
 use tidegate_core::{Charge, Clock, Decision, Micros, Outcome, Store, StoreError};
 
 /// The charges of one rule for a request.
-pub(super) struct Claim<'a> {
+pub(super) struct KeyClaim<'a> {
     pub(super) charges: ChargeList<'a>,
     /// Whether it can deny the request.
     pub(super) mode: Mode,
@@ -56,7 +56,7 @@ pub enum Charging {
 pub(super) type Ranges = SmallVec<[Range<usize>; 2]>;
 
 /// Some of a request's claims, each with its number.
-pub(super) type Picked<'c, 'a> = SmallVec<[(usize, &'c Claim<'a>); 2]>;
+pub(super) type Picked<'c, 'a> = SmallVec<[(usize, &'c KeyClaim<'a>); 2]>;
 
 /// Decisions on claims, each claim by itself.
 pub(super) type Apart = SmallVec<[Decided; 2]>;
@@ -67,7 +67,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// denied, are questions of their own.
     pub(super) async fn decide_claims(
         &self,
-        claims: &[Claim<'_>],
+        claims: &[KeyClaim<'_>],
         charging: Charging,
         refused: bool,
         ruling: &mut Ruling<'_>,
@@ -83,12 +83,12 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 
     async fn decide_together(
         &self,
-        claims: &[Claim<'_>],
+        claims: &[KeyClaim<'_>],
         mut refused: bool,
         ruling: &mut Ruling<'_>,
         places: &mut Ranges,
     ) {
-        let mut later: SmallVec<[(usize, &Claim<'_>, Decided); 2]> = SmallVec::new();
+        let mut later: SmallVec<[(usize, &KeyClaim<'_>, Decided); 2]> = SmallVec::new();
         // Checks come first, so that a request which fails one is charged nothing.
         for action in [Action::Check, Action::Take] {
             if !claims.iter().any(|claim| claim.action == action) {
@@ -121,7 +121,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    async fn decide_always(&self, claims: &[Claim<'_>], ruling: &mut Ruling<'_>, places: &mut Ranges) {
+    async fn decide_always(&self, claims: &[KeyClaim<'_>], ruling: &mut Ruling<'_>, places: &mut Ranges) {
         let mut all: SmallVec<[Option<Decided>; 2]> = claims.iter().map(|_| None).collect();
         for (action, taking) in [(Action::Take, ChargeModes::of(false)), (Action::Check, ChargeModes::PEEK)] {
             let picked = pick(claims, |claim| claim.action == action);
@@ -151,7 +151,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     /// Makes charges although they were denied, and updates the decisions to the state of the keys after that.
-    async fn charge_denied(&self, claim: &Claim<'_>, decided: &mut Decided) {
+    async fn charge_denied(&self, claim: &KeyClaim<'_>, decided: &mut Decided) {
         for (charge, decision) in claim.charges.iter().zip(&mut decided.decisions) {
             // If the store fails here the key is charged too little, for a request that was denied anyway.
             if let Ok(after) = self.noted(self.store.adjust(charge, Adjustment::Penalty).await) {
@@ -164,8 +164,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// itself. If the store fails, the failure policies decide.
     async fn ask_claims<'a>(
         &self,
-        counting: &[(usize, &Claim<'a>)],
-        others: &[(usize, &Claim<'a>)],
+        counting: &[(usize, &KeyClaim<'a>)],
+        others: &[(usize, &KeyClaim<'a>)],
         taking: ChargeModes,
     ) -> (Decided, Apart) {
         let charges = charges(counting, others);
@@ -187,8 +187,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     pub(super) async fn ask_after(
         &self,
         error: &StoreError,
-        counting: &[(usize, &Claim<'_>)],
-        others: &[(usize, &Claim<'_>)],
+        counting: &[(usize, &KeyClaim<'_>)],
+        others: &[(usize, &KeyClaim<'_>)],
         charges: &Charges<'_>,
         taking: ChargeModes,
     ) -> (Decided, Apart) {
@@ -216,7 +216,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     /// Refunds the costs of a claim, or only peeks unless `really`. A refund never denies a request.
-    async fn refund_claim(&self, claim: &Claim<'_>, really: bool) -> Decided {
+    async fn refund_claim(&self, claim: &KeyClaim<'_>, really: bool) -> Decided {
         let mut decided = Decided::default();
         for charge in &claim.charges {
             let answer = if really {
@@ -263,24 +263,24 @@ impl ChargeModes {
 pub(super) fn claims_of<'a>(
     rules: impl Iterator<Item = &'a MatchedRule<'a, 'a>>,
     charges: &[Charge<'a>],
-) -> SmallVec<[Claim<'a>; 4]> {
+) -> SmallVec<[KeyClaim<'a>; 4]> {
     let mut rest = charges;
     let claim = |rule: &'a MatchedRule<'a, 'a>| {
         let (own, behind) = rest.split_at(rule.charges_and_aliases().count().min(rest.len()));
         rest = behind;
         let charges = own.iter().copied().collect();
-        Claim { charges, mode: rule.mode, action: Action::Take, failure_policy: FailurePolicy::Rule(rule) }
+        KeyClaim { charges, mode: rule.mode, action: Action::Take, failure_policy: FailurePolicy::Rule(rule) }
     };
     rules.map(claim).collect()
 }
 
 /// The claims that have charges and pass a test, each with its index.
-pub(super) fn pick<'c, 'a>(claims: &'c [Claim<'a>], is_so: impl Fn(&Claim<'a>) -> bool) -> Picked<'c, 'a> {
+pub(super) fn pick<'c, 'a>(claims: &'c [KeyClaim<'a>], is_so: impl Fn(&KeyClaim<'a>) -> bool) -> Picked<'c, 'a> {
     claims.iter().enumerate().filter(|(_, claim)| !claim.charges.is_empty() && is_so(claim)).collect()
 }
 
 /// The charges that count, and those of each of the others as of a rule in shadow mode.
-fn charges<'a>(counting: &[(usize, &Claim<'a>)], others: &[(usize, &Claim<'a>)]) -> Charges<'a> {
+fn charges<'a>(counting: &[(usize, &KeyClaim<'a>)], others: &[(usize, &KeyClaim<'a>)]) -> Charges<'a> {
     let mut charges = Charges::new();
     counting.iter().flat_map(|(_, claim)| &claim.charges).for_each(|charge| charges.count(*charge));
     others.iter().for_each(|(_, claim)| charges.shadow(claim.charges.iter().copied()));
@@ -288,13 +288,13 @@ fn charges<'a>(counting: &[(usize, &Claim<'a>)], others: &[(usize, &Claim<'a>)])
 }
 
 /// The claims that can deny, then the others.
-fn in_turn<'c, 'a>(claims: &'c [Claim<'a>]) -> impl Iterator<Item = (usize, &'c Claim<'a>)> {
+fn in_turn<'c, 'a>(claims: &'c [KeyClaim<'a>]) -> impl Iterator<Item = (usize, &'c KeyClaim<'a>)> {
     let of =
         |can_deny: bool| claims.iter().enumerate().filter(move |(_, claim)| (claim.mode == Mode::Enforce) == can_deny);
     of(true).chain(of(false))
 }
 
-fn note(ruling: &mut Ruling<'_>, places: &mut Ranges, claims: &[(usize, &Claim<'_>)], decided: Decided) {
+fn note(ruling: &mut Ruling<'_>, places: &mut Ranges, claims: &[(usize, &KeyClaim<'_>)], decided: Decided) {
     let mut begun = 0;
     for (index, claim) in claims {
         let (from, range) = (ruling.ruled.len(), begun..begun + claim.charges.len());
@@ -314,7 +314,7 @@ fn note(ruling: &mut Ruling<'_>, places: &mut Ranges, claims: &[(usize, &Claim<'
 
 type Shares = SmallVec<[Option<Limit>; 4]>;
 
-impl Claim<'_> {
+impl KeyClaim<'_> {
     /// For each charge, the share of its limit that this process may decide alone.
     fn shares(&self) -> Shares {
         match self.failure_policy {
@@ -330,14 +330,17 @@ impl Claim<'_> {
 }
 
 /// The failure policies of claims, charge by charge.
-fn terms<'m, 'a: 'm>(claims: &[(usize, &'m Claim<'a>)], shares: &'m [Option<Limit>]) -> SmallVec<[Terms<'m>; 4]> {
+fn terms<'m, 'a: 'm>(
+    claims: &[(usize, &'m KeyClaim<'a>)],
+    shares: &'m [Option<Limit>],
+) -> SmallVec<[OutageTerms<'m>; 4]> {
     let charges = claims.iter().flat_map(|&(_, claim)| claim.charges.iter().map(move |charge| (claim, charge)));
     let terms = charges.zip(shares).map(|((claim, charge), share)| {
         let (rule, policy) = match claim.failure_policy {
             FailurePolicy::Rule(rule) => (rule.rule.id(), rule.rule.on_store_failure()),
             FailurePolicy::Policy(policy) => (charge.rule.as_str(), policy),
         };
-        Terms { rule, policy, share: share.as_ref() }
+        OutageTerms { rule, policy, share: share.as_ref() }
     });
     terms.collect()
 }

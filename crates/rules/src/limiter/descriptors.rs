@@ -4,11 +4,11 @@ use std::num::NonZeroU64;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::batch::{Action, Charging, Claim, FailurePolicy};
+use super::batch::{Action, Charging, FailurePolicy, KeyClaim};
 use super::charges::RuledCharge;
 use super::ruling::{Ruled, Ruling};
 use super::{Generation, Limiter};
-use crate::envoy::{Domain, Entries, EntryFacts, Found, PerUnit, mark_replaced};
+use crate::envoy::{DescriptorMatch, Domain, Entries, EntryFacts, PerUnit, mark_replaced};
 use crate::{Matched, Mode, OnStoreFailure};
 use tidegate_core::store::Decisions;
 use tidegate_core::{Charge, Clock, Micros, Store, Verdict};
@@ -89,7 +89,7 @@ pub struct DescriptorsRuling<'d, 'e> {
 #[derive(Clone, Debug)]
 pub struct DescriptorRuling<'d, 'e> {
     /// Its entry in Envoy's files; `None` if there is none, or if Tidegate's own rules decided it.
-    pub found: Option<Found<'d, 'e>>,
+    pub found: Option<DescriptorMatch<'d, 'e>>,
     /// Whether it is over its limit, as its status says. One in quota mode says so, and does not deny. A limit that is written in
     /// shadow mode never says so; one that is there because [everything is](crate::Switches::switch_all) does.
     pub is_over: bool,
@@ -103,7 +103,7 @@ pub struct DescriptorRuling<'d, 'e> {
 
 impl<'d, 'e> DescriptorRuling<'d, 'e> {
     /// Within its limit, as far as is known yet.
-    const fn within(found: Option<Found<'d, 'e>>) -> DescriptorRuling<'d, 'e> {
+    const fn within(found: Option<DescriptorMatch<'d, 'e>>) -> DescriptorRuling<'d, 'e> {
         DescriptorRuling { found, is_over: false, is_over_in_shadow: false, binding: None, disclosed: None }
     }
 }
@@ -164,10 +164,11 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         asked: &[DescriptorRequest<'e>],
         terms: &DomainTerms,
     ) -> DescriptorsRuling<'d, 'e> {
-        let mut found: SmallVec<[Option<Found<'d, 'e>>; 2]> = asked.iter().map(|asked| asked.find(domain)).collect();
+        let mut found: SmallVec<[Option<DescriptorMatch<'d, 'e>>; 2]> =
+            asked.iter().map(|asked| asked.find(domain)).collect();
         mark_replaced(&mut found);
         let mut ruling = Ruling::of_nothing(generation);
-        let mut claims: SmallVec<[Claim<'_>; 2]> = SmallVec::new();
+        let mut claims: SmallVec<[KeyClaim<'_>; 2]> = SmallVec::new();
         let mut of: SmallVec<[(usize, Mode, bool); 2]> = SmallVec::new();
         for (index, (found, asked)) in found.iter().zip(asked).enumerate() {
             let Some(found) = found else { continue };
@@ -223,12 +224,12 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             facts.iter().map(|facts| generation.rules.matching(facts)).collect();
         let mut ruling = Ruling::of_nothing(generation);
         ruling.refused = matched.iter().find_map(|matched| matched.refused).map(Into::into);
-        let mut claims: SmallVec<[Claim<'_>; 4]> = SmallVec::new();
+        let mut claims: SmallVec<[KeyClaim<'_>; 4]> = SmallVec::new();
         let mut of: SmallVec<[(usize, bool); 4]> = SmallVec::new();
         for (index, (matched, asked)) in matched.iter().zip(asked).enumerate() {
             for rule in &matched.rules {
                 let (charges, failure_policy) = (rule.charges_and_aliases().collect(), FailurePolicy::Rule(rule));
-                claims.push(Claim { charges, mode: rule.mode, action: asked.hits.action(), failure_policy });
+                claims.push(KeyClaim { charges, mode: rule.mode, action: asked.hits.action(), failure_policy });
                 let tells = rule.mode == Mode::Enforce || generation.rules.tells_as_written(rule.rule.mode());
                 of.push((index, tells));
             }
@@ -252,7 +253,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 }
 
 impl<'e> DescriptorRequest<'e> {
-    fn find<'d>(&self, domain: &'d Domain) -> Option<Found<'d, 'e>> {
+    fn find<'d>(&self, domain: &'d Domain) -> Option<DescriptorMatch<'d, 'e>> {
         match self.limit {
             Some(limit) => domain.overridden(self.entries, limit).ok(),
             None => domain.find(self.entries),
@@ -262,11 +263,11 @@ impl<'e> DescriptorRequest<'e> {
 
 /// The claim of a descriptor; `None` if nothing limits it.
 fn claim<'a>(
-    found: &'a Found<'_, '_>,
+    found: &'a DescriptorMatch<'_, '_>,
     asked: &DescriptorRequest<'_>,
     mode: Mode,
     terms: &DomainTerms,
-) -> Option<Claim<'a>> {
+) -> Option<KeyClaim<'a>> {
     let mode = match mode {
         Mode::Off => return None,
         // Quota mode reports, and does not deny.
@@ -275,7 +276,7 @@ fn claim<'a>(
     };
     let charge = Charge { deadline: terms.store_deadline, ..found.charge(asked.hits.cost())? };
     let failure_policy = FailurePolicy::Policy(terms.on_store_failure);
-    Some(Claim { charges: smallvec![charge], mode, action: asked.hits.action(), failure_policy })
+    Some(KeyClaim { charges: smallvec![charge], mode, action: asked.hits.action(), failure_policy })
 }
 
 /// The ruling on one descriptor by the limits at these places. Limits that count for its status come before those that do not.

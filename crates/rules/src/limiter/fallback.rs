@@ -20,7 +20,7 @@ const LONGEST_WAIT: Micros = Micros::from_secs(30);
 
 /// The policy of a charge's rule for a store that is unavailable.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms<'m> {
+pub(super) struct OutageTerms<'m> {
     pub(super) rule: &'m str,
     pub(super) policy: OnStoreFailure,
     /// The share that this process may decide by itself.
@@ -28,10 +28,10 @@ pub(super) struct Terms<'m> {
 }
 
 /// The terms of the charges that these rules make, in their order.
-pub(super) fn terms<'m>(rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>>) -> SmallVec<[Terms<'m>; 4]> {
+pub(super) fn terms<'m>(rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>>) -> SmallVec<[OutageTerms<'m>; 4]> {
     let of = |matched: &'m MatchedRule<'m, 'm>| {
         let (rule, policy) = (matched.rule.id(), matched.rule.on_store_failure());
-        matched.shares().map(move |share| Terms { rule, policy, share })
+        matched.shares().map(move |share| OutageTerms { rule, policy, share })
     };
     rules.flat_map(of).collect()
 }
@@ -79,7 +79,7 @@ impl<C: Clock> Fallback<C> {
     pub(super) fn decide(
         &self,
         charges: &[Charge<'_>],
-        terms: &[Terms<'_>],
+        terms: &[OutageTerms<'_>],
         outage: Outage,
         taking: ChargeMode,
     ) -> Decided {
@@ -161,7 +161,7 @@ impl<C: Clock> Fallback<C> {
     }
 }
 
-impl<'m> Terms<'m> {
+impl<'m> OutageTerms<'m> {
     /// The decision, where it needs no state; `None` if this process's share decides.
     fn alone(&self, charge: &Charge<'_>, away: Micros) -> Option<(Decision, DecidedBy)> {
         let max = charge.limit.capacity();

@@ -31,7 +31,7 @@ pub struct Health {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// As far as anyone has noticed, it does.
-    Well,
+    Healthy,
     /// It does not, or not always.
     Failing {
         /// Since the first failure.
@@ -45,7 +45,7 @@ impl Condition {
     /// Whether it works.
     #[must_use]
     pub const fn is_healthy(&self) -> bool {
-        matches!(self, Condition::Well)
+        matches!(self, Condition::Healthy)
     }
 }
 
@@ -81,7 +81,7 @@ pub struct Reports {
 }
 
 /// Follows the store's answers and failures.
-pub(super) struct Watch {
+pub(super) struct StoreWatch {
     store: Trouble,
     keys: Trouble,
     outages: AtomicU64,
@@ -97,9 +97,9 @@ const STORE_IS_CALM_AFTER: Micros = Micros::from_secs(1);
 /// That other keys are answered says nothing of the one that cannot be.
 const KEYS_ARE_CALM_AFTER: Micros = Micros::from_secs(60);
 
-impl Watch {
-    pub(super) fn new() -> Watch {
-        Watch {
+impl StoreWatch {
+    pub(super) fn new() -> StoreWatch {
+        StoreWatch {
             store: Trouble::new(STORE_IS_CALM_AFTER),
             keys: Trouble::new(KEYS_ARE_CALM_AFTER),
             outages: AtomicU64::new(0),
@@ -266,7 +266,7 @@ impl Trouble {
             Some(Episode { since, error, .. }) => {
                 Condition::Failing { since: *since, reason: error.to_string().into() }
             }
-            None => Condition::Well,
+            None => Condition::Healthy,
         }
     }
 }

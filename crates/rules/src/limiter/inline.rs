@@ -1,7 +1,7 @@
 //! Inline limits: charges under a limit that comes with the request.
 
 use super::Limiter;
-use super::fallback::{ChargeMode, Terms};
+use super::fallback::{ChargeMode, OutageTerms};
 use super::ruling::DecidedBy;
 use crate::OnStoreFailure;
 use tidegate_core::limit::Limit;
@@ -55,8 +55,8 @@ impl InlineLimit {
         Charge { deadline: self.deadline, ..Charge::new(&self.rule, key, &self.limit).cost(cost) }
     }
 
-    pub(super) fn terms(&self) -> Terms<'_> {
-        Terms { rule: self.rule.as_str(), policy: self.on_store_failure, share: self.share.as_ref() }
+    pub(super) fn terms(&self) -> OutageTerms<'_> {
+        OutageTerms { rule: self.rule.as_str(), policy: self.on_store_failure, share: self.share.as_ref() }
     }
 }
 

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use self::charges::{Charges, add_charges};
 use self::fallback::Fallback;
-use self::health::Watch;
+use self::health::StoreWatch;
 use self::ruling::Decided;
 use crate::facts::Facts;
 use crate::{Matched, RegionView, RuleSet, Secret, Switches};
@@ -68,7 +68,7 @@ pub struct Limiter<S, C = SystemClock> {
     rules: ArcSwap<Generation>,
     store: S,
     fallback: Fallback<C>,
-    watch: Watch,
+    watch: StoreWatch,
     /// The name of this node, if it shares the store with others.
     node: Option<Box<str>>,
     /// The region of this node, if it has been told that it is in one.
@@ -96,7 +96,7 @@ impl<S, C: Clock> Limiter<S, C> {
     pub fn with_clock(rules: RuleSet, store: S, clock: C) -> Limiter<S, C> {
         let first = Generation { number: 1, rules };
         let (rules, fallback) = (ArcSwap::from_pointee(first), Fallback::new(clock));
-        Limiter { rules, store, fallback, watch: Watch::new(), node: None, region: None }
+        Limiter { rules, store, fallback, watch: StoreWatch::new(), node: None, region: None }
     }
 
     /// The same limiter at a node of this name, which shares the store with others. It charges its [part](RuleSet::at_node) of

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::batch::{ChargeModes, claims_of, pick};
 use super::charges::{ChargeList, Charges, charging};
-use super::fallback::{ChargeMode, Outage, Terms};
+use super::fallback::{ChargeMode, Outage, OutageTerms};
 use super::ruling::{Decided, DecidedBy};
 use super::{Limiter, Ruling};
 use crate::{Matched, Mode};
@@ -43,7 +43,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self,
         error: Option<StoreError>,
         charges: &[Charge<'_>],
-        terms: &[Terms<'_>],
+        terms: &[OutageTerms<'_>],
         taking: ChargeMode,
     ) -> Decided {
         if let Some(error) = error {
@@ -68,7 +68,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self,
         error: StoreError,
         charges: &[Charge<'_>],
-        terms: &[Terms<'_>],
+        terms: &[OutageTerms<'_>],
         taking: ChargeMode,
     ) -> Decided {
         let Some(split) = Split::by(&error, charges, terms) else {
@@ -84,7 +84,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self,
         error: &StoreError,
         charges: &[Charge<'_>],
-        terms: &[Terms<'_>],
+        terms: &[OutageTerms<'_>],
         taking: ChargeMode,
     ) -> Decided {
         let decided = self.fallback.decide(charges, terms, self.outage(error), taking);
@@ -92,7 +92,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         decided
     }
 
-    fn note_closed(&self, error: &StoreError, terms: &[Terms<'_>], decided: &Decided) {
+    fn note_closed(&self, error: &StoreError, terms: &[OutageTerms<'_>], decided: &Decided) {
         for (terms, _) in terms.iter().zip(&decided.by).filter(|(_, by)| **by == DecidedBy::AllowEnded) {
             self.watch.closed(terms.rule, error);
         }
@@ -110,7 +110,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         &self,
         split: &Split<'_>,
         charges: &[Charge<'_>],
-        terms: &[Terms<'_>],
+        terms: &[OutageTerms<'_>],
         outage: Outage,
         taking: ChargeMode,
     ) -> Decided {
@@ -209,13 +209,13 @@ fn spending_nothing(decisions: Decisions) -> Answer {
 struct Split<'a> {
     is_unusable: SmallVec<[bool; 8]>,
     unusable: ChargeList<'a>,
-    unusable_terms: SmallVec<[Terms<'a>; 4]>,
+    unusable_terms: SmallVec<[OutageTerms<'a>; 4]>,
     others: ChargeList<'a>,
 }
 
 impl<'a> Split<'a> {
     /// `None` if the store failed for all of them.
-    fn by(error: &StoreError, charges: &[Charge<'a>], terms: &[Terms<'a>]) -> Option<Split<'a>> {
+    fn by(error: &StoreError, charges: &[Charge<'a>], terms: &[OutageTerms<'a>]) -> Option<Split<'a>> {
         let StoreError::UnusableKey { charges: unusable, .. } = error else { return None };
         let is_unusable: SmallVec<[bool; 8]> = (0..charges.len()).map(|index| unusable.contains(&index)).collect();
         let (mut unusable, mut unusable_terms, mut others) = (ChargeList::new(), SmallVec::new(), ChargeList::new());

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_back_since_is_not_owed() {
+    fn recovered_charges_are_not_owed() {
         let (ledger, rule, key) = (OutageLedger::new(), RuleId::new("r"), Key::from("alice"));
         let limit: Limit = "10/s".parse().unwrap();
         let start = Timestamp::from_secs(1_000);

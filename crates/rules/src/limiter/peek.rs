@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::charges::{ChargeList, Charges, add_charges, charging};
-use super::fallback::{self, ChargeMode, Terms};
+use super::fallback::{self, ChargeMode, OutageTerms};
 use super::inline::InlineLimit;
 use super::ruling::{Decided, DecidedBy};
 use super::{Generation, Limiter, Ruling};
@@ -92,7 +92,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         ruling.into_owned()
     }
 
-    async fn standing(&self, charges: &[Charge<'_>], terms: &[Terms<'_>]) -> Decided {
+    async fn standing(&self, charges: &[Charge<'_>], terms: &[OutageTerms<'_>]) -> Decided {
         if charges.is_empty() {
             return Decided::default();
         }

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_has_spent_nothing() {
+    fn denied_requests_spend_nothing() {
         let limiter = limiter("rules: [{ id: a, limit: 1/day }]");
         let request = Request::new("GET", "/");
         assert!(!spend(&limiter, &request).is_empty());

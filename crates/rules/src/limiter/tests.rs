@@ -228,7 +228,7 @@ fn a_key_is_looked_at_and_forgotten_by_its_rule_and_its_parts() {
 }
 
 #[test]
-fn what_is_reserved_is_settled_under_any_rule() {
+fn reservations_are_settled_under_any_rule() {
     let (limiter, _) = limiter("rules:\n- { id: tokens, key: user, limit: 100/h, cost: hits }");
     let request = Request::new("POST", "/").user("alice").hits(40);
     let ruling = at_once(limiter.reserve(&request, Micros::from_secs(60)));
@@ -243,7 +243,7 @@ fn at_once<A: IntoFuture>(answer: A) -> A::Output {
 }
 
 #[test]
-fn whoever_gives_up_waiting_can_give_back_the_place() {
+fn abandoned_queue_places_can_be_refunded() {
     let (limiter, _) = limiter("rules:\n- { id: paced, limit: shaper 1/s queue 3 }\n- { id: plain, limit: 9/s }");
     let request = Request::new("GET", "/");
     limiter.check_now(&request);

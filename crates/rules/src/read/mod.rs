@@ -27,7 +27,7 @@ use tidegate_core::Micros;
 
 /// The content of one file.
 #[derive(Debug, Default)]
-pub(super) struct File {
+pub(super) struct RulesFile {
     pub(super) rules: Vec<Rule>,
     pub(super) tiers: Option<Tiers>,
     /// The place of `tiers`.
@@ -92,8 +92,8 @@ pub(crate) const MODES: [(&str, Mode); 3] = [("enforce", Mode::Enforce), ("shado
 pub(crate) const PRIORITIES: [(&str, Priority); 4] =
     [("critical", Priority::Critical), ("high", Priority::High), ("normal", Priority::Normal), ("low", Priority::Low)];
 
-pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> File {
-    let mut file = File::default();
+pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> RulesFile {
+    let mut file = RulesFile::default();
     let Some(fields) = reader.fields(root, "a rules file", &FILE) else { return file };
     if let Some(include) = fields.get("include") {
         file.include = reader.each(include).to_vec();
@@ -129,7 +129,7 @@ pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> File {
     file
 }
 
-fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
+fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut RulesFile) -> Option<Rule> {
     let errors_before = reader.errors();
     if !matches!(node.value, Value::Map(_)) {
         let problem = format!("a rule is {} where a map is wanted", node.kind());
@@ -193,7 +193,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut File) -> Option<Rule> {
     })
 }
 
-fn id(reader: &mut Reader<'_>, fields: &Fields<'_>, file: &mut File) -> Option<Arc<str>> {
+fn id(reader: &mut Reader<'_>, fields: &Fields<'_>, file: &mut RulesFile) -> Option<Arc<str>> {
     let Some(node) = fields.get("id") else {
         if fields.understood {
             let help = "give it one, and keep it: what was counted belongs to it";
@@ -221,7 +221,7 @@ fn is_name(reader: &mut Reader<'_>, node: &Node, text: &str, what: &str) -> bool
     is_name
 }
 
-fn replaces(reader: &mut Reader<'_>, node: &Node, rule: Option<&Arc<str>>, file: &mut File) -> Vec<Arc<str>> {
+fn replaces(reader: &mut Reader<'_>, node: &Node, rule: Option<&Arc<str>>, file: &mut RulesFile) -> Vec<Arc<str>> {
     let mut ids = Vec::new();
     for item in reader.each(node) {
         if let Some(id) = reader.text(item, "the id of a rule") {

@@ -13,76 +13,80 @@ pub(super) const MOST_NODES: usize = 2_000_000;
 
 /// Something wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct YamlFault {
     pub(super) at: Position,
     pub(super) problem: String,
     pub(super) help: String,
 }
 
-impl Fault {
-    fn new(at: Position, problem: impl Into<String>, help: impl Into<String>) -> Fault {
-        Fault { at, problem: problem.into(), help: help.into() }
+impl YamlFault {
+    fn new(at: Position, problem: impl Into<String>, help: impl Into<String>) -> YamlFault {
+        YamlFault { at, problem: problem.into(), help: help.into() }
     }
 
-    pub(super) fn second_document(at: Position) -> Fault {
+    pub(super) fn second_document(at: Position) -> YamlFault {
         let help = "put what follows into a file of its own, and remove the line `---`";
-        Fault::new(at, "a second YAML document begins here", help)
+        YamlFault::new(at, "a second YAML document begins here", help)
     }
 
-    pub(super) fn long_scalar(at: Position) -> Fault {
-        Fault::new(at, format!("a value of more than {LONGEST_SCALAR} bytes"), "shorten it")
+    pub(super) fn long_scalar(at: Position) -> YamlFault {
+        YamlFault::new(at, format!("a value of more than {LONGEST_SCALAR} bytes"), "shorten it")
     }
 
-    pub(super) fn deep(at: Position) -> Fault {
+    pub(super) fn deep(at: Position) -> YamlFault {
         let problem = format!("lists and maps stand here more than {DEEPEST} deep");
-        Fault::new(at, problem, "a rules file needs a handful of levels")
+        YamlFault::new(at, problem, "a rules file needs a handful of levels")
     }
 
-    pub(super) fn endless(at: Position) -> Fault {
-        Fault::new(at, "this alias stands inside of what it stands for", "write it out")
+    pub(super) fn endless(at: Position) -> YamlFault {
+        YamlFault::new(at, "this alias stands inside of what it stands for", "write it out")
     }
 
-    pub(super) fn too_much(at: Position) -> Fault {
+    pub(super) fn too_much(at: Position) -> YamlFault {
         let problem = format!("more than {MOST_NODES} values, or too much text, by the time this is read");
-        Fault::new(at, problem, "aliases that repeat large parts are the usual cause: write less, or write it out")
+        YamlFault::new(at, problem, "aliases that repeat large parts are the usual cause: write less, or write it out")
     }
 
-    pub(super) fn tag(at: Position, tag: &str) -> Fault {
-        Fault::new(at, format!("the tag `{tag}` means nothing here"), "remove it")
+    pub(super) fn tag(at: Position, tag: &str) -> YamlFault {
+        YamlFault::new(at, format!("the tag `{tag}` means nothing here"), "remove it")
     }
 
-    pub(super) fn key(at: Position, kind: &str) -> Fault {
-        Fault::new(at, format!("{kind} where a key is wanted"), "write a word and a colon; quote what is not a word")
+    pub(super) fn key(at: Position, kind: &str) -> YamlFault {
+        YamlFault::new(
+            at,
+            format!("{kind} where a key is wanted"),
+            "write a word and a colon; quote what is not a word",
+        )
     }
 
-    pub(super) fn repeated(name: &Name) -> Fault {
+    pub(super) fn repeated(name: &Name) -> YamlFault {
         let problem = format!("`{}` stands here for the second time", name.text);
-        Fault::new(name.at, problem, "keep one of them")
+        YamlFault::new(name.at, problem, "keep one of them")
     }
 
     /// The parser's message, in the words of this project.
-    pub(super) fn of_yaml(error: &ScanError, text: &str) -> Fault {
+    pub(super) fn of_yaml(error: &ScanError, text: &str) -> YamlFault {
         let at = Position::at(*error.marker());
         match error.kind() {
-            ErrorKind::RecursionLimitExceeded => Fault::deep(at),
+            ErrorKind::RecursionLimitExceeded => YamlFault::deep(at),
             ErrorKind::UnknownAnchor => {
                 let help = "define it above with `&`, or quote the text if its `*` is meant";
-                Fault::new(at, "this alias stands for nothing", help)
+                YamlFault::new(at, "this alias stands for nothing", help)
             }
             ErrorKind::UnclosedFlowCollection { open } => {
                 let close = if *open == '[' { ']' } else { '}' };
-                Fault::new(at, format!("not YAML: a `{open}` is never closed"), format!("close it with `{close}`"))
+                YamlFault::new(at, format!("not YAML: a `{open}` is never closed"), format!("close it with `{close}`"))
             }
             ErrorKind::TabNotAllowed | ErrorKind::TabInBlockIndentation => {
                 // The parser stops behind the tabs.
                 let before = error.marker().byte_offset().and_then(|end| text.get(..end)).unwrap_or_default();
                 let tabs = before.len() - before.trim_end_matches('\t').len();
                 let at = Position { column: at.column - tabs, width: tabs, ..at };
-                Fault::new(at, "a tab where YAML wants spaces", "indent with spaces")
+                YamlFault::new(at, "a tab where YAML wants spaces", "indent with spaces")
             }
             _ => {
                 let help = "look at this line and the one above: indentation, a missing colon, a quote left open?";
-                Fault::new(at, format!("not YAML: {}", error.info()), help)
+                YamlFault::new(at, format!("not YAML: {}", error.info()), help)
             }
         }
     }

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::diagnostic::{Diagnostic, Place, Severity};
-use super::fault::Fault;
+use super::fault::YamlFault;
 use super::node::{Node, Position};
-use super::tree::Tree;
+use super::tree::YamlTree;
 
 /// The largest file that is read, in bytes.
 pub const LARGEST_FILE: usize = 16 << 20;
@@ -56,10 +56,10 @@ impl Source {
 
     /// The tree that the text stands for; a null if the file is empty. Whatever is wrong with it goes to `findings`.
     pub fn parse(&self, findings: &mut Vec<Diagnostic>) -> Option<Node> {
-        let mut note = |fault: Fault| {
+        let mut note = |fault: YamlFault| {
             findings.push(self.finding(Severity::Error, fault.at, fault.problem, Some(fault.help)));
         };
-        match Tree::grow(&self.text) {
+        match YamlTree::grow(&self.text) {
             Ok(tree) => {
                 tree.faults.into_iter().for_each(note);
                 Some(tree.root.unwrap_or_else(|| Node::plain(Position::default(), String::new())))

@@ -9,29 +9,29 @@ use granit_parser::{Event, Options, Parser, ScalarStyle, Span, Tag};
 
 use super::LARGEST_FILE;
 use super::diagnostic::MOST_FINDINGS;
-use super::fault::{DEEPEST, Fault, LONGEST_SCALAR, MOST_NODES};
+use super::fault::{DEEPEST, LONGEST_SCALAR, MOST_NODES, YamlFault};
 use super::node::{Map, Name, Node, Position, Value};
 
 /// The tree, and what is wrong with it that does not stop it from being read.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct YamlTree {
     pub(super) root: Option<Node>,
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<YamlFault>,
 }
 
-impl Tree {
-    pub(super) fn grow(text: &str) -> Result<Tree, Fault> {
+impl YamlTree {
+    pub(super) fn grow(text: &str) -> Result<YamlTree, YamlFault> {
         let mut options = Options::default();
         options.emit_comments = false;
         let mut growing = Growing::default();
         for event in Parser::new_from_str_with_options(text, options) {
-            let (event, span) = event.map_err(|error| Fault::of_yaml(&error, text))?;
+            let (event, span) = event.map_err(|error| YamlFault::of_yaml(&error, text))?;
             growing.take(event, span)?;
         }
         Ok(growing.tree)
     }
 
-    fn note(&mut self, fault: Fault) {
+    fn note(&mut self, fault: YamlFault) {
         if self.faults.len() < MOST_FINDINGS {
             self.faults.push(fault);
         }
@@ -40,7 +40,7 @@ impl Tree {
 
 #[derive(Default)]
 struct Growing {
-    tree: Tree,
+    tree: YamlTree,
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
     documents: usize,
@@ -67,16 +67,16 @@ enum Items {
 }
 
 impl Growing {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Fault> {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), YamlFault> {
         let at = Position::of(span);
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
-                if self.documents > 1 { Err(Fault::second_document(at)) } else { Ok(()) }
+                if self.documents > 1 { Err(YamlFault::second_document(at)) } else { Ok(()) }
             }
             Event::Scalar(text, style, anchor, tag) => {
                 if text.len() > LONGEST_SCALAR {
-                    return Err(Fault::long_scalar(at));
+                    return Err(YamlFault::long_scalar(at));
                 }
                 let is_text = style != ScalarStyle::Plain || self.is_text(at, tag.as_deref());
                 let node = if is_text {
@@ -119,42 +119,42 @@ impl Growing {
         if let Some(tag) = tag
             && !KNOWN.iter().any(|known| tag.is_yaml_core_schema_tag(known))
         {
-            self.tree.note(Fault::tag(at, &tag.original()));
+            self.tree.note(YamlFault::tag(at, &tag.original()));
         }
     }
 
-    fn begin(&mut self, at: Position, anchor: usize, tag: Option<&Tag>, items: Items) -> Result<(), Fault> {
+    fn begin(&mut self, at: Position, anchor: usize, tag: Option<&Tag>, items: Items) -> Result<(), YamlFault> {
         self.tag(at, tag);
         if self.open.len() >= DEEPEST {
-            return Err(Fault::deep(at));
+            return Err(YamlFault::deep(at));
         }
         // The mark of a collection is where it begins; how far it reaches is no help to a reader.
         self.open.push(Open { at: Position { width: 1, ..at }, anchor, items });
         Ok(())
     }
 
-    fn alias(&mut self, at: Position, anchor: usize) -> Result<(), Fault> {
-        let Some(node) = self.anchors.get(&anchor) else { return Err(Fault::endless(at)) };
+    fn alias(&mut self, at: Position, anchor: usize) -> Result<(), YamlFault> {
+        let Some(node) = self.anchors.get(&anchor) else { return Err(YamlFault::endless(at)) };
         let size = node.size();
         if self.open.len() + size.levels > DEEPEST {
-            return Err(Fault::deep(at));
+            return Err(YamlFault::deep(at));
         }
         self.count(at, size.nodes - 1, size.bytes)?;
         let node = self.anchors[&anchor].clone();
         self.finish(node, 0, false)
     }
 
-    fn count(&mut self, at: Position, nodes: usize, bytes: usize) -> Result<(), Fault> {
+    fn count(&mut self, at: Position, nodes: usize, bytes: usize) -> Result<(), YamlFault> {
         self.nodes += nodes;
         self.bytes += bytes;
         if self.nodes > MOST_NODES || self.bytes > 2 * LARGEST_FILE {
-            return Err(Fault::too_much(at));
+            return Err(YamlFault::too_much(at));
         }
         Ok(())
     }
 
     /// Puts a whole node where it belongs.
-    fn finish(&mut self, node: Node, anchor: usize, may_merge: bool) -> Result<(), Fault> {
+    fn finish(&mut self, node: Node, anchor: usize, may_merge: bool) -> Result<(), YamlFault> {
         self.count(node.at, 1, 0)?;
         if anchor != 0 {
             let size = node.size();
@@ -174,8 +174,8 @@ impl Growing {
                 None => {
                     let name = node.as_text().map(|text| Name { at: node.at, text });
                     let fault = match &name {
-                        None => Some(Fault::key(node.at, node.kind())),
-                        Some(name) if !names.insert(name.text.clone()) => Some(Fault::repeated(name)),
+                        None => Some(YamlFault::key(node.at, node.kind())),
+                        Some(name) if !names.insert(name.text.clone()) => Some(YamlFault::repeated(name)),
                         Some(_) => None,
                     };
                     *merges |= may_merge && name.as_ref().is_some_and(|name| name.text == MERGE);

@@ -185,7 +185,7 @@ fn a_check_takes_nothing_and_says_when_nothing_is_left() {
 }
 
 #[test]
-fn what_was_taken_can_be_given_back() {
+fn charges_can_be_refunded() {
     let stage = Stage::new(Charging::Together);
     assert_eq!(stage.ask_hits(&[("tenant=a", Hits::of(3, false))]), "yes, ok 0/3");
     assert_eq!(stage.ask_hits(&[("tenant=a", Hits::of(2, true))]), "yes, ok 2/3");
@@ -287,7 +287,7 @@ rules:
 }
 
 #[test]
-fn what_is_switched_off_or_to_the_shadow_does_not_deny() {
+fn limits_off_or_in_shadow_do_not_deny() {
     let stage = Stage::new(Charging::Together);
     assert_eq!(stage.ask_hits(&[("quota=1", Hits::ONE), ("tenant=a", Hits::of(3, false))]), "yes, ok 0/1, ok 0/3");
     assert_eq!(stage.ask(&["quota=1", "tenant=a"]), "no, over 0/1, over 0/3");

@@ -204,7 +204,7 @@ fn our_fields() {
 }
 
 #[test]
-fn what_the_original_passes_over_is_a_warning() {
+fn entries_that_the_original_ignores_are_warnings() {
     let warned = |text: &str, expected: &[Expected<'_>]| check(Severity::Warning, text, expected);
     warned(
         &with("rate_limit: { unit: day, requests_per_unit: 5, shadow_mode: true }"),

@@ -8,7 +8,7 @@ mod matching;
 mod naive;
 mod requests;
 
-use tidegate_rules::envoy::{Domain, Found};
+use tidegate_rules::envoy::{DescriptorMatch, Domain};
 use tidegate_rules::{Diagnostics, RuleSet};
 
 /// The rules in `text`, which must be faultless.
@@ -27,7 +27,7 @@ fn findings(text: &str) -> Diagnostics {
 }
 
 /// The limits of `asked`. Entries are written `key=value`, with a space between them.
-fn found<T>(domain: &Domain, asked: &str, then: impl FnOnce(Option<Found<'_, '_>>) -> T) -> T {
+fn found<T>(domain: &Domain, asked: &str, then: impl FnOnce(Option<DescriptorMatch<'_, '_>>) -> T) -> T {
     then(domain.find(&entries(asked)))
 }
 

@@ -69,7 +69,7 @@ descriptors:
 }
 
 #[test]
-fn what_was_chosen_is_not_taken_back() {
+fn matched_descriptors_are_final() {
     check(
         "
 domain: d

@@ -62,7 +62,7 @@ fn a_share_of_the_limit_is_decided_alone() {
 }
 
 #[test]
-fn what_is_given_back_while_the_store_is_away_denies_nobody() {
+fn refunds_while_the_store_is_unavailable_deny_nobody() {
     let stage = Stage::new(DOMAIN);
     stage.fail(Fault::Failed);
     let deny = terms(OnStoreFailure::Deny, Charging::Together);

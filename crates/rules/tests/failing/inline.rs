@@ -38,7 +38,7 @@ fn nothing_is_taken_by_a_cost_of_nothing() {
 }
 
 #[test]
-fn what_was_spent_under_one_limit_counts_under_another_of_the_same_name() {
+fn charges_of_one_limit_count_under_another_of_the_same_name() {
     let stage = stage();
     let (small, large) = (brought("gcra 2/h", OnStoreFailure::Deny), brought("gcra 100/h", OnStoreFailure::Deny));
     assert!(alice(&stage, &small, 2).0.is_allowed());

@@ -126,7 +126,7 @@ fn a_store_that_has_no_room_for_reservations_is_not_away() {
 }
 
 #[test]
-fn what_has_no_room_is_decided_by_its_rule_on_the_spot_too() {
+fn keys_without_room_are_decided_by_their_rule_at_once() {
     let (limiter, _) = narrow();
     let request = crate::support::alice();
     let check = || limiter.check_then(&request, |_, ruling| (ruling.is_allowed(), ruling.ruled[0].by)).now().unwrap();

@@ -85,7 +85,7 @@ fn health_says_since_when_and_why() {
 }
 
 #[test]
-fn what_may_have_been_charged_is_counted() {
+fn possible_charges_are_counted() {
     let stage = Stage::new("rules: [{ id: a, limit: 10/h }]");
     for (fault, left) in [(Fault::QuestionLost, 9), (Fault::AnswerLost, 7), (Fault::Unreachable, 6), (Fault::Failed, 5)]
     {

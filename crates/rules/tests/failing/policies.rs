@@ -142,7 +142,7 @@ rules:
 }
 
 #[test]
-fn what_can_never_pass_does_not_pass_without_the_store_either() {
+fn costs_that_never_fit_are_denied_without_the_store_too() {
     for policy in ["allow", "deny", "local", "{ local_percent: 50 }"] {
         let stage = Stage::new(&format!(
             "rules: [{{ id: a, key: user, limit: 10/h, cost: 'header:X-Cost', on_store_failure: {policy} }}]"
@@ -155,7 +155,7 @@ fn what_can_never_pass_does_not_pass_without_the_store_either() {
 }
 
 #[test]
-fn what_does_not_fit_in_the_share_is_not_told_never() {
+fn costs_above_the_share_are_not_denied_for_ever() {
     let stage = Stage::new(
         "rules: [{ id: a, key: user, limit: 10/h, cost: 'header:X-Cost', on_store_failure: { local_percent: 50 } }]",
     );
@@ -203,7 +203,7 @@ rules:
 }
 
 #[test]
-fn what_is_held_locally_is_given_back_locally() {
+fn local_slots_are_released_locally() {
     let stage = Stage::new(
         "
 rules:
@@ -231,7 +231,7 @@ rules:
 }
 
 #[test]
-fn what_the_store_gave_is_given_back_to_the_store() {
+fn slots_of_the_store_are_released_at_the_store() {
     let stage = Stage::new("rules: [{ id: a, key: user, limit: concurrent 1 ttl 1min, on_store_failure: local }]");
     let held = stage.alice();
     stage.fail(Fault::Unreachable);

@@ -19,7 +19,7 @@ fn left(stage: &Stage, limit: &str) -> u64 {
 }
 
 #[test]
-fn what_still_counts_is_charged_whatever_the_algorithm() {
+fn unrecovered_charges_are_reported_for_every_algorithm() {
     for limit in [
         "100/h",
         "gcra 100/h",
@@ -48,7 +48,7 @@ fn what_still_counts_is_charged_whatever_the_algorithm() {
 }
 
 #[test]
-fn what_has_come_back_meanwhile_is_not_charged() {
+fn recovered_charges_are_not_reported() {
     let stage = stage("10/s", 100);
     stage.fail(Fault::Unreachable);
     let mut admitted = 0;
@@ -74,7 +74,7 @@ fn slots_are_not_reported() {
 }
 
 #[test]
-fn what_the_store_may_have_charged_is_not_reported() {
+fn charges_of_unknown_outcome_are_not_reported() {
     for fault in [Fault::QuestionLost, Fault::AnswerLost] {
         let stage = stage("100/h", 20);
         stage.fail(fault);
@@ -123,7 +123,7 @@ fn one_call_tells_of_a_bounded_number_of_keys() {
 }
 
 #[test]
-fn what_was_settled_is_reported_at_what_it_cost() {
+fn settled_charges_are_reported_at_their_cost() {
     let stage = Stage::new(
         "
 rules:

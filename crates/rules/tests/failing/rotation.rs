@@ -65,7 +65,7 @@ fn a_local_share_holds_both_names_and_the_store_is_told_of_both() {
 }
 
 #[test]
-fn what_was_reserved_without_the_store_is_settled_under_both_names() {
+fn local_reservations_are_settled_under_both_names() {
     let text = "
 rules:
   - id: a

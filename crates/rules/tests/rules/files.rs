@@ -124,7 +124,7 @@ fn mistakes_in_all_files_come_at_once() {
 }
 
 #[test]
-fn what_is_not_there_or_has_no_end_is_told() {
+fn missing_and_endless_includes_are_named() {
     let folder = folder(&[]);
     let missing = folder.path().join("missing.yaml");
     assert_eq!(

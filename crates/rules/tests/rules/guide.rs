@@ -26,7 +26,7 @@ fn fences(guide: &'static str) -> Vec<(usize, &'static str, String)> {
 }
 
 #[test]
-fn what_the_guide_shows_loads() {
+fn rules_in_the_guide_load() {
     let mut seen = 0;
     for (page, guide) in [("rules", GUIDE), ("failure-modes", FAILURE_MODES)] {
         for (line, _, text) in fences(guide).iter().filter(|(_, mark, _)| *mark == "yaml") {
@@ -55,7 +55,7 @@ fn the_files_that_the_guide_shows_load_together() {
 }
 
 #[test]
-fn what_the_guide_says_of_mistakes_is_what_is_printed() {
+fn errors_in_the_guide_are_those_that_are_printed() {
     let fences = fences(GUIDE);
     let mut seen = 0;
     for (number, (line, mark, text)) in fences.iter().enumerate() {

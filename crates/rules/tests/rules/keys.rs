@@ -94,7 +94,7 @@ fn addresses_are_grouped_as_the_rule_says() {
 }
 
 #[test]
-fn what_a_segment_is_called_is_what_it_is() {
+fn named_segments_hold_their_values() {
     for (path, name, target, expected) in [
         ("/users/{id}", "id", "/users/a%20b", "a%20b"),
         ("/users/{id}", "id", "/users//a%62/", "ab"),

@@ -82,7 +82,7 @@ fn a_cost_that_is_missing_or_no_number_is_the_other_one() {
 }
 
 #[test]
-fn whoever_sends_a_request_cannot_make_it_free() {
+fn clients_cannot_make_their_requests_free() {
     assert_eq!(charges(&rule("limit: 9/s, cost: header:X"), &get("/").header("X", "0")), ["r: 1 of 9/s"]);
     assert_eq!(charges(&rule("limit: 9/s, cost: query:n"), &get("/?n=0")), ["r: 1 of 9/s"]);
     assert_eq!(charges(&rule("limit: 9/s, cost: claim:n"), &get("/").claim("n", "0")), ["r: 0 of 9/s"]);
@@ -182,7 +182,7 @@ fn a_rule_says_the_status_of_its_denials() {
 }
 
 #[test]
-fn what_a_limit_counts_is_known_where_its_cost_says_it() {
+fn units_follow_from_costs() {
     use tidegate_core::disclosure::QuotaUnit::{ContentBytes, Other, Requests};
     for (text, unit) in [
         ("limit: 1/s", Requests),
@@ -246,7 +246,7 @@ fn presets_are_rules() {
 }
 
 #[test]
-fn what_a_rule_says_comes_before_its_preset() {
+fn rules_override_their_preset() {
     let request = get("/").user("alice").address("192.0.2.7".parse().unwrap());
     let rules = rule("preset: login, key: user, limit: 9/min, on_store_failure: allow");
     assert_eq!(charges(&rules, &request), ["r: 1 of 9/min"]);
@@ -256,7 +256,7 @@ fn what_a_rule_says_comes_before_its_preset() {
 }
 
 #[test]
-fn what_happens_without_a_store_is_said_and_bounded() {
+fn failure_policies_are_explicit_and_bounded() {
     for (written, meant) in [
         ("allow", "allow"),
         ("deny", "deny"),

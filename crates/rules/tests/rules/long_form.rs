@@ -33,7 +33,7 @@ fn every_algorithm_can_be_spelled_out() {
 }
 
 #[test]
-fn what_contradicts_itself_is_told_where_it_does() {
+fn contradictions_are_named_with_their_place() {
     // The fields begin in column 9.
     for (fields, expected) in [
         ("rate: 20/s, limit: 5", "21 [limit] `rate` and `limit` in one limit; keep one of them"),

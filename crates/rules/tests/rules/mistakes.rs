@@ -279,7 +279,7 @@ fn a_mistake_in_a_long_line_is_shown_around_its_place() {
 }
 
 #[test]
-fn what_an_alias_repeats_is_told_where_it_is_written() {
+fn errors_in_aliases_are_named_with_the_anchor_s_place() {
     let text = "rules:\n- { id: a, limit: &l 1/x }\n- { id: b, limit: *l }\n";
     let lines = mistakes(text);
     assert_eq!(lines.len(), 2);

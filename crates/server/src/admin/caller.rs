@@ -12,17 +12,17 @@ use crate::listen::Peer;
 /// Sender of a request that changes something, for the log. All operators share one token, so the address identifies
 /// them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Caller(Option<SocketAddr>);
+pub(super) struct AdminCaller(Option<SocketAddr>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
+impl<S: Send + Sync> FromRequestParts<S> for AdminCaller {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Infallible> {
-        Ok(Caller(parts.extensions.get::<Peer>().map(|peer| peer.address)))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<AdminCaller, Infallible> {
+        Ok(AdminCaller(parts.extensions.get::<Peer>().map(|peer| peer.address)))
     }
 }
 
-impl fmt::Display for Caller {
+impl fmt::Display for AdminCaller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(address) => write!(f, "admin.token from {address}"),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::{Decision, Limit, Outcome, RuleId};
 use tidegate_rules::{DecidedBy, InlineLimit, NoSuchKey, OnStoreFailure, ResetError, Ruled};
 
-use super::caller::Caller;
+use super::caller::AdminCaller;
 use super::extract::{Json, most, parameter};
 use super::named_key::{DescriptorKey, NamedParts};
 use super::{AdminState, json};
@@ -95,7 +95,7 @@ async fn peek_descriptor(engine: &Engine, id: &str, descriptor: &DescriptorKey) 
 
 pub(super) async fn reset(
     State(state): State<AdminState>,
-    caller: Caller,
+    caller: AdminCaller,
     Json(asked): Json<ResetRequest>,
 ) -> Result<Response, Problem> {
     #[derive(Serialize)]
@@ -124,7 +124,7 @@ pub(super) async fn top(State(state): State<AdminState>, uri: Uri) -> Result<Res
         None | Some("traffic") => engine.metrics().top_keys(Ranking::Traffic, most),
         Some("denials") => engine.metrics().top_keys(Ranking::Denials, most),
         // A store in memory is not called.
-        Some("store") => top_store_keys(engine, most).unwrap_or_default(),
+        Some("store") => top_store_keys(engine.limiter(), most).unwrap_or_default(),
         Some(_) => {
             let detail = "`by` is none of `traffic`, `denials` and `store`.";
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));

@@ -52,7 +52,7 @@ pub use self::connection::serve_connection;
 use self::switchboard::Switchboard;
 pub use self::token::{Token, TokenError};
 use crate::auth_throttle::AuthThrottle;
-use crate::browsers::Hosts;
+use crate::browsers::AllowedHosts;
 use crate::engine::Engine;
 use crate::lab::{self, LabState};
 use crate::listen::Peer;
@@ -84,7 +84,7 @@ pub struct Settings {
     /// Ends event streams.
     pub stop: CancellationToken,
     /// The hosts that requests may be for.
-    pub hosts: Hosts,
+    pub hosts: AllowedHosts,
 }
 
 impl Settings {
@@ -99,7 +99,7 @@ impl Settings {
             configuration: serde_json::Value::Null,
             clock: Arc::new(SystemClock::new()),
             stop: CancellationToken::new(),
-            hosts: Hosts::any(),
+            hosts: AllowedHosts::any(),
         }
     }
 }
@@ -207,7 +207,8 @@ async fn configuration(State(state): State<AdminState>) -> Response {
 
 async fn metrics_page(State(state): State<AdminState>, headers: HeaderMap) -> Response {
     let format = metrics::Format::accepted(&headers);
-    let text = metrics::exposition(&state.0.engine, format);
+    let engine = &state.0.engine;
+    let text = metrics::exposition(engine.metrics(), engine.limiter(), format);
     ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text).into_response()
 }
 

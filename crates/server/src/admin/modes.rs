@@ -10,7 +10,7 @@ use tidegate_core::{Micros, RuleId, Timestamp};
 use tidegate_rules::yaml::closest;
 use tidegate_rules::{Mode, Rule, RuleSet, Switches};
 
-use super::caller::Caller;
+use super::caller::AdminCaller;
 use super::extract::Json;
 use super::switchboard::{SwitchTarget, word};
 use super::{AdminInner, AdminState, json};
@@ -55,7 +55,7 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
 
 pub(super) async fn switch(
     State(state): State<AdminState>,
-    caller: Caller,
+    caller: AdminCaller,
     Json(asked): Json<SwitchRequest>,
 ) -> Result<Response, Problem> {
     let AdminInner { engine, settings, switchboard, .. } = &*state.0;

@@ -20,7 +20,7 @@ use crate::problem::Problem;
 const EVERY: Duration = Duration::from_secs(1);
 
 pub(super) async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Response, Problem> {
-    Ok(json(&View::of(&state.0.engine, most(&uri)?, 0)))
+    Ok(json(&View::of(state.0.engine.metrics(), state.0.engine.limiter(), most(&uri)?, 0)))
 }
 
 /// Sends a view every second. A slow reader misses some views, and none are buffered: each is built after the previous
@@ -39,7 +39,7 @@ pub(super) async fn stream(State(state): State<AdminState>, uri: Uri) -> Result<
         let engine = Arc::clone(&engine);
         async move {
             ticks.tick().await;
-            let view = View::of(&engine, most, seen);
+            let view = View::of(engine.metrics(), engine.limiter(), most, seen);
             let seen = view.denials.last().map_or(seen, |denial| denial.number);
             let event = Event::default().event("view").data(serde_json::to_string(&view).unwrap_or_default());
             Some((Ok::<_, Infallible>(event), (ticks, seen, place)))

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_core::{Clock, Timestamp};
 use tidegate_rules::{Limiter, Mode, Switches};
 
-use super::caller::Caller;
+use super::caller::AdminCaller;
 
 /// A switch that is in force.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +76,7 @@ impl Switchboard {
         target: SwitchTarget,
         mode: Option<Mode>,
         until: Option<Timestamp>,
-        by: &Caller,
+        by: &AdminCaller,
     ) -> u64 {
         let mut timed = self.timed();
         let rules = limiter.rules();
@@ -159,7 +159,7 @@ mod tests {
         mode: Option<Mode>,
         end: Option<Timestamp>,
     ) {
-        board.switch(limiter, target, mode, end, &Caller::default());
+        board.switch(limiter, target, mode, end, &AdminCaller::default());
     }
 
     fn end(limiter: &Limiter<MemoryStore>, rule: Option<&str>) -> Option<Timestamp> {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_has_switched_since_is_left_alone() {
+    fn later_switches_are_left_alone() {
         let (limiter, board) = (limiter(), Switchboard::default());
         switch((&limiter, &board), a(), Some(Mode::Off), Some(at(10)));
         limiter.switch(|switches| switches.switch("a", Some(Mode::Shadow)));

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_guessed_or_not_be_sent_is_no_token() {
+    fn short_or_unsendable_tokens_are_refused() {
         assert_eq!(Token::new("short").unwrap_err(), TokenError::TooShort { length: 5 });
         assert_eq!(Token::new("").unwrap_err(), TokenError::TooShort { length: 0 });
         assert_eq!(Token::new("with a space in between").unwrap_err(), TokenError::Unsendable);

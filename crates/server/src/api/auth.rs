@@ -32,7 +32,7 @@ use super::{Api, Settings};
 use crate::identity::jwt::TokenRefusal;
 use crate::identity::{basic_user, has_several_credentials};
 use crate::listen::Peer;
-use crate::metrics::Cause;
+use crate::metrics::FailureCause;
 use crate::problem::Problem;
 
 const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
@@ -86,11 +86,11 @@ struct Authorized {
     /// It lacks a part of a key, or a valid token: it does not say who it is.
     is_unidentified: bool,
     /// The reason why the request is denied before any rule applies.
-    cause: Option<Cause>,
+    cause: Option<FailureCause>,
 }
 
 impl Authorized {
-    fn denied(cause: Cause, status: StatusCode, detail: String) -> Authorized {
+    fn denied(cause: FailureCause, status: StatusCode, detail: String) -> Authorized {
         let problem = Problem::new(status, detail);
         let is_temporary = status == StatusCode::SERVICE_UNAVAILABLE;
         let response = if is_temporary { problem.may_retry() } else { problem }.into_response();
@@ -140,11 +140,11 @@ impl Api {
         let headers = &request.headers;
         // The proxy passes the path on as it came, whatever is answered here.
         if let Err(why) = settings.paths.check(path_of_target(target)) {
-            return Authorized::denied(Cause::RefusedPath, StatusCode::BAD_REQUEST, why.reason().to_owned());
+            return Authorized::denied(FailureCause::RefusedPath, StatusCode::BAD_REQUEST, why.reason().to_owned());
         }
         if said_host.is_some_and(|host| !is_plain_host(host.as_bytes())) {
             let detail = "The request does not say which one host it is for, as a name or an address.".to_owned();
-            return Authorized::denied(Cause::BadHost, StatusCode::BAD_REQUEST, detail);
+            return Authorized::denied(FailureCause::BadHost, StatusCode::BAD_REQUEST, detail);
         }
         let is_preflight = method.parse().is_ok_and(|method| settings.answers.passes_preflight(&method, headers));
         if is_preflight {
@@ -157,7 +157,7 @@ impl Api {
         }
         if settings.basic && has_several_credentials(headers) {
             let detail = "The request has more than one line of Authorization: send one.".to_owned();
-            return Authorized::denied(Cause::AmbiguousRequest, StatusCode::BAD_REQUEST, detail);
+            return Authorized::denied(FailureCause::AmbiguousRequest, StatusCode::BAD_REQUEST, detail);
         }
         // Each source has the last word over those before it.
         if settings.basic
@@ -229,9 +229,9 @@ fn challenged(why: TokenRefusal) -> Authorized {
         Some(challenge) => {
             let mut response = Problem::new(StatusCode::UNAUTHORIZED, why.detail()).into_response();
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-            Authorized { response, is_unidentified: true, cause: Some(Cause::InvalidToken) }
+            Authorized { response, is_unidentified: true, cause: Some(FailureCause::InvalidToken) }
         }
-        None => Authorized::denied(Cause::NoTokenKeys, StatusCode::SERVICE_UNAVAILABLE, why.detail().to_owned()),
+        None => Authorized::denied(FailureCause::NoTokenKeys, StatusCode::SERVICE_UNAVAILABLE, why.detail().to_owned()),
     }
 }
 

@@ -14,7 +14,7 @@ use tidegate_rules::Ruling;
 
 use crate::access_log::{AccessLog, AccessRecord, Judged, TRACEPARENT};
 use crate::engine::Engine;
-use crate::metrics::{Cause, ListenerKind};
+use crate::metrics::{FailureCause, ListenerKind};
 
 /// A request that a proxy asks about. Its line is written when this is dropped, also if the proxy hangs up before it is answered.
 pub(super) struct LoggedAuth<'r> {
@@ -29,7 +29,7 @@ pub(super) struct LoggedAuth<'r> {
     /// The status that the client is to see; `None` as long as there is none.
     status: Option<StatusCode>,
     bytes_out: u64,
-    cause: Option<Cause>,
+    cause: Option<FailureCause>,
     judged: Option<Judged>,
 }
 
@@ -61,7 +61,7 @@ impl<'r> LoggedAuth<'r> {
     }
 
     /// Notes what the client is to be told, and why if that is not for the rules.
-    pub(super) fn respond(&mut self, response: &Response, cause: Option<Cause>) {
+    pub(super) fn respond(&mut self, response: &Response, cause: Option<FailureCause>) {
         self.status = Some(response.status());
         self.bytes_out = response.body().size_hint().lower();
         self.cause = cause;
@@ -89,7 +89,7 @@ impl Drop for LoggedAuth<'_> {
             took: Duration::from(self.log.now().since(self.at)),
             route: None,
             upstream: None,
-            cause: self.cause.map(Cause::as_str),
+            cause: self.cause.map(FailureCause::as_str),
             decided: judged.map(Judged::decided),
             agent: header(USER_AGENT),
             referer: header(REFERER),

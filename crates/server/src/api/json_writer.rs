@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_json() {
+    fn output_is_json() {
         let said = written(|object| {
             object.boolean(member!("yes"), true);
             object.number(member!("most"), u64::MAX);

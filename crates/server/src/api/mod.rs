@@ -48,7 +48,7 @@ use self::connection::{ApiConnections, ApiService};
 #[cfg(test)]
 pub(crate) use self::question::with_facts;
 use crate::access_log::AccessLog;
-use crate::browsers::{self, Hosts};
+use crate::browsers::{self, AllowedHosts};
 use crate::engine::Engine;
 use crate::identity::Tokens;
 use crate::listen::{Peer, Stream};
@@ -81,7 +81,7 @@ pub struct Settings {
     /// Whether the name in `Authorization: Basic` is the user, in forward-auth.
     pub basic: bool,
     /// The hosts that requests may be for, but for forward-auth: there a proxy may say the client's.
-    pub hosts: Hosts,
+    pub hosts: AllowedHosts,
     /// The policy for paths that servers read in several ways, in forward-auth.
     pub paths: PathPolicy,
     /// Whether the server is ready only while its store answers.
@@ -139,7 +139,7 @@ impl Default for Settings {
             answers: LocalReplies::default(),
             auth_headers: AuthHeaders::default(),
             basic: false,
-            hosts: Hosts::any(),
+            hosts: AllowedHosts::any(),
             paths: PathPolicy::Canonical,
             store_required: false,
             hold_time: Duration::from_millis(500),

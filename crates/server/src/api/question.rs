@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tidegate_core::Micros;
 use tidegate_http::CostFinder;
 use tidegate_rules::facts::{self, RawRequest};
-use tidegate_rules::syntax::Target;
+use tidegate_rules::syntax::RequestTarget;
 use tidegate_rules::yaml::closest;
 use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values};
 
@@ -221,8 +221,8 @@ impl RawRequest for Question<'_> {
         plain(&self.method)
     }
 
-    fn target(&self) -> Target<'_> {
-        plain(&self.path).map(Target::parse).unwrap_or_default()
+    fn target(&self) -> RequestTarget<'_> {
+        plain(&self.path).map(RequestTarget::parse).unwrap_or_default()
     }
 
     fn lines(&self, name: &str) -> Values<'_> {
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_twice_has_two_values() {
+    fn repeated_fields_have_two_values() {
         let text = br#"{"path": "/?k=1&%6b=2", "headers": {"X-Key": ["a", "b"], "x-key": "c", "Cookie": ["d=1", "d=2"],
             "Host": ["h:1", "i"], "one": ["e"], "none": []}, "query": {"Q": ["1", "2"]}}"#;
         let question: Question<'_> = read(text).unwrap();

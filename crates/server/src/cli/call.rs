@@ -25,7 +25,7 @@ use tower::{Layer, Service, service_fn};
 
 use super::serve::refuse;
 use super::{ERROR, FAINT, STRONG, plain};
-use crate::gateway::Trust;
+use crate::certificate_authorities::CertificateAuthorities;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -203,7 +203,7 @@ struct Target {
     port: u16,
     authority: HeaderValue,
     /// The name that the certificate must have, and the trusted authorities; `None` without TLS.
-    tls: Option<(ServerName<'static>, Trust)>,
+    tls: Option<(ServerName<'static>, CertificateAuthorities)>,
 }
 
 impl Target {
@@ -220,7 +220,7 @@ impl Target {
         let invalid = || "it has an invalid host".to_owned();
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let tls = match is_tls {
-            true => Some((ServerName::try_from(host.clone()).map_err(|_| invalid())?, Trust::web())),
+            true => Some((ServerName::try_from(host.clone()).map_err(|_| invalid())?, CertificateAuthorities::web())),
             false => None,
         };
         let port = authority.port_u16().unwrap_or(port);

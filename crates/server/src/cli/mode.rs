@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tidegate_core::Micros;
-use tidegate_redis::fleet::{FleetError, PublishError, Published, Target};
+use tidegate_redis::fleet::{FleetError, PublicationTarget, PublishError, Published};
 use tidegate_rules::yaml::closest;
 use tidegate_rules::{Mode, Rule, RuleSet, Switches};
 
@@ -57,7 +57,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
-    let target = args.rule.clone().map_or(Target::All, Target::Rule);
+    let target = args.rule.clone().map_or(PublicationTarget::All, PublicationTarget::Rule);
     let (who, expected) = (args.signature.who(), args.signature.expect);
     let mode = args.mode.mode();
     if mode.is_none() && args.lasting.is_some() {
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let done = args.redis.with(async |steering| {
         if !args.force
             && mode.is_some()
-            && let Target::Rule(rule) = &target
+            && let PublicationTarget::Rule(rule) = &target
         {
             check_rule(rule, steering.published().await?.as_ref())?;
         }
@@ -82,8 +82,8 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     let what = match &target {
-        Target::All => "all rules are".to_owned(),
-        Target::Rule(rule) => format!("`{}` is", plain(rule)),
+        PublicationTarget::All => "all rules are".to_owned(),
+        PublicationTarget::Rule(rule) => format!("`{}` is", plain(rule)),
     };
     let how = mode.map_or_else(|| "as written".to_owned(), |mode| mode.to_string());
     let lasting = args.lasting.map(|lasting| format!(" for {lasting}")).unwrap_or_default();
@@ -146,18 +146,18 @@ fn check_rule(rule: &str, published: Option<&Published>) -> Result<(), ModeError
 }
 
 /// Notes on effects of a switch that the operator may not expect.
-fn doubts(target: &Target, mode: Option<Mode>, published: &Published) -> Vec<String> {
+fn doubts(target: &PublicationTarget, mode: Option<Mode>, published: &Published) -> Vec<String> {
     let mut doubts = Vec::new();
     let single = published.modes.rules.len();
     match target {
-        Target::All if mode == Some(Mode::Enforce) => {
+        PublicationTarget::All if mode == Some(Mode::Enforce) => {
             doubts.push("this also enforces rules that are written as shadow or off".to_owned());
         }
-        Target::All if mode.is_none() && single > 0 => {
+        PublicationTarget::All if mode.is_none() && single > 0 => {
             doubts.push(format!("{} switched: `tidegate rules show` lists them", switched_one_by_one(single)));
         }
-        Target::All => {}
-        Target::Rule(rule) => {
+        PublicationTarget::All => {}
+        PublicationTarget::Rule(rule) => {
             if let Some(all) = &published.modes.all {
                 doubts.push(format!("all rules are switched to {}, which takes precedence", all.mode));
             }

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_core::Micros;
-use tidegate_lab::replay::{self, Input, LogFormat, ReadError, Replay, ReplaySettings, Report, SuggestionSettings};
+use tidegate_lab::replay::{
+    self, Input, LogFormat, ReadError, Replay, ReplayReport, ReplaySettings, SuggestionSettings,
+};
 use tidegate_rules::{RuleSet, Secret, Severity};
 
 use super::secret::SecretArgs;
@@ -181,7 +183,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(format: ReplayFormat, report: &Report) -> io::Result<()> {
+fn print(format: ReplayFormat, report: &ReplayReport) -> io::Result<()> {
     match format {
         ReplayFormat::Json => print_json(report),
         ReplayFormat::Csv => write!(anstream::stdout().lock(), "{}", replay::csv(report)),

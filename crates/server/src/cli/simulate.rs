@@ -9,9 +9,9 @@ use std::sync::Arc;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tidegate_core::{Limit, Micros, NotationError};
-use tidegate_lab::accuracy::{Judgement, Promise, Table};
+use tidegate_lab::accuracy::{AccuracyTable, Judgement, Promise};
 use tidegate_lab::expect::{Expectation, expect};
-use tidegate_lab::simulate::{Fleet, FleetTotals, Simulation, Totals};
+use tidegate_lab::simulate::{FleetTotals, SimulatedFleet, Simulation, Totals};
 use tidegate_lab::traffic::{START, Trace, Traffic};
 
 use super::replay::span;
@@ -150,12 +150,12 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun>
     if let Some(holding) = args.holding {
         simulation = simulation.holding(holding);
     }
-    let mut tables: Vec<Option<Table>> = Vec::new();
+    let mut tables: Vec<Option<AccuracyTable>> = Vec::new();
     if args.accuracy {
-        tables.extend(args.limits.iter().map(|limit| Table::new(std::slice::from_ref(limit), limit)));
+        tables.extend(args.limits.iter().map(|limit| AccuracyTable::new(std::slice::from_ref(limit), limit)));
     }
-    let fleet = |limit: &Limit, nodes: u16| Fleet::new(*limit, usize::from(nodes), args.seed);
-    let mut fleets: Vec<Fleet> = Vec::new();
+    let fleet = |limit: &Limit, nodes: u16| SimulatedFleet::new(*limit, usize::from(nodes), args.seed);
+    let mut fleets: Vec<SimulatedFleet> = Vec::new();
     if let Some(nodes) = args.fleet {
         fleets.extend(args.limits.iter().map(|limit| fleet(limit, nodes)));
     }
@@ -180,7 +180,7 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun>
         totals: *totals,
         expected: expect(traffic, limit, START, length, args.holding),
         accuracy: judged(number),
-        fleet: fleets.get(number).map(Fleet::totals),
+        fleet: fleets.get(number).map(SimulatedFleet::totals),
     })
     .collect()
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 use tidegate_rules::{Diagnostics, RuleSet, counted};
 
-use self::outcome::{Mismatch, run_scenario};
+use self::outcome::{OutcomeMismatch, run_scenario};
 use self::scenario::TestFile;
 use super::{ERROR, GOOD, OutputFormat, STRONG, check, plain, print_json};
 
@@ -102,7 +102,7 @@ struct TestResult {
     line: usize,
     name: String,
     /// `null` if the test passed.
-    failure: Option<Mismatch>,
+    failure: Option<OutcomeMismatch>,
 }
 
 fn print(out: &mut impl Write, report: &TestReport<'_>) -> io::Result<()> {

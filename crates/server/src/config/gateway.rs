@@ -52,17 +52,17 @@ impl ConfigReader<'_> {
         let connect_time = self.value("gateway.connect_time", span(MS, HOUR));
         let response_time = self.value("gateway.response_time", span(MS, 24 * HOUR));
         let stall_time = self.value("gateway.stall_time", span(MS, 24 * HOUR));
-        let keep_time = self.value("gateway.keep_time", span(Duration::ZERO, HOUR));
-        let keep_connections = self.value("gateway.keep_connections", count(0, 1_000_000));
+        let pool_idle_time = self.value("gateway.pool_idle_time", span(Duration::ZERO, HOUR));
+        let pool_idle_connections = self.value("gateway.pool_idle_connections", count(0, 1_000_000));
         let retries = self.value("gateway.retries", count(0, 10));
         let retry_percent = self.value("gateway.retry_percent", count(0, 100));
         let concurrency = self.concurrency();
-        let rest_time = self.value("gateway.rest_time", span(Duration::ZERO, HOUR));
+        let backoff_time = self.value("gateway.backoff_time", span(Duration::ZERO, HOUR));
         let health_path = self.health_path();
         let shedding = self.shedding();
         let overload_exempt = self.overload_exempt(health_path.as_ref().and_then(Option::as_ref));
         let health_interval = self.value("gateway.health_interval", span(10 * MS, HOUR));
-        let give_back = self.value("gateway.give_back", flag);
+        let refund_unserved = self.value("gateway.refund_unserved", flag);
         let trust = self.trust("gateway.ca");
         let client_certificate = self.client_certificate();
         let mut routes = routes?;
@@ -107,17 +107,17 @@ impl ConfigReader<'_> {
             connect_time: connect_time?,
             response_time: response_time?,
             stall_time: stall_time?,
-            keep_time: keep_time?,
-            keep_connections: keep_connections?,
+            pool_idle_time: pool_idle_time?,
+            pool_idle_connections: pool_idle_connections?,
             retries: u32::try_from(retries?).unwrap_or(u32::MAX),
             retry_percent: u32::try_from(retry_percent?).unwrap_or(u32::MAX),
             concurrency: concurrency?,
             shedding: shedding?,
             overload_exempt: overload_exempt?,
-            rest_time: rest_time?,
+            backoff_time: backoff_time?,
             health_path: health_path?,
             health_interval: health_interval?,
-            give_back: give_back?,
+            refund_unserved: refund_unserved?,
             trust: trust?,
             access_log: None,
         })

@@ -8,7 +8,7 @@ use jsonwebtoken::Algorithm;
 use super::error::InvalidValue;
 use super::values::{choice, count, flag, span, text};
 use super::{ConfigReader, HOUR, MS};
-use crate::gateway::Trust;
+use crate::certificate_authorities::CertificateAuthorities;
 use crate::identity::CertificateName;
 use crate::identity::jwt::{
     ClaimNames, FetchSettings, KeyFile, KeyFileError, OnInvalid, Settings, TokenLocation, Url, UrlError,
@@ -185,10 +185,10 @@ impl ConfigReader<'_> {
     }
 
     /// Trusted certificate authorities: those in the file, or those that browsers trust if it is not set.
-    pub(super) fn trust(&mut self, name: &str) -> Option<Trust> {
-        let Some(path) = self.path(name) else { return Some(Trust::web()) };
+    pub(super) fn trust(&mut self, name: &str) -> Option<CertificateAuthorities> {
+        let Some(path) = self.path(name) else { return Some(CertificateAuthorities::web()) };
         match std::fs::read(&path) {
-            Ok(pem) => match Trust::of(&pem) {
+            Ok(pem) => match CertificateAuthorities::of(&pem) {
                 Ok(trust) => Some(trust),
                 Err(reason) => {
                     self.wrong(name, &format!("`{}` cannot be used: {reason}", path.display()), "");

@@ -47,7 +47,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// Collects all values. Returns warnings about unknown variables that resemble a setting.
+    /// Collects all values. Returns notes on unknown variables that resemble a setting, and on settings under an earlier name.
     pub(super) fn collect(
         given: &StartupArgs,
         variables: &[(String, String)],
@@ -61,14 +61,15 @@ impl Layers {
             FoundValue { setting, values, layer: Layer::Default, places: Vec::new() }
         });
         let mut layers = Layers { found: found.collect(), source: None, folder: PathBuf::new() };
-        if let Some(file) = file {
-            layers.read(&file)?;
-        }
-        let strangers = layers.take_variables(variables);
+        let mut notes = match file {
+            Some(file) => layers.read(&file)?,
+            None => Vec::new(),
+        };
+        notes.extend(layers.take_variables(variables));
         for (name, values) in &given.flags {
             layers.set(name, values.clone(), Layer::Flag);
         }
-        Ok((layers, strangers))
+        Ok((layers, notes))
     }
 
     /// The precedence of the layer that a setting comes from: 0 for its default, 3 for a flag.
@@ -91,7 +92,8 @@ impl Layers {
         }
     }
 
-    fn read(&mut self, path: &Path) -> Result<(), ConfigErrors> {
+    /// Applies the file. Returns notes on settings under an earlier name.
+    fn read(&mut self, path: &Path) -> Result<Vec<String>, ConfigErrors> {
         let name = path.display().to_string();
         let unreadable = |error: std::io::Error| {
             let place = Place { file: name.as_str().into(), line: 1, column: 1 };
@@ -104,7 +106,7 @@ impl Layers {
         let mut findings = Vec::new();
         let root = source.parse(&mut findings);
         let mut reader = Reader::new(&source);
-        let mut file = Vec::new();
+        let mut file = FileValues::default();
         if let Some(root) = &root {
             section(&mut reader, "", root, &mut file);
         }
@@ -112,21 +114,29 @@ impl Layers {
         if findings.iter().any(|finding| finding.severity == Severity::Error) {
             return Err(ConfigErrors(findings.into_iter().map(ConfigError::in_file).collect()));
         }
-        for entry in file {
+        let note = |(former, setting, at): (&str, &Setting, Position)| {
+            format!("{}: `{former}` is now called `{}`", source.place(at), setting.name)
+        };
+        let notes = file.renamed.into_iter().map(note).collect();
+        for entry in file.found {
             if let Some(found) = self.found.iter_mut().find(|found| found.setting.name == entry.setting.name) {
                 *found = entry;
             }
         }
         self.folder = path.parent().map(Path::to_owned).unwrap_or_default();
         self.source = Some(source);
-        Ok(())
+        Ok(notes)
     }
 
-    /// Applies variables. Returns warnings about those that are probably misspelled.
+    /// Applies variables. Returns notes on those that are probably misspelled, or have an earlier name.
     fn take_variables(&mut self, variables: &[(String, String)]) -> Vec<String> {
-        let mut strangers = Vec::new();
+        let mut notes = Vec::new();
         for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("TIDEGATE_")) {
-            match SETTINGS.iter().find(|setting| setting.is_set_by(name)) {
+            let setting = SETTINGS.iter().find(|setting| setting.is_set_by(name));
+            if let Some(setting) = setting.filter(|setting| setting.was_set_by(name)) {
+                notes.push(format!("{name} is now called {}", setting.variable));
+            }
+            match setting {
                 Some(setting) if setting.is_list() => {
                     let values = value.split(',').map(str::trim).filter(|value| !value.is_empty());
                     self.set(setting.name, values.map(str::to_owned).collect(), Layer::Variable);
@@ -140,12 +150,12 @@ impl Layers {
                     let rests = known.iter().filter_map(|name| name.strip_prefix("tidegate_"));
                     if let Some(meant) = closest(&name["TIDEGATE_".len()..], rests) {
                         let meant = meant.to_uppercase();
-                        strangers.push(format!("{name} is not a setting: did you mean TIDEGATE_{meant}?"));
+                        notes.push(format!("{name} is not a setting: did you mean TIDEGATE_{meant}?"));
                     }
                 }
             }
         }
-        strangers
+        notes
     }
 
     /// A path, relative to the folder of the configuration file if it comes from there.
@@ -180,8 +190,16 @@ impl Layers {
     }
 }
 
+/// The values that a file has.
+#[derive(Default)]
+struct FileValues {
+    found: Vec<FoundValue>,
+    /// Settings under an earlier name: that name, the setting, and the position of the name.
+    renamed: Vec<(&'static str, &'static Setting, Position)>,
+}
+
 /// Reads the map of a section, which `prefix` names.
-fn section(reader: &mut Reader<'_>, prefix: &str, node: &Node, file: &mut Vec<FoundValue>) {
+fn section(reader: &mut Reader<'_>, prefix: &str, node: &Node, file: &mut FileValues) {
     // All entries of the section are commented out.
     if node.value == Value::Null {
         return;
@@ -191,8 +209,17 @@ fn section(reader: &mut Reader<'_>, prefix: &str, node: &Node, file: &mut Vec<Fo
     let Some(fields) = reader.fields(node, &what, &known) else { return };
     for (name, node) in fields.map {
         let whole = if prefix.is_empty() { name.text.clone() } else { format!("{prefix}.{}", name.text) };
-        match SETTINGS.iter().find(|setting| setting.name == whole) {
-            Some(setting) => file.extend(values(reader, setting, node)),
+        match SETTINGS.iter().find(|setting| setting.name == whole || setting.former == Some(&whole)) {
+            Some(setting) => {
+                if let Some(former) = setting.former.filter(|former| *former == whole) {
+                    file.renamed.push((former, setting, name.at));
+                }
+                if file.found.iter().any(|found| found.setting.name == setting.name) {
+                    let problem = format_args!("`{}` stands here under both of its names", setting.name);
+                    reader.error(name.at, problem, "remove the line with the earlier name");
+                }
+                file.found.extend(values(reader, setting, node));
+            }
             None if known.contains(&name.text.as_str()) => section(reader, &whole, node, file),
             None => {}
         }
@@ -206,7 +233,7 @@ fn names_in(prefix: &str) -> Vec<&'static str> {
         prefix => name.strip_prefix(prefix)?.strip_prefix('.'),
     };
     let mut names: Vec<&str> = Vec::new();
-    for first in SETTINGS.iter().filter_map(|setting| inside(setting.name)?.split('.').next()) {
+    for first in SETTINGS.iter().flat_map(Setting::names).filter_map(|name| inside(name)?.split('.').next()) {
         if !names.contains(&first) {
             names.push(first);
         }
@@ -227,4 +254,30 @@ fn values(reader: &mut Reader<'_>, setting: &'static Setting, node: &Node) -> Op
     let values: Vec<String> = nodes.iter().filter_map(|node| reader.text(node, &what)).collect();
     let places = nodes.iter().map(|node| node.at).collect();
     Some(FoundValue { setting, values, layer: Layer::File(node.at), places })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_names_are_accepted_with_a_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tidegate.yaml");
+        let collect = |text: &str, variables: &[(String, String)]| {
+            std::fs::write(&file, text).unwrap();
+            Layers::collect(&StartupArgs { file: Some(file.clone()), flags: Vec::new() }, variables)
+        };
+        let (layers, notes) = collect("gateway:\n  give_back: false\n", &[]).unwrap();
+        assert_eq!(layers.get("gateway.refund_unserved").unwrap().values, ["false"]);
+        let place = format!("{}:2:3", file.display());
+        assert_eq!(notes, [format!("{place}: `gateway.give_back` is now called `gateway.refund_unserved`")]);
+        let variable = ("TIDEGATE_GATEWAY_KEEP_TIME".to_owned(), "5s".to_owned());
+        let (layers, notes) = collect("", &[variable]).unwrap();
+        assert_eq!(layers.get("gateway.pool_idle_time").unwrap().values, ["5s"]);
+        assert_eq!(notes, ["TIDEGATE_GATEWAY_KEEP_TIME is now called TIDEGATE_GATEWAY_POOL_IDLE_TIME"]);
+        let both = collect("gateway:\n  give_back: false\n  refund_unserved: true\n", &[]);
+        let errors = both.err().map(|errors| errors.to_string()).unwrap_or_default();
+        assert!(errors.contains("under both of its names") && errors.contains(":3:3"), "{errors}");
+    }
 }

@@ -43,7 +43,7 @@ pub(crate) use self::table::SETTINGS;
 use self::values::{choice, count, flag, header, login, share, span, span_or_off, text, token};
 use crate::access_log::{self, AccessLogFormat, AccessLogTarget};
 use crate::admin::Token;
-use crate::browsers::Hosts;
+use crate::browsers::AllowedHosts;
 use crate::identity::jwt;
 use crate::listen::{self, Tls};
 use crate::log::{self, LogFormat};
@@ -388,7 +388,7 @@ impl ConfigReader<'_> {
             answers: answers?,
             auth_headers: names,
             basic: basic?,
-            hosts: Hosts::any(),
+            hosts: AllowedHosts::any(),
             paths: paths?,
             store_required: store_required?,
             hold_time: hold_time?,

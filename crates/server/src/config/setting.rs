@@ -22,6 +22,8 @@ pub(crate) struct Setting {
     pub(crate) variable: String,
     /// Other flags that mean the same, without the dashes before them.
     pub(crate) aliases: Vec<String>,
+    /// Earlier name, which is accepted with a note.
+    pub(crate) former: Option<&'static str>,
 }
 
 /// Kind of values, as far as needed before parsing.
@@ -51,6 +53,7 @@ impl Setting {
             flag: String::new(),
             variable: String::new(),
             aliases: Vec::new(),
+            former: None,
         }
     }
 
@@ -75,6 +78,11 @@ impl Setting {
         Setting { flag: flag.to_owned(), ..self }
     }
 
+    /// Accepts an earlier name too, in the same section, with a note.
+    pub(super) fn formerly(self, name: &'static str) -> Setting {
+        Setting { former: Some(name), ..self }
+    }
+
     /// Section; empty for the outermost.
     pub(crate) fn section(&self) -> &'static str {
         self.name.rsplit_once('.').map_or("", |(section, _)| section)
@@ -82,11 +90,12 @@ impl Setting {
 
     /// Derives the flag and the variable from the name. A setting with a shorter flag keeps the regular one as an alias.
     pub(super) fn spelled(mut self) -> Setting {
-        let regular = self.name.replace(['.', '_'], "-");
+        let regular = flag_of(self.name);
         let flag = if self.flag.is_empty() { regular.clone() } else { self.flag.clone() };
         if flag != regular {
             self.aliases.push(regular.clone());
         }
+        self.aliases.extend(self.former.map(flag_of));
         let variable = variable_of(&regular);
         let needs_restart = self.name.ends_with(".listen")
             || self.name == "handover"
@@ -104,6 +113,16 @@ impl Setting {
     /// Whether an environment variable sets it.
     pub(crate) fn is_set_by(&self, variable: &str) -> bool {
         self.variables().any(|known| known == variable)
+    }
+
+    /// Whether an environment variable sets it by its earlier name.
+    pub(crate) fn was_set_by(&self, variable: &str) -> bool {
+        self.former.is_some_and(|former| variable_of(&flag_of(former)) == variable)
+    }
+
+    /// The name and the earlier name.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.former)
     }
 
     /// The environment variables that set it: the regular one first, then one for each of its flags.
@@ -167,6 +186,10 @@ impl Setting {
 }
 
 const HIDDEN: &str = "(hidden)";
+
+fn flag_of(name: &str) -> String {
+    name.replace(['.', '_'], "-")
+}
 
 fn variable_of(flag: &str) -> String {
     format!("TIDEGATE_{}", flag.replace('-', "_").to_uppercase())

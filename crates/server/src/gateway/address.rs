@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_with_what_to_write() {
+    fn errors_say_what_to_write() {
         for (text, help) in [
             ("127.0.0.1:3000", "write `http://127.0.0.1:3000`"),
             ("ftp://a", "write `http://`, `https://`, or `h2c://` for HTTP/2 without TLS"),

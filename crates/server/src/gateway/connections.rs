@@ -69,7 +69,7 @@ impl GatewayConnections {
             max_age: None,
         };
         let mut layer = RateLimitLayer::new(engine.shared_limiter()).observer(DecisionObserver(Arc::clone(engine)));
-        if settings.give_back {
+        if settings.refund_unserved {
             layer = layer.refund_unserved();
         }
         if let Some(name) = &settings.priority_header {

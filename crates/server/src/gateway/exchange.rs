@@ -13,7 +13,7 @@ use tidegate_core::adaptive::SampleOutcome;
 use tidegate_tower::{Unserved, request_priority, sample_outcome};
 
 use super::Settings;
-use super::dial::Protocol;
+use super::dial::UpstreamProtocol;
 use super::failure::Failure;
 use super::forward::{ClientGone, Forwarder};
 use super::head;
@@ -102,8 +102,8 @@ impl Forwarder {
                 }
             };
             let (protocol, is_new) = match &transport {
-                Transport::Own { is_new, .. } => (Protocol::Http1, *is_new),
-                Transport::Shared(_) => (Protocol::Http2, true),
+                Transport::Own { is_new, .. } => (UpstreamProtocol::Http1, *is_new),
+                Transport::Shared(_) => (UpstreamProtocol::Http2, true),
             };
             head::address_to(head, host, &upstream.address, protocol, self.settings.keep_host);
             let retry_head =
@@ -172,7 +172,7 @@ impl Forwarder {
     /// Notes that an address has failed.
     fn failed(&self, upstream: &Upstream, error: &dyn std::fmt::Display) {
         let upstream_address = &upstream.address;
-        if let Some(rest) = upstream.health.failed(self.clock.now(), self.settings.rest_time.into()) {
+        if let Some(rest) = upstream.health.failed(self.clock.now(), self.settings.backoff_time.into()) {
             let rest = Duration::from(rest);
             tracing::warn!(upstream = %upstream_address, %error, ?rest, "an upstream fails: it rests if there are others");
         } else {

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use tidegate_http::{DenialBodies, REDUCED_CAPACITY, failure_page, is_grpc};
+use tidegate_http::{DenialBodies, PROBLEM_JSON, REDUCED_CAPACITY, failure_page, is_grpc};
 use tidegate_rules::PathRefusal;
 
 use crate::identity::jwt::TokenRefusal;
-use crate::metrics::Cause;
-use crate::problem::{FaultParty, PROBLEM_JSON, Problem};
+use crate::metrics::FailureCause;
+use crate::problem::{FaultParty, Problem};
 
 /// The reason why no upstream answered a request. Addresses of upstreams go to the log, never to clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,24 +138,24 @@ impl Failure {
     }
 
     /// As metrics and the access log name it.
-    pub(super) const fn cause(self) -> Cause {
+    pub(super) const fn cause(self) -> FailureCause {
         match self {
-            Failure::NoRoute => Cause::NoRoute,
-            Failure::Connect => Cause::ConnectMethod,
-            Failure::NoHost => Cause::BadHost,
-            Failure::Ambiguous | Failure::SeveralCredentials => Cause::AmbiguousRequest,
-            Failure::Path(_) => Cause::RefusedPath,
-            Failure::Token(why) if why.challenge().is_some() => Cause::InvalidToken,
-            Failure::Token(_) => Cause::NoTokenKeys,
-            Failure::ClientStalls => Cause::RequestTimeout,
-            Failure::Unreachable => Cause::ConnectFailed,
-            Failure::SlowToConnect => Cause::ConnectTimeout,
-            Failure::NoneHealthy => Cause::NoHealthyUpstream,
-            Failure::Overloaded => Cause::Overloaded,
-            Failure::Shed => Cause::Shed,
-            Failure::Broken => Cause::UpstreamReset,
-            Failure::SlowToRespond => Cause::ResponseTimeout,
-            Failure::Unasked => Cause::UnexpectedUpgrade,
+            Failure::NoRoute => FailureCause::NoRoute,
+            Failure::Connect => FailureCause::ConnectMethod,
+            Failure::NoHost => FailureCause::BadHost,
+            Failure::Ambiguous | Failure::SeveralCredentials => FailureCause::AmbiguousRequest,
+            Failure::Path(_) => FailureCause::RefusedPath,
+            Failure::Token(why) if why.challenge().is_some() => FailureCause::InvalidToken,
+            Failure::Token(_) => FailureCause::NoTokenKeys,
+            Failure::ClientStalls => FailureCause::RequestTimeout,
+            Failure::Unreachable => FailureCause::ConnectFailed,
+            Failure::SlowToConnect => FailureCause::ConnectTimeout,
+            Failure::NoneHealthy => FailureCause::NoHealthyUpstream,
+            Failure::Overloaded => FailureCause::Overloaded,
+            Failure::Shed => FailureCause::Shed,
+            Failure::Broken => FailureCause::UpstreamReset,
+            Failure::SlowToRespond => FailureCause::ResponseTimeout,
+            Failure::Unasked => FailureCause::UnexpectedUpgrade,
         }
     }
 
@@ -170,7 +170,7 @@ impl Failure {
                 headers.insert(CONTENT_TYPE, PROBLEM_JSON);
                 let problem = Problem::new(status, detail).fault(fault);
                 let problem = if self.is_overload() { problem.of_kind(REDUCED_CAPACITY) } else { problem };
-                problem.to_json().into()
+                problem.to_json()
             }
         };
         if form != (FailureForm::Problem { has_page: false }) {

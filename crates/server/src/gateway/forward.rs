@@ -23,7 +23,7 @@ use super::downstream::Downstream;
 use super::exchange::{ExchangeError, UpstreamAnswer};
 use super::failure::{Failure, FailureForm};
 use super::head;
-use super::request_body::{RequestBody, Sent};
+use super::request_body::{RequestBody, SentBody};
 use super::response_body::ForwardBody;
 use super::route::{self, Route};
 use super::shedding::RouteShedding;
@@ -119,7 +119,7 @@ impl Forwarder {
     }
 }
 
-impl tower_service::Service<Request<Sent>> for Forward {
+impl tower_service::Service<Request<SentBody>> for Forward {
     type Response = Response<ForwardBody>;
     type Error = ClientGone;
     type Future = Pin<Box<dyn Future<Output = Result<Response<ForwardBody>, ClientGone>> + Send>>;
@@ -128,7 +128,7 @@ impl tower_service::Service<Request<Sent>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Sent>) -> Self::Future {
+    fn call(&mut self, request: Request<SentBody>) -> Self::Future {
         match self.prepare(request) {
             Ok(mut in_flight) => Box::pin(async move { in_flight.run().await }),
             Err(response) => Box::pin(ready(Ok(*response))),
@@ -173,7 +173,7 @@ impl Forward {
     }
 
     /// Makes a request ready to be sent, or returns the response to one that cannot be.
-    fn prepare(&self, request: Request<Sent>) -> Result<ForwardedRequest, Box<Response<ForwardBody>>> {
+    fn prepare(&self, request: Request<SentBody>) -> Result<ForwardedRequest, Box<Response<ForwardBody>>> {
         let ConnContext { forwarder, downstream } = &*self.0;
         let (mut head, body) = request.into_parts();
         let form = FailureForm::of(&head.headers, &downstream.style.answers.bodies);
@@ -229,7 +229,7 @@ impl ForwardedRequest {
             }
             Err(ExchangeError::Gone(gone)) => Err(gone),
             Err(ExchangeError::Failed { why, is_unseen }) => {
-                if !is_unseen || !forwarder.settings.give_back {
+                if !is_unseen || !forwarder.settings.refund_unserved {
                     return Ok(upstream_failure(why, *form));
                 }
                 let mut response = failure_response(why, *form);

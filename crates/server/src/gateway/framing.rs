@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_http_1_is_left_alone() {
+    fn other_protocols_are_left_alone() {
         assert_eq!(found("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\n\nContent-Length: 1\n"), None);
         assert_eq!(found("POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n\n\n"), None);
         assert_eq!(found("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n\n\n"), None);

@@ -270,7 +270,7 @@ fn chunked(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 }
 
 #[test]
-fn what_is_served_is_what_the_standard_reads() {
+fn served_requests_are_read_as_the_standard_reads_them() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let runtime = AssertUnwindSafe(runtime);
     target!("http1").for_each(|bytes: &[u8]| {

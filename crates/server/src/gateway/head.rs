@@ -16,7 +16,7 @@ use tidegate_http::{ForwardingHeader, TrustedProxies, is_plain_host};
 
 use super::Settings;
 use super::address::{Address, Scheme};
-use super::dial::Protocol;
+use super::dial::UpstreamProtocol;
 use super::downstream::Downstream;
 
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
@@ -315,10 +315,16 @@ pub(super) fn add_via(headers: &mut HeaderMap, received: Version) {
 }
 
 /// Makes the head of a request one for this address, in the protocol that is spoken there.
-pub(super) fn address_to(head: &mut Parts, host: &HeaderValue, to: &Address, protocol: Protocol, keep_host: bool) {
+pub(super) fn address_to(
+    head: &mut Parts,
+    host: &HeaderValue,
+    to: &Address,
+    protocol: UpstreamProtocol,
+    keep_host: bool,
+) {
     let host = if keep_host { host } else { &to.authority };
     match protocol {
-        Protocol::Http1 => {
+        UpstreamProtocol::Http1 => {
             if head.uri.authority().is_some() {
                 head.uri = origin_form(&head.uri);
             }
@@ -327,7 +333,7 @@ pub(super) fn address_to(head: &mut Parts, host: &HeaderValue, to: &Address, pro
                 head.headers.insert(HOST, host.clone());
             }
         }
-        Protocol::Http2 => {
+        UpstreamProtocol::Http2 => {
             head.headers.remove(HOST);
             // HTTP/2 knows no upgrades.
             if head.headers.remove(UPGRADE).is_some() {
@@ -383,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_one_connection_ends_with_it() {
+    fn hop_by_hop_headers_are_removed() {
         let mut map = headers(&[
             ("connection", "close, X-Private ,,"),
             ("connection", "upgrade, host, content-length"),

@@ -20,9 +20,9 @@ pub(super) struct UpstreamHealth {
 
 impl UpstreamHealth {
     /// A request failed: it rests, for twice as long each time. Returns for how long, if it did not rest before.
-    pub(super) fn failed(&self, now: Timestamp, rest_time: Micros) -> Option<Micros> {
+    pub(super) fn failed(&self, now: Timestamp, backoff_time: Micros) -> Option<Micros> {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed);
-        let rest = Micros::new(rest_time.get().saturating_mul(1 << failures.min(DOUBLINGS)));
+        let rest = Micros::new(backoff_time.get().saturating_mul(1 << failures.min(DOUBLINGS)));
         self.rests_until.store((now + rest).as_micros(), Ordering::Relaxed);
         (failures == 0).then_some(rest)
     }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_address_says_of_itself_is_news_once() {
+    fn changes_of_health_are_reported_once() {
         let health = UpstreamHealth::default();
         assert!(!health.is_found(true));
         assert!(health.is_found(false) && !health.is_found(false) && health.is_down());

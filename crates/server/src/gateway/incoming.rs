@@ -177,7 +177,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_only_a_trusted_proxy_can_say_is_removed_from_others() {
+    fn headers_of_trusted_proxies_are_removed_from_others() {
         assert_eq!(left(&incoming(None), false, &CLAIMS), ["cookie", "host", "x-other", "x-under_score"]);
         assert_eq!(left(&incoming(None), true, &CLAIMS).len(), CLAIMS.len());
         // A client's own key is its own to show.
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_connection_names_ends_with_it_unless_somebody_relies_on_it() {
+    fn headers_that_connection_names_are_removed_unless_relied_on() {
         let lines = [
             ("connection", "close, X-Private, x-user, x-forwarded-for, host"),
             ("connection", "Upgrade, X-Priority, forwarded, X-Api"),

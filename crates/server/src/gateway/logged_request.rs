@@ -83,7 +83,7 @@ impl LoggedRequest {
                 took: metrics.since(self.begun),
                 route: ended.route.map(|route| metrics.route(route).name()),
                 upstream: origin.upstream.as_ref().map(|upstream| (upstream.name(), origin.upstream_time)),
-                cause: ended.cause.map(crate::metrics::Cause::as_str),
+                cause: ended.cause.map(crate::metrics::FailureCause::as_str),
                 decided: judged.map(Judged::decided),
                 agent: self.agent.as_ref().map(HeaderValue::as_bytes),
                 referer: self.referer.as_ref().map(HeaderValue::as_bytes),

@@ -58,13 +58,13 @@ pub use self::address::{Address, AddressError};
 use self::body_pace::BodyPace;
 pub use self::concurrency::Concurrency;
 use self::connections::GatewayConnections;
-pub use self::dial::Trust;
 pub(crate) use self::route::PATH_POLICIES;
 pub use self::route::Route;
 pub use self::shedding::Shedding;
 pub use self::upgrades::Upgrades;
 use crate::access_log::AccessLog;
 use crate::api::AuthHeaders;
+use crate::certificate_authorities::CertificateAuthorities;
 use crate::engine::Engine;
 use crate::identity::{CertificateName, Tokens};
 use crate::listen::{Peer, Stream};
@@ -128,9 +128,9 @@ pub struct Settings {
     /// The time for which a response may stand still in the middle.
     pub stall_time: Duration,
     /// The time for which an idle connection to an upstream is kept.
-    pub keep_time: Duration,
+    pub pool_idle_time: Duration,
     /// The most idle connections to one address that are kept.
-    pub keep_connections: usize,
+    pub pool_idle_connections: usize,
     /// The most retries of a request.
     pub retries: u32,
     /// The most retries among a hundred requests.
@@ -142,15 +142,15 @@ pub struct Settings {
     /// Paths whose requests are never shed, nor held to the adaptive limit.
     pub overload_exempt: Arc<[String]>,
     /// The time for which an address that fails rests at first.
-    pub rest_time: Duration,
+    pub backoff_time: Duration,
     /// The path of health checks; `None` if there are none.
     pub health_path: Option<PathAndQuery>,
     /// The time between two health checks.
     pub health_interval: Duration,
     /// Whether requests that reach no upstream get back what they were charged.
-    pub give_back: bool,
+    pub refund_unserved: bool,
     /// The authorities for the certificates of upstreams.
-    pub trust: Trust,
+    pub trust: CertificateAuthorities,
     /// The access log, if there is one.
     pub access_log: Option<Arc<AccessLog>>,
 }
@@ -187,18 +187,18 @@ impl Settings {
             connect_time: Duration::from_secs(2),
             response_time: Duration::from_secs(60),
             stall_time: Duration::from_secs(60),
-            keep_time: Duration::from_secs(30),
-            keep_connections: 256,
+            pool_idle_time: Duration::from_secs(30),
+            pool_idle_connections: 256,
             retries: 1,
             retry_percent: 20,
             concurrency: None,
             shedding: None,
             overload_exempt: Arc::default(),
-            rest_time: Duration::from_secs(1),
+            backoff_time: Duration::from_secs(1),
             health_path: None,
             health_interval: Duration::from_secs(5),
-            give_back: true,
-            trust: Trust::web(),
+            refund_unserved: true,
+            trust: CertificateAuthorities::web(),
             access_log: None,
         }
     }

@@ -8,7 +8,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::Settings;
-use super::dial::Protocol;
+use super::dial::UpstreamProtocol;
 use super::head::address_to;
 use super::request_body::RequestBody;
 use super::upstream::{Transport, Upstream};
@@ -100,12 +100,12 @@ impl Probe {
         };
         let status = match transport {
             Transport::Own { mut conn, .. } => {
-                address(&mut head, Protocol::Http1);
+                address(&mut head, UpstreamProtocol::Http1);
                 let answer = conn.send(Request::from_parts(head, body)).await;
                 answer.map_err(|_| "it breaks off".to_owned())?.status()
             }
             Transport::Shared(mut shared) => {
-                address(&mut head, Protocol::Http2);
+                address(&mut head, UpstreamProtocol::Http2);
                 let answer = shared.send_request(Request::from_parts(head, body)).await;
                 answer.map_err(|error| error.to_string())?.status()
             }

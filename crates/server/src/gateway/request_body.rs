@@ -19,7 +19,7 @@ pub(super) struct RequestBody(Option<Passed>);
 
 /// A body that is not empty.
 struct Passed {
-    body: Sent,
+    body: SentBody,
     upload: Arc<Upload>,
     /// The number of bytes that have come.
     bytes: u64,
@@ -28,7 +28,7 @@ struct Passed {
 }
 
 /// A body of which the middleware may have seen the beginning.
-pub(super) type Sent = tidegate_tower::RequestBody<InboundBody>;
+pub(super) type SentBody = tidegate_tower::RequestBody<InboundBody>;
 
 /// The progress of a body, for the task that waits for the response.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl fmt::Debug for RequestBody {
 
 impl RequestBody {
     /// A body whose client is held to `pace`, if to any.
-    pub(super) fn new(body: Sent, pace: Option<BodyPace>) -> RequestBody {
+    pub(super) fn new(body: SentBody, pace: Option<BodyPace>) -> RequestBody {
         RequestBody((!body.is_end_stream()).then(|| {
             let upload = Arc::new(Upload { pace, ..Upload::default() });
             Passed { body, upload, bytes: 0, timer: None }

@@ -13,7 +13,7 @@ use super::request_body::Upload;
 use super::upstream::UpstreamPermit;
 use super::upstream_conn::UpstreamConn;
 use crate::lazy_timeout::LazyTimeout;
-use crate::metrics::{Cause, UpstreamMetrics};
+use crate::metrics::{FailureCause, UpstreamMetrics};
 
 /// The body of a response: an upstream's, or the gateway's own.
 pub(super) struct ForwardBody {
@@ -32,7 +32,7 @@ pub(super) struct ResponseOrigin {
     /// The time until its response began.
     pub(super) upstream_time: Duration,
     /// The cause, if the gateway answered instead.
-    pub(super) cause: Option<Cause>,
+    pub(super) cause: Option<FailureCause>,
     /// The counter of the request's body, if it had one.
     pub(super) upload: Option<Arc<Upload>>,
 }
@@ -64,10 +64,10 @@ pub(super) enum ForwardBodyError {
 
 impl ForwardBodyError {
     /// As metrics and the access log name it.
-    pub(super) const fn cause(&self) -> Cause {
+    pub(super) const fn cause(&self) -> FailureCause {
         match self {
-            ForwardBodyError::Broken(_) => Cause::ResponseReset,
-            ForwardBodyError::Stalled => Cause::ResponseStalled,
+            ForwardBodyError::Broken(_) => FailureCause::ResponseReset,
+            ForwardBodyError::Stalled => FailureCause::ResponseStalled,
         }
     }
 }
@@ -83,7 +83,7 @@ impl ForwardBody {
     }
 
     /// The gateway's own answer to a failure.
-    pub(super) const fn failure(text: Bytes, cause: Cause) -> ForwardBody {
+    pub(super) const fn failure(text: Bytes, cause: FailureCause) -> ForwardBody {
         ForwardBody {
             kind: BodyKind::Text(text),
             origin: ResponseOrigin { cause: Some(cause), ..ResponseOrigin::NOTHING },

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_with_what_to_write() {
+    fn errors_say_what_to_write() {
         for (text, help) in [
             ("http://a:1", "write `/ http://a:1` for all paths, or set `gateway.upstream`"),
             ("/images", "write one such as `api.example.com/v2 http://10.0.0.5:3000`"),

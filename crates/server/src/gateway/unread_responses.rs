@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_stays_unread_from_one_look_to_the_next_is_dropped() {
+    async fn responses_unread_at_two_sweeps_are_dropped() {
         let responses = UnreadResponses::default();
         let (mut read, unread) = (responses.watch(text("a")), responses.watch(text("b")));
         assert_eq!(responses.drop_unread(), 0);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_upstream_is_not_to_blame() {
+    fn clients_that_wait_for_the_upstream_are_left_alone() {
         let responses = UnreadResponses::default();
         let mut body = responses.watch(Silent);
         assert!(Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())).is_pending());

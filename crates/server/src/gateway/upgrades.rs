@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_list_is_left_out() {
+    fn unlisted_upgrades_are_left_out() {
         for (list, asked, passed_on) in [
             ("websocket", "websocket", Some("websocket")),
             ("websocket", "h2c, ,WebSocket ", Some("WebSocket")),

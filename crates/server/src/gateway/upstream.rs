@@ -13,10 +13,11 @@ use tidegate_rules::Priority;
 use super::Settings;
 use super::address::Address;
 use super::concurrency::{Acquisition, UpstreamConcurrency};
-use super::dial::{Protocol, Trust, dial};
+use super::dial::{UpstreamProtocol, dial};
 use super::health::UpstreamHealth;
 use super::request_body::RequestBody;
 use super::upstream_conn::UpstreamConn;
+use crate::certificate_authorities::CertificateAuthorities;
 use crate::metrics::UpstreamMetrics;
 
 /// A connection that several requests share.
@@ -34,10 +35,10 @@ pub(super) struct Upstream {
     /// Idle connections; the one that was used last is at the end.
     idle: Mutex<Idle>,
     shared: Mutex<Option<Shared>>,
-    trust: Trust,
+    trust: CertificateAuthorities,
     connect_time: Duration,
     keepalive_time: Duration,
-    keep_time: Micros,
+    pool_idle_time: Micros,
     most_idle: usize,
     header_bytes: usize,
     response_time: Duration,
@@ -80,8 +81,8 @@ impl Upstream {
             trust: settings.trust.clone(),
             connect_time: settings.connect_time,
             keepalive_time: settings.keepalive_time,
-            keep_time: settings.keep_time.into(),
-            most_idle: settings.keep_connections,
+            pool_idle_time: settings.pool_idle_time.into(),
+            most_idle: settings.pool_idle_connections,
             header_bytes: settings.header_bytes,
             response_time: settings.response_time,
             clock: SystemClock::new(),
@@ -155,11 +156,11 @@ impl Upstream {
     async fn new_transport(&self) -> Result<Transport, ConnectError> {
         let (io, protocol) = dial(&self.address, &self.trust, self.keepalive_time).await?;
         match protocol {
-            Protocol::Http1 => {
+            UpstreamProtocol::Http1 => {
                 let conn = Box::new(UpstreamConn::new(io, self.header_bytes, self.response_time).await?);
                 Ok(Transport::Own { conn, is_new: true })
             }
-            Protocol::Http2 => {
+            UpstreamProtocol::Http2 => {
                 let mut builder = http2::Builder::new(TokioExecutor::new());
                 builder.timer(TokioTimer::new()).adaptive_window(true);
                 let (sender, connection) = builder.handshake(TokioIo::new(io)).await?;
@@ -187,7 +188,7 @@ impl Upstream {
     pub(super) fn tidy(&self) {
         let now = self.clock.now();
         let mut idle = std::mem::take(&mut *self.idle());
-        idle.retain_mut(|conn| now.since(conn.idle_since) < self.keep_time && conn.is_alive());
+        idle.retain_mut(|conn| now.since(conn.idle_since) < self.pool_idle_time && conn.is_alive());
         // Those that came meanwhile were used last.
         let mut since = self.idle();
         idle.append(&mut since);

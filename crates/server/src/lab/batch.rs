@@ -14,7 +14,7 @@ const MOST_COUNTERS: u32 = 24;
 
 /// Some decisions in a row. Instants are microseconds from the beginning of the run.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Batch {
+pub(super) struct EventBatch {
     /// The number of the first arrival, counted from 0.
     pub(super) first: u64,
     /// Until when all arrivals are told of.
@@ -37,9 +37,9 @@ pub(super) struct Column {
     state: Vec<f64>,
 }
 
-impl Batch {
-    pub(super) fn new(first: u64, limits: usize) -> Batch {
-        Batch { first, limits: (0..limits).map(|_| Column::default()).collect(), ..Batch::default() }
+impl EventBatch {
+    pub(super) fn new(first: u64, limits: usize) -> EventBatch {
+        EventBatch { first, limits: (0..limits).map(|_| Column::default()).collect(), ..EventBatch::default() }
     }
 
     pub(super) fn arrived(&mut self, arrival: &Arrival, since_start: u64) {

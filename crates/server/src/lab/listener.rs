@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{LabState, nothing_here, router};
 pub use crate::admin::serve_connection;
-use crate::browsers::Hosts;
+use crate::browsers::AllowedHosts;
 use crate::listen::{ListenError, Listener, Settings};
 use crate::problem::Problem;
 
-async fn for_this_machine(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
+async fn for_this_machine(State(hosts): State<Arc<AllowedHosts>>, request: Request, next: Next) -> Response {
     match hosts.check(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(misdirected) => Problem::from(misdirected).into_response(),
@@ -40,7 +40,7 @@ impl LabServer {
         let listener = Listener::bind(settings)?;
         let address = listener.listening().address();
         let stop = lab.0.settings.stop.clone();
-        let hosts = Arc::new(Hosts::of(address.ip(), Vec::new()));
+        let hosts = Arc::new(AllowedHosts::of(address.ip(), Vec::new()));
         let routes: Router = router(lab)
             .route("/", get(|| async { Redirect::temporary("/lab/") }))
             .fallback(nothing_here)

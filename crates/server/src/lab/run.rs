@@ -9,7 +9,7 @@ use tidegate_lab::simulate::Totals;
 use tidegate_lab::traffic::{Arrival, Arrivals, START};
 use tokio::time::{Instant, sleep_until};
 
-use super::batch::Batch;
+use super::batch::EventBatch;
 use super::run_decider::RunDecider;
 use super::run_position::RunPosition;
 use super::run_request::{Pace, RunRequest};
@@ -24,7 +24,7 @@ const SKIPPED_AT_ONCE: u64 = 4_096;
 /// The next event of a run.
 pub(super) enum Next {
     /// Decisions; perhaps none, if time went by without any.
-    Batch(Batch),
+    Batch(EventBatch),
     /// All is told.
     End(End),
     /// The store could not decide.
@@ -109,7 +109,7 @@ impl Run {
             some.push(arrival);
         }
         let is_full = some.len() == room;
-        let mut batch = Batch::new(self.position.arrivals, self.limits);
+        let mut batch = EventBatch::new(self.position.arrivals, self.limits);
         if let Err(error) = self.decider.take(&some, START.as_micros(), &mut batch).await {
             return Next::Failed(error);
         }

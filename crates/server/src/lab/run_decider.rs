@@ -11,7 +11,7 @@ use tidegate_lab::traffic::Arrival;
 use tidegate_redis::RedisStore;
 use tokio::time::Instant;
 
-use super::batch::Batch;
+use super::batch::EventBatch;
 use super::run_request::{RunRequest, StoreChoice};
 
 /// Decides arrivals: by the limits themselves, or by a store.
@@ -41,7 +41,12 @@ impl RunDecider {
     }
 
     /// Decides arrivals, in their order, and adds them to a batch.
-    pub(super) async fn take(&mut self, arrivals: &[Arrival], start: u64, batch: &mut Batch) -> Result<(), StoreError> {
+    pub(super) async fn take(
+        &mut self,
+        arrivals: &[Arrival],
+        start: u64,
+        batch: &mut EventBatch,
+    ) -> Result<(), StoreError> {
         for arrival in arrivals {
             batch.arrived(arrival, arrival.at.as_micros().saturating_sub(start));
         }
@@ -110,7 +115,7 @@ impl RedisRun {
         RedisRun { store, limits, totals, holding, held: VecDeque::new() }
     }
 
-    async fn take(&mut self, arrivals: &[Arrival], batch: &mut Batch) -> Result<(), StoreError> {
+    async fn take(&mut self, arrivals: &[Arrival], batch: &mut EventBatch) -> Result<(), StoreError> {
         self.give_back().await?;
         let clients: Vec<String> = arrivals.iter().map(|arrival| arrival.client.to_string()).collect();
         let keys: Vec<Key<'_>> = clients.iter().map(|client| Key::of([client.as_str()])).collect();

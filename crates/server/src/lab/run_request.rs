@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_too_much_is_refused() {
+    fn runs_that_are_too_large_are_refused() {
         for (query, field) in [
             ("limit=1/s&traffic=steady+1/s&for=400day&speed=max", "for"),
             ("limit=1/s&traffic=steady+1/s&for=2h&speed=1", "speed"),

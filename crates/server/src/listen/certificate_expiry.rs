@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_has_no_expiry() {
+    fn other_files_have_no_expiry() {
         for bytes in [&b""[..], &[0x30, 0], &[0x30, 2, 0x30, 0], &[0x30, 0x83, 0xff, 0xff, 0xff]] {
             assert_eq!(not_after(&CertificateDer::from(bytes)), None);
         }

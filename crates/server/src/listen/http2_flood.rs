@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_http2_is_left_alone() {
+    fn other_protocols_are_left_alone() {
         let mut meter = FrameMeter::default();
         assert_eq!(meter.follow(b"PRI * HTTP/1.1\r\n"), Ok(()));
         assert_eq!(meter.follow(&ping().repeat(20_000)), Ok(()));

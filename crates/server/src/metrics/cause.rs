@@ -2,7 +2,7 @@
 
 /// Cause for which the gateway answered a request itself, or cut off the response of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum FailureCause {
     /// 404: no route takes the request.
     NoRoute,
     /// 405: the method is CONNECT.
@@ -41,49 +41,49 @@ pub(crate) enum Cause {
     ResponseStalled,
 }
 
-impl Cause {
-    pub(super) const ALL: [Cause; 18] = [
-        Cause::NoRoute,
-        Cause::ConnectMethod,
-        Cause::BadHost,
-        Cause::AmbiguousRequest,
-        Cause::RefusedPath,
-        Cause::InvalidToken,
-        Cause::NoTokenKeys,
-        Cause::RequestTimeout,
-        Cause::ConnectFailed,
-        Cause::ConnectTimeout,
-        Cause::NoHealthyUpstream,
-        Cause::Overloaded,
-        Cause::Shed,
-        Cause::UpstreamReset,
-        Cause::ResponseTimeout,
-        Cause::UnexpectedUpgrade,
-        Cause::ResponseReset,
-        Cause::ResponseStalled,
+impl FailureCause {
+    pub(super) const ALL: [FailureCause; 18] = [
+        FailureCause::NoRoute,
+        FailureCause::ConnectMethod,
+        FailureCause::BadHost,
+        FailureCause::AmbiguousRequest,
+        FailureCause::RefusedPath,
+        FailureCause::InvalidToken,
+        FailureCause::NoTokenKeys,
+        FailureCause::RequestTimeout,
+        FailureCause::ConnectFailed,
+        FailureCause::ConnectTimeout,
+        FailureCause::NoHealthyUpstream,
+        FailureCause::Overloaded,
+        FailureCause::Shed,
+        FailureCause::UpstreamReset,
+        FailureCause::ResponseTimeout,
+        FailureCause::UnexpectedUpgrade,
+        FailureCause::ResponseReset,
+        FailureCause::ResponseStalled,
     ];
 
     /// Its name in metrics and in the access log.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
-            Cause::NoRoute => "no_route",
-            Cause::ConnectMethod => "connect_method",
-            Cause::BadHost => "bad_host",
-            Cause::AmbiguousRequest => "ambiguous_request",
-            Cause::RefusedPath => "refused_path",
-            Cause::InvalidToken => "invalid_token",
-            Cause::NoTokenKeys => "no_token_keys",
-            Cause::RequestTimeout => "request_timeout",
-            Cause::ConnectFailed => "connect_failed",
-            Cause::ConnectTimeout => "connect_timeout",
-            Cause::NoHealthyUpstream => "no_healthy_upstream",
-            Cause::Overloaded => "overloaded",
-            Cause::Shed => "shed",
-            Cause::UpstreamReset => "upstream_reset",
-            Cause::ResponseTimeout => "response_timeout",
-            Cause::UnexpectedUpgrade => "unexpected_upgrade",
-            Cause::ResponseReset => "response_reset",
-            Cause::ResponseStalled => "response_stalled",
+            FailureCause::NoRoute => "no_route",
+            FailureCause::ConnectMethod => "connect_method",
+            FailureCause::BadHost => "bad_host",
+            FailureCause::AmbiguousRequest => "ambiguous_request",
+            FailureCause::RefusedPath => "refused_path",
+            FailureCause::InvalidToken => "invalid_token",
+            FailureCause::NoTokenKeys => "no_token_keys",
+            FailureCause::RequestTimeout => "request_timeout",
+            FailureCause::ConnectFailed => "connect_failed",
+            FailureCause::ConnectTimeout => "connect_timeout",
+            FailureCause::NoHealthyUpstream => "no_healthy_upstream",
+            FailureCause::Overloaded => "overloaded",
+            FailureCause::Shed => "shed",
+            FailureCause::UpstreamReset => "upstream_reset",
+            FailureCause::ResponseTimeout => "response_timeout",
+            FailureCause::UnexpectedUpgrade => "unexpected_upgrade",
+            FailureCause::ResponseReset => "response_reset",
+            FailureCause::ResponseStalled => "response_stalled",
         }
     }
 }

@@ -1,26 +1,24 @@
 //! Exposition of all metrics for Prometheus.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidegate_core::regions::{RegionShare, Share};
-use tidegate_rules::{AdaptiveRate, Condition, Health, Mode, RegionView, RuleSet};
+use tidegate_rules::{AdaptiveRate, Condition, Health, Limiter, Mode, RegionView, RuleSet};
 
 use super::descriptor_counts::DescriptorOutcome;
 use super::limit_counters::LimitEvent;
 use super::page::{Labels, Page};
 use super::process;
 use super::{ConnectionCounts, Format, ListenerKind, Metrics, store_exposition};
-use crate::engine::Engine;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
 use crate::log;
+use crate::store::AnyStore;
 
-/// All metrics of an engine, and of the process that it runs in.
+/// All metrics of a limiter, and of the process that it runs in.
 #[must_use]
-pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
+pub fn exposition(metrics: &Metrics, limiter: &Limiter<AnyStore>, format: Format) -> String {
     let mut page = Page::new(format);
-    let metrics = engine.metrics();
     let traces = if cfg!(feature = "otel") { "true" } else { "false" };
     let build = [("version", crate::version::short()), ("arch", std::env::consts::ARCH), ("otel", traces)];
     page.gauge("build_info", "Always 1; the labels identify the build", &[(&build, 1)]);
@@ -44,15 +42,15 @@ pub fn exposition(engine: &Arc<Engine>, format: Format) -> String {
     if let Some(file) = metrics.state_file.get() {
         store_exposition::write_state_file(&file.stats(), &mut page);
     }
-    write_rules(engine, &mut page);
-    if let Some(region) = engine.limiter().region() {
+    write_rules(metrics, limiter, &mut page);
+    if let Some(region) = limiter.region() {
         write_region(&region, &mut page);
     }
-    write_health(&engine.limiter().health(), &mut page);
-    if let Some(tiers) = engine.limiter().with_rules(|present| present.rules.tiers().map(|tiers| tiers.counts())) {
+    write_health(&limiter.health(), &mut page);
+    if let Some(tiers) = limiter.with_rules(|present| present.rules.tiers().map(|tiers| tiers.counts())) {
         store_exposition::write_tiers(&tiers, &mut page);
     }
-    store_exposition::write(engine.limiter().store(), &mut page);
+    store_exposition::write(limiter.store(), &mut page);
     process::write(&mut page);
     page.finish()
 }
@@ -260,9 +258,9 @@ fn write_log(page: &mut Page) {
     page.counter("log_lines_dropped", "Log lines that were not written, by reason", &reasons);
 }
 
-fn write_rules(engine: &Engine, page: &mut Page) {
-    let present = engine.limiter().rules();
-    let reloads = &engine.metrics().reloads;
+fn write_rules(metrics: &Metrics, limiter: &Limiter<AnyStore>, page: &mut Page) {
+    let present = limiter.rules();
+    let reloads = &metrics.reloads;
     page.gauge("rules_generation", "Generation number of the rules in force", &[(&[], present.number)]);
     page.gauge("rules", "Rules in force", &[(&[], present.rules.rules().len() as u64)]);
     let (mut shadow, mut off) = (0, 0);
@@ -281,7 +279,7 @@ fn write_rules(engine: &Engine, page: &mut Page) {
         (&[("result", "failure")], reloads.bad.load(Ordering::Relaxed)),
     ];
     page.counter("rules_reloads", "Attempts to reload the rules, by result", &results);
-    let last = engine.metrics().last_reload();
+    let last = metrics.last_reload();
     let good = u64::from(last.as_ref().is_none_or(|last| last.problem.is_none()));
     page.gauge(
         "rules_last_reload_successful",

@@ -11,7 +11,7 @@ use tidegate_core::shed::LoadShedder;
 use tidegate_rules::Priority;
 
 use super::ListenerKind;
-use super::cause::Cause;
+use super::cause::FailureCause;
 use super::histogram::HistogramSnapshot;
 use super::page::{Labels, Page};
 use super::thread_counters::ThreadCounters;
@@ -33,7 +33,7 @@ pub(crate) struct RouteMetrics {
     name: String,
     /// Responses by the class of their status, in the order of [`StatusClass::ALL`], then bytes in and out.
     requests: ThreadCounters<8>,
-    errors: [AtomicU64; Cause::ALL.len()],
+    errors: [AtomicU64; FailureCause::ALL.len()],
     retries: AtomicU64,
     /// The shedder of the route, if load is shed.
     shedder: OnceLock<LoadShedder>,
@@ -120,7 +120,7 @@ pub(crate) struct Ended {
     /// The status of the response, if there was one.
     pub(crate) status: Option<StatusCode>,
     /// The cause of an error, if there was one.
-    pub(crate) cause: Option<Cause>,
+    pub(crate) cause: Option<FailureCause>,
     /// Bytes of the body that were passed on to the upstream.
     pub(crate) bytes_in: u64,
     /// Bytes of the response's body that were passed on to the client.
@@ -204,7 +204,7 @@ impl GatewayMetrics {
                     requests.add([listener, name, ("status", class.as_str())], count);
                 }
             }
-            for cause in Cause::ALL {
+            for cause in FailureCause::ALL {
                 let count = route.errors[cause as usize].load(Ordering::Relaxed);
                 if count > 0 {
                     errors.add([name, ("cause", cause.as_str())], count);
@@ -425,8 +425,8 @@ mod tests {
         for (route, status, cause) in [
             (Some(0), Some(StatusCode::OK), None),
             (Some(1), Some(StatusCode::CREATED), None),
-            (Some(0), Some(StatusCode::BAD_GATEWAY), Some(Cause::ConnectFailed)),
-            (None, Some(StatusCode::NOT_FOUND), Some(Cause::NoRoute)),
+            (Some(0), Some(StatusCode::BAD_GATEWAY), Some(FailureCause::ConnectFailed)),
+            (None, Some(StatusCode::NOT_FOUND), Some(FailureCause::NoRoute)),
             (None, None, None),
         ] {
             metrics.begin();

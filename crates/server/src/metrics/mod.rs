@@ -37,7 +37,7 @@ use tidegate_core::{Clock, Decision, Key, RuleId, SystemClock, Timestamp};
 use tidegate_rules::{DecidedBy, Generation, RuleSet, Ruled, RuledCharge, Ruling};
 use tidegate_tower::Unsettled;
 
-pub(crate) use self::cause::Cause;
+pub(crate) use self::cause::FailureCause;
 pub use self::denials::Denial;
 use self::descriptor_counts::DescriptorCounts;
 pub(crate) use self::descriptor_counts::DescriptorOutcome;

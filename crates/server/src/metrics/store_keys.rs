@@ -3,10 +3,9 @@
 use tidegate_core::{Key, RuleId};
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::{StoreKey, StoreKeys, Tier};
-use tidegate_rules::{Rule, RuleSet};
+use tidegate_rules::{Limiter, Rule, RuleSet};
 
 use super::{KeyName, TopKey, TopKeys};
-use crate::engine::Engine;
 use crate::store::AnyStore;
 
 /// The most hot keys for each server: each takes 1 % or more of the calls.
@@ -31,10 +30,10 @@ fn servers(tier: &Tier<RedisStore>) -> usize {
 }
 
 /// The first `most` keys that the store is called for. `None` if the store is in memory.
-pub(crate) fn top(engine: &Engine, most: usize) -> Option<TopKeys> {
-    let AnyStore::Redis(store) = engine.limiter().store() else { return None };
+pub(crate) fn top(limiter: &Limiter<AnyStore>, most: usize) -> Option<TopKeys> {
+    let AnyStore::Redis(store) = limiter.store() else { return None };
     let tier = store.behind();
-    let (StoreKeys { period, calls, keys }, present) = (called(tier, most), engine.limiter().rules());
+    let (StoreKeys { period, calls, keys }, present) = (called(tier, most), limiter.rules());
     let shown = |StoreKey { rule, key, calls, error, is_hot }: StoreKey| {
         let KeyName { readable, in_full } = name(&present.rules, &rule, &key);
         let leased = tier.leases_key(&rule, &key);

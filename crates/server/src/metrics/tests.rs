@@ -21,7 +21,7 @@ fn from(number: u32) -> Request {
 }
 
 fn value(engine: &Arc<Engine>, series: &str) -> Option<u64> {
-    let text = exposition(engine, Format::Text);
+    let text = exposition(engine.metrics(), engine.limiter(), Format::Text);
     let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
     line.rsplit(' ').next()?.parse().ok()
 }
@@ -50,7 +50,12 @@ fn every_decision_is_counted_by_rule_mode_and_outcome() {
         ("tidegate_rules_generation", 1),
         ("tidegate_store_up", 1),
     ] {
-        assert_eq!(value(&engine, series), Some(count), "{series}\n{}", exposition(&engine, Format::Text));
+        assert_eq!(
+            value(&engine, series),
+            Some(count),
+            "{series}\n{}",
+            exposition(engine.metrics(), engine.limiter(), Format::Text)
+        );
     }
 }
 
@@ -89,14 +94,14 @@ async fn costs_that_a_receipt_settles_are_counted_under_limits_that_exist() {
     for (name, cost) in [("admitted", 40), ("reserved", 40), ("settled", 25), ("refunded", 15), ("unsettled", 0)] {
         assert_eq!(value(&engine, &format!("tidegate_cost_{name}_total{{rule=\"tokens\"}}")), Some(cost), "{name}");
     }
-    let text = exposition(&engine, Format::Text);
+    let text = exposition(engine.metrics(), engine.limiter(), Format::Text);
     assert!(!text.contains("made-up") && !text.contains("tidegate_cost_settled_total{rule=\"slots\"}"), "{text}");
 }
 
 #[test]
 fn a_flood_of_keys_adds_no_series_and_the_heavy_ones_are_still_found() {
     let (engine, _) = engine(TWO);
-    let series = || exposition(&engine, Format::Text).lines().count();
+    let series = || exposition(engine.metrics(), engine.limiter(), Format::Text).lines().count();
     engine.check(&from(0)).now().unwrap();
     for _ in 0..5 {
         engine.check(&from(0)).now().unwrap();
@@ -135,7 +140,7 @@ fn series_of_rules_that_are_gone_go_too() {
 fn names_from_clients_cannot_break_out_of_their_quotes() {
     let (engine, _) = engine(TWO);
     engine.metrics().count_descriptor("d.a_\"} 1\nforged_total 7\\", true, DescriptorOutcome::Over, 1);
-    let text = exposition(&engine, Format::Text);
+    let text = exposition(engine.metrics(), engine.limiter(), Format::Text);
     assert!(
         text.contains(r#"tidegate_descriptors_total{descriptor="d.a_\"} 1\nforged_total 7\\",outcome="over"} 1"#),
         "{text}"

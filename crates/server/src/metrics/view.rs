@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tidegate_redis::tier::TierStats;
-use tidegate_rules::{AdaptiveRate, Condition, Mode, Rule, RuleSet, ShownRate, Switches};
+use tidegate_rules::{AdaptiveRate, Condition, Limiter, Mode, Rule, RuleSet, ShownRate, Switches};
 
 use super::limit_counters::{EventCounts, LimitEvent};
 use super::{Denial, Metrics, Ranking, RequestOutcome, TopKeys, top_store_keys};
-use crate::engine::Engine;
 use crate::store::AnyStore;
 
 /// Live data of a server. Counts are totals since the start: rates are differences between two views.
@@ -285,10 +284,10 @@ fn switched(switches: &Switches) -> Vec<SwitchView> {
 }
 
 impl View {
-    /// Live data of the server of this engine: the first `most` rules and keys, and the denials after number `after`.
+    /// Live data of a server: the first `most` rules and keys, and the denials after number `after`.
     #[must_use]
-    pub fn of(engine: &Engine, most: usize, after: u64) -> View {
-        let (metrics, present) = (engine.metrics(), engine.limiter().rules());
+    pub fn of(metrics: &Metrics, limiter: &Limiter<AnyStore>, most: usize, after: u64) -> View {
+        let present = limiter.rules();
         let (rules, rules_known) = metrics.rules(&present.rules, most);
         View {
             at_ms: metrics.now().as_micros() / 1_000,
@@ -299,22 +298,22 @@ impl View {
             requests: metrics.requests(),
             rules,
             rules_known,
-            store: StoreView::of(engine),
+            store: StoreView::of(limiter),
             traffic: metrics.top_keys(Ranking::Traffic, most),
             denied: metrics.top_keys(Ranking::Denials, most),
-            store_keys: top_store_keys(engine, most),
+            store_keys: top_store_keys(limiter, most),
             denials: metrics.denials_after(after).iter().map(|denial| (**denial).clone()).collect(),
         }
     }
 }
 
 impl StoreView {
-    fn of(engine: &Engine) -> StoreView {
-        let health = engine.limiter().health();
+    fn of(limiter: &Limiter<AnyStore>) -> StoreView {
+        let health = limiter.health();
         let decided = health.decided;
         let trouble = match (&health.store, &health.keys) {
             (Condition::Failing { reason, .. }, _) | (_, Condition::Failing { reason, .. }) => Some(reason.to_string()),
-            (Condition::Well, Condition::Well) => None,
+            (Condition::Healthy, Condition::Healthy) => None,
         };
         let view = StoreView {
             kind: "redis".to_owned(),
@@ -330,7 +329,7 @@ impl StoreView {
                 + decided.too_large,
             tier: None,
         };
-        match engine.limiter().store() {
+        match limiter.store() {
             AnyStore::Redis(tier) => StoreView { tier: Some(TierView::of(&tier.behind().stats())), ..view },
             AnyStore::Memory(store) => {
                 let stats = store.stats();

@@ -4,17 +4,17 @@ use std::fmt::Display;
 
 /// Protocol version of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum RespProtocol {
     #[default]
     Resp2,
     Resp3,
 }
 
-impl Protocol {
+impl RespProtocol {
     pub(super) const fn number(self) -> i64 {
         match self {
-            Protocol::Resp2 => 2,
-            Protocol::Resp3 => 3,
+            RespProtocol::Resp2 => 2,
+            RespProtocol::Resp3 => 3,
         }
     }
 }
@@ -29,20 +29,20 @@ const LONGEST_ECHO: usize = 128;
 #[derive(Debug)]
 pub(super) struct Reply<'o> {
     out: &'o mut Vec<u8>,
-    protocol: Protocol,
+    protocol: RespProtocol,
 }
 
 impl<'o> Reply<'o> {
-    pub(super) const fn new(out: &'o mut Vec<u8>, protocol: Protocol) -> Reply<'o> {
+    pub(super) const fn new(out: &'o mut Vec<u8>, protocol: RespProtocol) -> Reply<'o> {
         Reply { out, protocol }
     }
 
-    pub(super) const fn protocol(&self) -> Protocol {
+    pub(super) const fn protocol(&self) -> RespProtocol {
         self.protocol
     }
 
     /// Writes further replies in this version.
-    pub(super) const fn speak(&mut self, protocol: Protocol) {
+    pub(super) const fn speak(&mut self, protocol: RespProtocol) {
         self.protocol = protocol;
     }
 
@@ -98,8 +98,8 @@ impl<'o> Reply<'o> {
     /// Text of several lines for a person to read.
     pub(super) fn text(&mut self, text: &str) {
         match self.protocol {
-            Protocol::Resp2 => self.bulk(text),
-            Protocol::Resp3 => {
+            RespProtocol::Resp2 => self.bulk(text),
+            RespProtocol::Resp3 => {
                 self.length(b'=', text.len() + 4);
                 self.out.extend_from_slice(b"txt:");
                 self.out.extend_from_slice(text.as_bytes());
@@ -110,18 +110,18 @@ impl<'o> Reply<'o> {
 
     pub(super) fn boolean(&mut self, yes: bool) {
         let text: &[u8] = match (self.protocol, yes) {
-            (Protocol::Resp2, true) => b":1\r\n",
-            (Protocol::Resp2, false) => b":0\r\n",
-            (Protocol::Resp3, true) => b"#t\r\n",
-            (Protocol::Resp3, false) => b"#f\r\n",
+            (RespProtocol::Resp2, true) => b":1\r\n",
+            (RespProtocol::Resp2, false) => b":0\r\n",
+            (RespProtocol::Resp3, true) => b"#t\r\n",
+            (RespProtocol::Resp3, false) => b"#f\r\n",
         };
         self.out.extend_from_slice(text);
     }
 
     pub(super) fn null(&mut self) {
         let text: &[u8] = match self.protocol {
-            Protocol::Resp2 => b"$-1\r\n",
-            Protocol::Resp3 => b"_\r\n",
+            RespProtocol::Resp2 => b"$-1\r\n",
+            RespProtocol::Resp3 => b"_\r\n",
         };
         self.out.extend_from_slice(text);
     }
@@ -134,8 +134,8 @@ impl<'o> Reply<'o> {
     /// A map of `length` names and values, which are to be written next, in turn.
     pub(super) fn map(&mut self, length: usize) {
         match self.protocol {
-            Protocol::Resp2 => self.length(b'*', 2 * length),
-            Protocol::Resp3 => self.length(b'%', length),
+            RespProtocol::Resp2 => self.length(b'*', 2 * length),
+            RespProtocol::Resp3 => self.length(b'%', length),
         }
     }
 
@@ -175,14 +175,14 @@ pub(super) fn echo(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn written(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> String {
+    fn written(protocol: RespProtocol, write: impl FnOnce(&mut Reply<'_>)) -> String {
         let mut out = Vec::new();
         write(&mut Reply::new(&mut out, protocol));
         String::from_utf8(out).unwrap()
     }
 
     fn both(write: impl Fn(&mut Reply<'_>)) -> [String; 2] {
-        [Protocol::Resp2, Protocol::Resp3].map(|protocol| written(protocol, &write))
+        [RespProtocol::Resp2, RespProtocol::Resp3].map(|protocol| written(protocol, &write))
     }
 
     #[test]
@@ -205,17 +205,17 @@ mod tests {
     #[test]
     fn five_integers_are_written_as_one_by_one() {
         for numbers in [[0, 16, 15, -1, 2], [1, 9, 10, 99, 100], [i64::MIN, i64::MAX, -9, 255, 256]] {
-            let one_by_one = written(Protocol::Resp2, |reply| {
+            let one_by_one = written(RespProtocol::Resp2, |reply| {
                 reply.array(5);
                 numbers.into_iter().for_each(|number| reply.integer(number));
             });
-            assert_eq!(written(Protocol::Resp2, |reply| reply.five(numbers)), one_by_one);
+            assert_eq!(written(RespProtocol::Resp2, |reply| reply.five(numbers)), one_by_one);
         }
     }
 
     #[test]
     fn an_error_is_one_line_whatever_it_repeats() {
-        let error = written(Protocol::Resp2, |reply| reply.error("ERR", echo(b"a\r\n+OK\r\n\x1b[31m")));
+        let error = written(RespProtocol::Resp2, |reply| reply.error("ERR", echo(b"a\r\n+OK\r\n\x1b[31m")));
         assert_eq!(error, "-ERR a??+OK???[31m\r\n");
         let long = echo(&[b'x'; 1_000]);
         assert_eq!(long.chars().count(), LONGEST_ECHO + 1);

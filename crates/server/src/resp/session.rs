@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::limit_cache::LimitCache;
-use super::reply::Protocol;
+use super::reply::RespProtocol;
 use super::request::Bounds;
 use super::settings::{BOUNDS_OF_STRANGERS, DEFAULT_USER, Settings};
 use super::transaction::Transaction;
@@ -15,7 +15,7 @@ use super::transaction::Transaction;
 pub(super) struct Session {
     pub(super) id: u64,
     pub(super) peer: SocketAddr,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: RespProtocol,
     /// Authenticated user; `None` before authentication.
     pub(super) user: Option<Box<[u8]>>,
     /// Number of failed attempts to authenticate.
@@ -39,7 +39,7 @@ impl Session {
         Session {
             id,
             peer,
-            protocol: Protocol::default(),
+            protocol: RespProtocol::default(),
             user: user_at_first(&settings),
             auth_failures: 0,
             has_waited: false,
@@ -54,7 +54,7 @@ impl Session {
 
     /// As it was when the client connected, but for the limits, which are worth keeping.
     pub(super) fn reset(&mut self) {
-        self.protocol = Protocol::default();
+        self.protocol = RespProtocol::default();
         self.user = user_at_first(&self.settings);
         self.name = Box::default();
         self.transaction = None;

@@ -5,7 +5,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, 
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::Duration;
 use tidegate_core::{Micros, Timestamp};
-use tidegate_rules::envoy::{Allowance, Found, Unit};
+use tidegate_rules::envoy::{Allowance, DescriptorMatch, Unit};
 use tidegate_rules::{DescriptorRuling, DescriptorsRuling, Ruled};
 
 use super::{Settings, headers, metadata};
@@ -37,7 +37,7 @@ fn status(descriptor: &DescriptorRuling<'_, '_>, told: Option<&Ruled<'_>>) -> De
     let code = code(descriptor.is_over);
     let Some(told) = told else {
         // As the original says of what it knows to have no limit.
-        let is_unlimited = |found: &Found<'_, '_>| found.allowance == Allowance::Unlimited;
+        let is_unlimited = |found: &DescriptorMatch<'_, '_>| found.allowance == Allowance::Unlimited;
         let limit_remaining = if descriptor.found.as_ref().is_some_and(is_unlimited) { u32::MAX } else { 0 };
         return DescriptorStatus { code, limit_remaining, ..DescriptorStatus::default() };
     };

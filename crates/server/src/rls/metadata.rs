@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescript
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
-use tidegate_rules::envoy::{Found, Metadata};
+use tidegate_rules::envoy::{DescriptorMatch, Metadata};
 use tidegate_rules::{DescriptorRuling, DescriptorsRuling};
 
 use super::MetadataStyle;
@@ -34,7 +34,7 @@ pub(super) fn of(
     if request.hits_addend != 0 {
         set("hitsAddend", Kind::NumberValue(request.hits_addend.into()));
     }
-    if found().any(Found::quota_mode) {
+    if found().any(DescriptorMatch::quota_mode) {
         set("quotaModeViolations", list(violations(decided)));
     }
     let mut merged = Struct::default();
@@ -55,7 +55,7 @@ fn metadata<'d>(descriptor: &DescriptorRuling<'d, '_>) -> Option<&'d Metadata> {
 #[expect(clippy::cast_precision_loss, reason = "a protobuf Struct has doubles only, and these are small")]
 fn violations(decided: &DescriptorsRuling<'_, '_>) -> impl Iterator<Item = Kind> {
     let is_violated = |descriptor: &DescriptorRuling<'_, '_>| {
-        descriptor.is_over && descriptor.found.as_ref().is_some_and(Found::quota_mode)
+        descriptor.is_over && descriptor.found.as_ref().is_some_and(DescriptorMatch::quota_mode)
     };
     let violated = decided.descriptors.iter().enumerate().filter(move |(_, descriptor)| is_violated(descriptor));
     violated.map(|(index, _)| Kind::NumberValue(index as f64))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_http::HeaderStyle;
 use tidegate_rules::DomainTerms;
 
-use crate::browsers::Hosts;
+use crate::browsers::AllowedHosts;
 
 /// The settings of the rate-limit service.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct Settings {
     /// The time for a request to come, from its first byte to its last, and for a connection to show its version of HTTP.
     pub arrival: Duration,
     /// The hosts that requests in JSON may be for. gRPC no web page can speak.
-    pub hosts: Hosts,
+    pub hosts: AllowedHosts,
     /// The time of silence after which a client is sent a PING.
     pub silence: Duration,
     /// An HTTP/2 connection on which no request has come for so long is told to end. What is still in flight then has as long
@@ -66,7 +66,7 @@ impl Default for Settings {
             age: None,
             age_grace: Duration::from_secs(10),
             store_required: false,
-            hosts: Hosts::any(),
+            hosts: AllowedHosts::any(),
         }
     }
 }

@@ -36,7 +36,7 @@ use self::signals::SignalAction;
 pub use self::signals::Signals;
 use crate::access_log::{AccessLog, AccessLogError};
 use crate::admin::{self, AdminState, Token, TokenError};
-use crate::browsers::Hosts;
+use crate::browsers::AllowedHosts;
 use crate::config::{Configuration, Origin};
 use crate::engine::Engine;
 use crate::identity::jwt::{self, Verifier};
@@ -228,7 +228,7 @@ impl Server {
         };
         let api = match configuration.api {
             Some(at) => {
-                configuration.http.hosts = Hosts::of(at.address.ip(), configuration.hosts.api);
+                configuration.http.hosts = AllowedHosts::of(at.address.ip(), configuration.hosts.api);
                 let log = access_log.clone();
                 let service = api::ApiServer::new(Arc::clone(&engine), configuration.http, tokens, log, stop.clone());
                 Some(listeners.open_api(at, service)?)
@@ -237,7 +237,7 @@ impl Server {
         };
         let rls = match configuration.rls {
             Some(at) => {
-                configuration.envoy.hosts = Hosts::of(at.address.ip(), configuration.hosts.rls);
+                configuration.envoy.hosts = AllowedHosts::of(at.address.ip(), configuration.hosts.rls);
                 Some(listeners.open_rls(at, rls::RlsServer::open(Arc::clone(&engine), configuration.envoy).await)?)
             }
             None => None,
@@ -260,8 +260,8 @@ impl Server {
             }
         };
         let admin_hosts = match &configuration.admin {
-            Some(at) => Hosts::of(at.address.ip(), configuration.hosts.admin),
-            None => Hosts::any(),
+            Some(at) => AllowedHosts::of(at.address.ip(), configuration.hosts.admin),
+            None => AllowedHosts::any(),
         };
         let operators = AdminState::new(
             Arc::clone(&engine),

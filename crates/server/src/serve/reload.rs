@@ -7,7 +7,7 @@ use tidegate_rules::{Diagnostics, Loaded, Secret};
 use super::rule_sources::{follow_files, load_rules, put_in_force, warn_of_built_in_key};
 use super::{Server, make_room_for_connections};
 use crate::admin::Token;
-use crate::browsers::Hosts;
+use crate::browsers::AllowedHosts;
 use crate::config::{Changes, ConfigErrors, Configuration, Origin};
 use crate::log;
 
@@ -64,11 +64,11 @@ impl Server {
             gateway.service.apply(&configuration.forwarding);
         }
         if let Some(api) = &self.api {
-            configuration.http.hosts = Hosts::of(api.address().ip(), configuration.hosts.api);
+            configuration.http.hosts = AllowedHosts::of(api.address().ip(), configuration.hosts.api);
             api.service.apply(configuration.http);
         }
         if let Some(rls) = &self.rls {
-            configuration.envoy.hosts = Hosts::of(rls.address().ip(), configuration.hosts.rls);
+            configuration.envoy.hosts = AllowedHosts::of(rls.address().ip(), configuration.hosts.rls);
             rls.service.apply(configuration.envoy);
         }
         if let Some(resp) = &self.resp {
@@ -79,7 +79,7 @@ impl Server {
         self.follow_rules(configuration.rules, rules).await;
         let changes = self.origin.take_over(configuration.origin);
         if let Some(admin) = &self.admin {
-            let hosts = Hosts::of(admin.address().ip(), configuration.hosts.admin);
+            let hosts = AllowedHosts::of(admin.address().ip(), configuration.hosts.admin);
             self.operators.change(|settings| settings.hosts.clone_from(&hosts));
         }
         self.tell_operators(configuration.admin_token.as_ref(), configuration.open_metrics);

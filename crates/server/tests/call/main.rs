@@ -136,7 +136,7 @@ fn express_rate_limit_is_kept_to_in_all_its_header_drafts() {
 }
 
 #[test]
-fn what_cannot_be_called_is_said() {
+fn unusable_urls_are_named() {
     let refused = call(&format!("http://127.0.0.1:{}/", free_port()), &["--retries", "0"]);
     assert_eq!(refused.code(), Some(1));
     assert!(refused.out().contains("refused"), "{}", refused.out());

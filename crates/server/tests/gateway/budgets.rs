@@ -153,7 +153,7 @@ const ADMIN_TOKEN: &str = "0123456789abcdef";
 const QUESTION: &str = r#"{"messages": [{"content": "\"max_tokens\": 7"}], "max_tokens": 400}"#;
 
 #[test]
-fn what_an_answer_says_of_its_usage_is_what_it_cost() {
+fn usage_in_a_response_settles_the_cost() {
     let model = Model::start();
     let gateway = model.gateway();
     let asking = ask(&gateway, QUESTION);
@@ -189,7 +189,7 @@ fn a_stream_passes_as_it_comes_and_is_settled_by_its_last_word() {
 }
 
 #[test]
-fn whoever_hangs_up_in_the_middle_pays_the_estimate_or_what_was_said_by_then() {
+fn clients_that_hang_up_pay_the_estimate_or_the_usage_so_far() {
     let model = Model::start();
     let gateway = model.gateway();
     let (mut tokens, mut money) = (100_000, 500_000);
@@ -262,7 +262,7 @@ fn a_client_that_accepts_compression_is_charged_what_the_call_cost() {
 }
 
 #[test]
-fn what_is_not_settled_is_counted() {
+fn unsettled_costs_are_counted() {
     let model = Model::start();
     let gateway = Gateway::start(
         RULES,

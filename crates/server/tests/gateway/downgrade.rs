@@ -107,7 +107,7 @@ fn getting(name: &[u8], value: &'static [u8]) -> Fields<'static> {
 }
 
 #[test]
-fn what_would_be_read_otherwise_in_http1_is_refused() {
+fn requests_that_http1_would_read_differently_are_refused() {
     let between = Between::start();
     let shapes: [(&str, Fields<'_>, Data<'_>); 36] = [
         ("chunks", posting(&[(b"transfer-encoding", b"chunked")]), Some(b"0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n")),
@@ -172,7 +172,7 @@ fn a_body_that_is_not_as_long_as_it_says_is_never_read_as_a_request() {
 }
 
 #[test]
-fn what_can_be_read_in_one_way_only_arrives() {
+fn unambiguous_requests_arrive() {
     let between = Between::start();
     let shapes: [(Fields<'_>, Data<'_>, &str, &str); 5] = [
         (posting(&[(b"content-length", b"5")]), Some(b"hello"), "content-length", "content-length: 5"),

@@ -38,7 +38,7 @@ fn requests_reach_the_upstream_and_responses_the_client() {
 }
 
 #[test]
-fn what_is_decided_here_is_counted_as_at_every_door() {
+fn gateway_decisions_are_counted_as_at_every_listener() {
     let upstream = Upstream::saying("hello");
     let rules = "rules: [{ id: few, key: address, limit: log 2/h }]";
     let gateway = Gateway::start(rules, &[&upstream.url()], &["--admin-open-metrics", "true"]);
@@ -300,7 +300,7 @@ fn connections_to_upstreams_are_used_again() {
         end.fetch_add(1, Ordering::SeqCst);
         served
     });
-    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-keep-time", "1s"]);
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-pool-idle-time", "1s"]);
     for _ in 0..10 {
         assert_eq!(gateway.curl("/", &[]).body, "hello");
     }

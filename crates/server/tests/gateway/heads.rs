@@ -9,7 +9,7 @@ fn values<'h>(head: &'h str, name: &str) -> Vec<&'h str> {
 }
 
 #[test]
-fn what_is_about_one_connection_ends_with_it() {
+fn hop_by_hop_headers_are_removed() {
     let upstream = Upstream::start(|taken| {
         taken.request()?;
         taken.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: x-inner\r\nX-Inner: 1\r\nKeep-Alive: timeout=9\r\nX-Outer: 1\r\n\r\nok")
@@ -63,7 +63,7 @@ fn whom_a_request_comes_from_is_said_by_the_rules_by_which_it_is_believed() {
 }
 
 #[test]
-fn what_only_a_trusted_proxy_can_say_is_not_passed_on_from_others() {
+fn headers_of_trusted_proxies_are_not_forwarded_for_others() {
     let upstream = Upstream::saying("ok");
     let named = ["--auth-user-header", "X-User", "--auth-tier-header", "X-Tier", "--auth-api-key-header", "X-Key"];
     let claims = [

@@ -79,7 +79,7 @@ fn denied_requests_count_under_their_route_and_requests_under_their_listener() {
 }
 
 #[test]
-fn what_is_in_flight_what_is_abandoned_and_what_breaks_off_is_counted() {
+fn requests_in_flight_abandoned_and_broken_off_are_counted() {
     let upstream = Upstream::start(|taken| {
         let (head, _) = taken.request()?;
         if head.starts_with("GET /half") {

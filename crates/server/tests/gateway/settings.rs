@@ -48,7 +48,7 @@ gateway:
 }
 
 #[test]
-fn what_is_set_is_shown() {
+fn set_values_are_shown() {
     let file = "gateway: { upstream: 'http://a:1', routes: ['/x http://b:2 http://c:3'] }";
     let ran = run(&[("t.yaml", file)], &["config", "--config", "t.yaml", "--gateway", "127.0.0.1:9999"]);
     for expected in ["http://a:1", "/x http://b:2 http://c:3", "127.0.0.1:9999", "--gateway"] {

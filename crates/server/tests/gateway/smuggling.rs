@@ -17,7 +17,7 @@ impl Between {
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
-fn what_can_be_read_in_two_ways_is_refused() {
+fn ambiguous_requests_are_refused() {
     let between = Between::start();
     let shapes: [(&str, &[u8]); 30] = [
         ("a length with zeros in front", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 005\r\n\r\nhello"),
@@ -104,7 +104,7 @@ fn lines<'h>(head: &'h str, name: &str) -> Vec<&'h str> {
 }
 
 #[test]
-fn what_can_be_read_in_one_way_only_is_written_anew() {
+fn unambiguous_requests_are_rewritten() {
     let between = Between::start();
     let shapes = [
         ("GET http://b.example/x?y HTTP/1.1\r\nHost: a\r\n", "", "GET /x?y HTTP/1.1", "host: b.example"),

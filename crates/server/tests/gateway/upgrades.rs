@@ -304,7 +304,7 @@ fn an_upstream_switches_to_nothing_that_was_not_asked_for() {
 }
 
 #[test]
-fn what_carries_requests_of_its_own_cannot_be_allowed() {
+fn protocols_that_carry_requests_cannot_be_allowed() {
     let upstream = Upstream::saying("ok");
     let route = format!("/x {} upgrades=websocket+h2c", upstream.url());
     for (args, told) in [

@@ -76,7 +76,7 @@ fn the_address_with_the_fewest_requests_under_way_gets_the_next() {
 #[test]
 fn an_address_that_fails_is_passed_over_and_rests() {
     let (nobody, healthy) = (Nobody::anywhere(), Upstream::saying("ok"));
-    let gateway = Gateway::start(NO_RULES, &[&nobody.url(), &healthy.url()], &["--gateway-rest-time", "1h"]);
+    let gateway = Gateway::start(NO_RULES, &[&nobody.url(), &healthy.url()], &["--gateway-backoff-time", "1h"]);
     for _ in 0..50 {
         // Of any kind: a request that was never sent does no harm.
         assert_eq!(gateway.curl("/", &["-d", "x"]).status, 200);
@@ -92,7 +92,7 @@ fn an_upstream_that_is_down_is_told_as_such_and_costs_nothing() {
         assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
     }
     assert_eq!(left(&gateway), [100, 10, 1_000, 1_000]);
-    let gateway = Gateway::start(LIMITED, &[&nobody.url()], &["--gateway-give-back", "false"]);
+    let gateway = Gateway::start(LIMITED, &[&nobody.url()], &["--gateway-refund-unserved", "false"]);
     assert_eq!(told(&gateway.curl("/", &[])), upstreams_fault(502));
     assert_eq!(left(&gateway), [99, 10, 900, 900]);
 }
@@ -148,7 +148,7 @@ fn an_upstream_that_switches_to_a_protocol_unasked_may_have_done_its_work() {
 }
 
 #[test]
-fn what_an_upstream_says_of_its_own_limits_reaches_the_client() {
+fn limits_of_an_upstream_reach_the_client() {
     let upstream = Upstream::start(|taken| {
         taken.request()?;
         taken.write(

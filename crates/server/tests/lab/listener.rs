@@ -66,7 +66,7 @@ fn a_run_is_told_from_expectation_to_end() {
 }
 
 #[test]
-fn what_redis_has_decided_is_counted_on_after_a_reconnect() {
+fn decisions_of_redis_are_counted_on_after_a_reconnect() {
     let redis = Server::start();
     let lab = Lab::with(&["--store", &redis.url()]);
     let run = lab.url("/lab/run?limit=5/day+burst+20&limit=fixed+30/day&traffic=steady+100/s&for=2s&store=redis&run=a");
@@ -88,7 +88,7 @@ fn what_redis_has_decided_is_counted_on_after_a_reconnect() {
 }
 
 #[test]
-fn what_cannot_be_run_is_answered_with_the_fields() {
+fn runs_that_are_refused_name_their_fields() {
     let lab = Lab::open();
     let wrong = problem(&lab.url("/lab/run?limit=5/parsec&traffic=steady+5/s&seed=one"), &[], 400);
     let fields: Vec<&str> =

@@ -208,7 +208,11 @@ descriptors:
     for (asked, hits_addend) in [("user=a", 4), ("user=a", 6), ("user=a", 5), ("dark=a", 10), ("dark=a", 3)] {
         served.ask(RateLimitRequest { hits_addend, ..request("d", &[asked]) }).await;
     }
-    let text = tidegate::metrics::exposition(&served.engine, tidegate::metrics::Format::Text);
+    let text = tidegate::metrics::exposition(
+        served.engine.metrics(),
+        served.engine.limiter(),
+        tidegate::metrics::Format::Text,
+    );
     let count = |descriptor: &str, outcome: &str| -> Option<u64> {
         let series = format!("tidegate_descriptors_total{{descriptor=\"{descriptor}\",outcome=\"{outcome}\"}} ");
         text.lines().find_map(|line| line.strip_prefix(&series)).map(|count| count.parse().unwrap())
@@ -226,7 +230,11 @@ async fn requests_for_domains_that_no_file_has_are_counted() {
     for domain in ["d", "e", "f", "tidegate"] {
         served.ask(request(domain, &["user=a"])).await;
     }
-    let text = tidegate::metrics::exposition(&served.engine, tidegate::metrics::Format::Text);
+    let text = tidegate::metrics::exposition(
+        served.engine.metrics(),
+        served.engine.limiter(),
+        tidegate::metrics::Format::Text,
+    );
     assert!(text.contains("\ntidegate_unknown_domain_requests_total 2\n"), "{text}");
 }
 

@@ -14,7 +14,7 @@ use super::support::{Served, request, told, with_limit};
 const ONE: &str = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: year, requests_per_unit: 1000000 } }]\n";
 
 #[tokio::test]
-async fn what_asks_nothing_is_an_error() {
+async fn empty_requests_are_errors() {
     let served = Served::with(ONE, Settings { most_descriptors: 3, most_bytes: 1_000, ..Settings::default() }).await;
     let refused = async |request| served.refused(request).await;
     assert_eq!(refused(request("", &["k=1"])).await.0, Code::InvalidArgument);
@@ -128,7 +128,7 @@ async fn messages_that_are_no_messages_are_told_so() {
 }
 
 #[tokio::test]
-async fn who_dawdles_is_sent_away() {
+async fn idle_clients_are_disconnected() {
     let settings = Settings { arrival: Duration::from_millis(50), ..Settings::default() };
     let served = Served::with(ONE, settings).await;
     let ended = async |bytes: &[u8]| {
@@ -160,7 +160,7 @@ async fn a_thousand_idle_connections_are_no_burden() {
 }
 
 #[tokio::test]
-async fn what_is_in_flight_is_answered_before_the_door_closes() {
+async fn requests_in_flight_are_answered_before_the_listener_closes() {
     let mut served = Served::new(ONE).await;
     let mut client = served.client().await;
     let answers: Vec<_> = (0..50)

@@ -84,7 +84,7 @@ async fn all_of_the_message_can_be_written() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_answered_is_told_why() {
+async fn refusals_have_reasons() {
     let served = Served::new(EDGE).await;
     for (method, body, status, reason) in [
         ("POST", "", 400, "not a RateLimitRequest"),

@@ -86,9 +86,9 @@ const SLOTS: u8 = 4;
 const LEASED: u8 = 5;
 
 /// Bytes that are still to be read. `None` from any method means that they are not what was written.
-pub(super) struct Decoder<'b>(pub(super) &'b [u8]);
+pub(super) struct SnapshotDecoder<'b>(pub(super) &'b [u8]);
 
-impl<'b> Decoder<'b> {
+impl<'b> SnapshotDecoder<'b> {
     fn take(&mut self, length: usize) -> Option<&'b [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
@@ -147,8 +147,9 @@ impl<'b> Decoder<'b> {
                 State::Log(Log::from_totals(dropped, totals.collect::<Option<Vec<_>>>()?)?)
             }
             SLOTS => {
-                let lease =
-                    |bytes: &mut Decoder<'_>| Some((bytes.word()?, bytes.wide()?, bytes.number()?, bytes.number()?));
+                let lease = |bytes: &mut SnapshotDecoder<'_>| {
+                    Some((bytes.word()?, bytes.wide()?, bytes.number()?, bytes.number()?))
+                };
                 let leases = (0..self.count()?).map(|_| lease(self)).collect::<Option<Vec<_>>>()?;
                 State::Slots(Slots::from_leases(leases)?)
             }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::sync::atomic::Ordering;
 
-use super::codec::Decoder;
+use super::codec::SnapshotDecoder;
 use super::shard_copy::{DecodedShard, RestoredEntry, RestoredHold};
 use super::{BlockKind, SnapshotCounts, VERSION, blocks};
 use crate::clock::Clock;
@@ -107,7 +107,7 @@ impl<C: Clock> MemoryStore<C> {
                 BlockKind::Store => return Err(SnapshotError::Damaged),
                 BlockKind::Shard => restored.add(DecodedShard::decode(&bytes).ok_or(SnapshotError::Damaged)?)?,
                 BlockKind::End => {
-                    let mut bytes = Decoder(&bytes);
+                    let mut bytes = SnapshotDecoder(&bytes);
                     let counts = (bytes.number(), bytes.number());
                     let is_complete = counts == (Some(restored.counts.keys), Some(restored.counts.reservations));
                     return if is_complete { Ok(restored) } else { Err(SnapshotError::Damaged) };
@@ -129,7 +129,7 @@ struct StoreHead {
 
 impl StoreHead {
     fn decode(bytes: &[u8]) -> Option<StoreHead> {
-        let mut bytes = Decoder(bytes);
+        let mut bytes = SnapshotDecoder(bytes);
         let saved_at = Timestamp::from_micros(bytes.word()?);
         let shards = bytes.number().filter(|shards| shards.is_power_of_two() && *shards <= MOST_SHARDS)?;
         let receipts = bytes.word()?;

@@ -2,8 +2,8 @@
 
 use super::super::holds::{Hold, HoldId};
 use super::super::quota::{AccountId, Quota};
-use super::super::slots::Entry;
-use super::codec::{Decoder, Encoder};
+use super::super::slots::TableEntry;
+use super::codec::{Encoder, SnapshotDecoder};
 use crate::key::RuleId;
 use crate::limit::{Limit, Mark, State};
 use crate::memory::fingerprint::Fingerprint;
@@ -13,7 +13,7 @@ use crate::time::{Micros, Timestamp};
 /// The entries of a shard, with all that they refer to.
 #[derive(Default)]
 pub(in crate::memory) struct ShardCopy {
-    pub(in crate::memory) entries: Vec<Entry>,
+    pub(in crate::memory) entries: Vec<TableEntry>,
     /// The limit of each shape.
     pub(in crate::memory) limits: Vec<(u64, Limit)>,
     /// The large states, with the index that their entries have.
@@ -88,7 +88,7 @@ impl ShardCopy {
         self.large.sort_unstable_by_key(|(index, _)| *index);
     }
 
-    fn limit_of(&self, entry: &Entry) -> Option<&Limit> {
+    fn limit_of(&self, entry: &TableEntry) -> Option<&Limit> {
         self.limits.iter().find(|(shape, _)| *shape == entry.shape()).map(|(_, limit)| limit)
     }
 
@@ -162,10 +162,10 @@ pub(super) struct DecodedShard {
 impl DecodedShard {
     /// Reads what [`ShardCopy::encode`] wrote. `None` if it is something else.
     pub(super) fn decode(bytes: &[u8]) -> Option<DecodedShard> {
-        let mut bytes = Decoder(bytes);
+        let mut bytes = SnapshotDecoder(bytes);
         let number = u32::try_from(bytes.number()?).ok()?;
         let limits = (0..bytes.count()?).map(|_| bytes.text()?.parse().ok()).collect::<Option<Vec<Limit>>>()?;
-        let account = |bytes: &mut Decoder<'_>| match bytes.byte()? {
+        let account = |bytes: &mut SnapshotDecoder<'_>| match bytes.byte()? {
             0 => Some(Account::Uncounted),
             1 => Some(Account::Others),
             2 => Some(Account::Named(RuleId::new(bytes.text()?))),
@@ -174,7 +174,7 @@ impl DecodedShard {
         let accounts = (0..bytes.count()?).map(|_| account(&mut bytes)).collect::<Option<Vec<_>>>()?;
         let (entries, holds) = (bytes.count()?, bytes.count()?);
         let index = |number: u64| usize::try_from(number).ok();
-        let entry = |bytes: &mut Decoder<'_>| {
+        let entry = |bytes: &mut SnapshotDecoder<'_>| {
             let key = bytes.word().filter(|key| *key != 0)?;
             let limit = *limits.get(index(bytes.number()?)?)?;
             let account = accounts.get(index(bytes.number()?)?)?.clone();
@@ -182,7 +182,7 @@ impl DecodedShard {
             Some(RestoredEntry { key, limit, account, units, state: bytes.state(&limit)? })
         };
         let entries = (0..entries).map(|_| entry(&mut bytes)).collect::<Option<Vec<_>>>()?;
-        let hold = |bytes: &mut Decoder<'_>| {
+        let hold = |bytes: &mut SnapshotDecoder<'_>| {
             let receipt = ReceiptId::new(bytes.wide()?);
             let fingerprint = Fingerprint { key: bytes.word()?, shard: u32::try_from(bytes.number()?).ok()? };
             let id = (receipt, fingerprint, index(bytes.number()?)?);

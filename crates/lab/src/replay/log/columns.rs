@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use tidegate_core::{Micros, Timestamp};
 
 use super::LineError;
-use super::entry::{Entry, More, address, present};
+use super::entry::{AccessEntry, More, address, present};
 use super::time;
 
 /// The contents of a column.
@@ -57,8 +57,8 @@ impl Columns {
     }
 
     /// The request of a line.
-    pub(super) fn entry<'l>(&'l self, line: &'l str) -> Result<Entry<'l>, LineError> {
-        let mut entry = Entry::at(Timestamp::EPOCH, false);
+    pub(super) fn entry<'l>(&'l self, line: &'l str) -> Result<AccessEntry<'l>, LineError> {
+        let mut entry = AccessEntry::at(Timestamp::EPOCH, false);
         let mut cells = cells(line);
         for column in &self.0 {
             let text = cells.next().ok_or(LineError::MissingCells)??;

@@ -9,16 +9,16 @@
 use std::borrow::Cow;
 
 use super::LineError;
-use super::entry::{Entry, address, present};
+use super::entry::{AccessEntry, address, present};
 use super::text::{from_log, up_to_quote};
 use super::time::TimeParser;
 
-pub(super) fn read<'l>(line: &'l str, stamps: &TimeParser) -> Result<Entry<'l>, LineError> {
+pub(super) fn read<'l>(line: &'l str, stamps: &TimeParser) -> Result<AccessEntry<'l>, LineError> {
     let open = memchr::memchr(b'[', line.as_bytes()).ok_or(LineError::NoTime)?;
     let (who, rest) = before_time(line, open).ok_or(LineError::NoTime)?;
     let close = memchr::memchr(b']', rest.as_bytes()).ok_or(LineError::NoTime)?;
     let at = stamps.common(&rest.as_bytes()[..close]).ok_or(LineError::BadTime)?;
-    let mut entry = Entry::at(at, true);
+    let mut entry = AccessEntry::at(at, true);
     identify(&mut entry, who);
     let rest = rest[close + 1..].trim_start_matches(' ').strip_prefix('"').ok_or(LineError::NoRequest)?;
     let (request, end, escaped) = up_to_quote(rest).ok_or(LineError::OpenQuote)?;
@@ -48,7 +48,7 @@ fn before_time(line: &str, open: usize) -> Option<(&str, &str)> {
 }
 
 /// `[host] address ident user`. User names may contain spaces.
-fn identify<'l>(entry: &mut Entry<'l>, who: &'l str) {
+fn identify<'l>(entry: &mut AccessEntry<'l>, who: &'l str) {
     let (first, rest) = word(who);
     entry.address = address(first);
     let (ident, rest) = word(rest);

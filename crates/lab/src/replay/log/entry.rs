@@ -5,15 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use tidegate_core::{Micros, Timestamp};
 use tidegate_rules::facts::{RawRequest, read};
-use tidegate_rules::syntax::Target;
+use tidegate_rules::syntax::RequestTarget;
 use tidegate_rules::{Fact, Facts, Values};
 
 use super::columns::Row;
-use super::json::{Members, Value};
+use super::json::{LogValue, Members};
 
 /// A request as recorded in a log.
 #[derive(Clone, Debug)]
-pub struct Entry<'l> {
+pub struct AccessEntry<'l> {
     /// The time, as precise as the log has it.
     pub at: Timestamp,
     /// The time is known only to the second.
@@ -47,9 +47,9 @@ pub(super) enum More<'l> {
     Row(Row<'l>),
 }
 
-impl<'l> Entry<'l> {
-    pub(super) fn at(at: Timestamp, whole_second: bool) -> Entry<'l> {
-        Entry {
+impl<'l> AccessEntry<'l> {
+    pub(super) fn at(at: Timestamp, whole_second: bool) -> AccessEntry<'l> {
+        AccessEntry {
             at,
             whole_second,
             address: None,
@@ -118,13 +118,13 @@ fn variable<'l>(line: &'l str, prefix: &str, name: &str) -> Option<Cow<'l, str>>
     value.text().filter(|text| !text.is_empty() && text != "-")
 }
 
-impl RawRequest for Entry<'_> {
+impl RawRequest for AccessEntry<'_> {
     fn method(&self) -> Option<&str> {
         self.method.as_deref()
     }
 
-    fn target(&self) -> Target<'_> {
-        self.target.as_deref().map(Target::parse).unwrap_or_default()
+    fn target(&self) -> RequestTarget<'_> {
+        self.target.as_deref().map(RequestTarget::parse).unwrap_or_default()
     }
 
     fn lines(&self, name: &str) -> Values<'_> {
@@ -144,7 +144,7 @@ impl RawRequest for Entry<'_> {
     }
 }
 
-impl Facts for Entry<'_> {
+impl Facts for AccessEntry<'_> {
     fn values(&self, fact: Fact<'_>) -> Values<'_> {
         read(self, fact)
     }
@@ -211,7 +211,7 @@ pub(super) fn present<'l>(text: Cow<'l, str>) -> Option<Cow<'l, str>> {
 }
 
 /// The text of a JSON member, unless it means no value.
-pub(super) fn said<'l>(value: &Value<'l>) -> Option<Cow<'l, str>> {
+pub(super) fn said<'l>(value: &LogValue<'l>) -> Option<Cow<'l, str>> {
     value.text().and_then(present)
 }
 
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_target_with_a_host_says_both() {
-        let mut entry = Entry::at(Timestamp::EPOCH, false);
+        let mut entry = AccessEntry::at(Timestamp::EPOCH, false);
         entry.target = Some("http://a.example:8080/x?y=1&z=2#f".into());
         assert_eq!(entry.get(Fact::Host).as_deref(), Some("a.example"));
         assert_eq!(entry.get(Fact::Path).as_deref(), Some("/x"));

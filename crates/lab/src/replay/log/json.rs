@@ -10,14 +10,14 @@ use std::iter;
 use tidegate_core::Micros;
 
 use super::combined::split_request;
-use super::entry::{Entry, More, address, said};
+use super::entry::{AccessEntry, More, address, said};
 use super::text::{from_json, up_to_quote};
 use super::time::{self, LogTime};
 use super::{LineError, LogFormat};
 
 /// The program that wrote the JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub(super) enum LogDialect {
     Nginx,
     Caddy,
     Envoy,
@@ -26,7 +26,7 @@ pub(super) enum Dialect {
 
 /// A value, as written in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value<'l> {
+pub(super) enum LogValue<'l> {
     /// A string without its quotes, and whether it has escapes.
     Text(&'l str, bool),
     /// A number or a word.
@@ -37,21 +37,21 @@ pub(super) enum Value<'l> {
     List(&'l str),
 }
 
-impl<'l> Value<'l> {
+impl<'l> LogValue<'l> {
     /// A string, number or word as text. `None` for `null`.
     pub(super) fn text(&self) -> Option<Cow<'l, str>> {
         match *self {
-            Value::Text(raw, false) => Some(Cow::Borrowed(raw)),
-            Value::Text(raw, true) => Some(from_json(raw)),
-            Value::Bare("null") | Value::Object(_) | Value::List(_) => None,
-            Value::Bare(raw) => Some(Cow::Borrowed(raw)),
+            LogValue::Text(raw, false) => Some(Cow::Borrowed(raw)),
+            LogValue::Text(raw, true) => Some(from_json(raw)),
+            LogValue::Bare("null") | LogValue::Object(_) | LogValue::List(_) => None,
+            LogValue::Bare(raw) => Some(Cow::Borrowed(raw)),
         }
     }
 
     /// The items of a list, or the value itself.
-    pub(super) fn items(self) -> impl Iterator<Item = Value<'l>> {
+    pub(super) fn items(self) -> impl Iterator<Item = LogValue<'l>> {
         let (alone, mut rest) = match self {
-            Value::List(list) => (None, list.get(1..).unwrap_or_default()),
+            LogValue::List(list) => (None, list.get(1..).unwrap_or_default()),
             other => (Some(other), ""),
         };
         let listed = iter::from_fn(move || {
@@ -64,7 +64,7 @@ impl<'l> Value<'l> {
 
     fn raw(&self) -> &'l str {
         match *self {
-            Value::Text(raw, _) | Value::Bare(raw) | Value::Object(raw) | Value::List(raw) => raw,
+            LogValue::Text(raw, _) | LogValue::Bare(raw) | LogValue::Object(raw) | LogValue::List(raw) => raw,
         }
     }
 }
@@ -92,10 +92,10 @@ impl<'l> Members<'l> {
 }
 
 impl<'l> Iterator for Members<'l> {
-    type Item = (&'l str, Value<'l>);
+    type Item = (&'l str, LogValue<'l>);
 
     #[inline]
-    fn next(&mut self) -> Option<(&'l str, Value<'l>)> {
+    fn next(&mut self) -> Option<(&'l str, LogValue<'l>)> {
         let rest = unspaced(self.rest);
         let rest = rest.strip_prefix(',').map_or(rest, unspaced);
         if let Some(after) = rest.strip_prefix('}') {
@@ -122,18 +122,18 @@ fn unspaced(text: &str) -> &str {
 
 /// The value at the start of `text`, and the rest.
 #[inline]
-fn value(text: &str) -> Option<(Value<'_>, &str)> {
+fn value(text: &str) -> Option<(LogValue<'_>, &str)> {
     match text.as_bytes().first()? {
         b'"' => {
             let (raw, end, escaped) = up_to_quote(&text[1..])?;
-            Some((Value::Text(raw, escaped), &text[end + 2..]))
+            Some((LogValue::Text(raw, escaped), &text[end + 2..]))
         }
-        b'{' => nested(text).map(|end| (Value::Object(&text[..end]), &text[end..])),
-        b'[' => nested(text).map(|end| (Value::List(&text[..end]), &text[end..])),
+        b'{' => nested(text).map(|end| (LogValue::Object(&text[..end]), &text[end..])),
+        b'[' => nested(text).map(|end| (LogValue::List(&text[..end]), &text[end..])),
         _ => {
             let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t');
             let end = text.as_bytes().iter().position(ends).unwrap_or(text.len());
-            (end > 0).then(|| (Value::Bare(&text[..end]), &text[end..]))
+            (end > 0).then(|| (LogValue::Bare(&text[..end]), &text[end..]))
         }
     }
 }
@@ -164,7 +164,7 @@ pub(super) fn detect(line: &str) -> Option<LogFormat> {
     let mut format = None;
     for (key, value) in members.by_ref() {
         match (key, value) {
-            ("request", Value::Object(_)) => format = Some(LogFormat::CaddyJson),
+            ("request", LogValue::Object(_)) => format = Some(LogFormat::CaddyJson),
             ("start_time" | "response_code" | "response_flags" | "downstream_remote_address", _) => {
                 format = format.or(Some(LogFormat::EnvoyJson));
             }
@@ -177,8 +177,8 @@ pub(super) fn detect(line: &str) -> Option<LogFormat> {
     members.is_whole().then(|| format.unwrap_or(LogFormat::Jsonl))
 }
 
-pub(super) fn read(line: &str, dialect: Dialect) -> Result<Entry<'_>, LineError> {
-    let mut entry = Entry::at(tidegate_core::Timestamp::EPOCH, false);
+pub(super) fn read(line: &str, dialect: LogDialect) -> Result<AccessEntry<'_>, LineError> {
+    let mut entry = AccessEntry::at(tidegate_core::Timestamp::EPOCH, false);
     let mut stamp = TimeInLine::Nothing;
     let (mut headers, mut claims) = ("", "");
     let mut members = Members::of(line);
@@ -194,7 +194,7 @@ pub(super) fn read(line: &str, dialect: Dialect) -> Result<Entry<'_>, LineError>
                 entry.address = entry.address.or_else(|| said(&value).and_then(|text| address(&text)));
             }
             "request" => match value {
-                Value::Object(object) => headers = caddy(&mut entry, object),
+                LogValue::Object(object) => headers = caddy(&mut entry, object),
                 value => request(&mut entry, &value)?,
             },
             "method" | "request_method" => entry.method = said(&value),
@@ -211,13 +211,13 @@ pub(super) fn read(line: &str, dialect: Dialect) -> Result<Entry<'_>, LineError>
             "tier" => entry.tier = said(&value),
             "http_user_agent" | "user_agent" => entry.agent = said(&value),
             "http_referer" | "referer" => entry.referer = said(&value),
-            "cost" if dialect == Dialect::Own => entry.cost = Some(cost(&value)?),
-            "headers" if dialect == Dialect::Own => headers = value.raw(),
-            "claims" if dialect == Dialect::Own => claims = value.raw(),
+            "cost" if dialect == LogDialect::Own => entry.cost = Some(cost(&value)?),
+            "headers" if dialect == LogDialect::Own => headers = value.raw(),
+            "claims" if dialect == LogDialect::Own => claims = value.raw(),
             "request_time" => entry.took = span(&value, 1_000_000.0),
             "duration_ms" => entry.took = span(&value, 1_000.0),
             "duration" => {
-                entry.took = span(&value, if dialect == Dialect::Envoy { 1_000.0 } else { 1_000_000.0 });
+                entry.took = span(&value, if dialect == LogDialect::Envoy { 1_000.0 } else { 1_000_000.0 });
             }
             _ => {}
         }
@@ -227,10 +227,10 @@ pub(super) fn read(line: &str, dialect: Dialect) -> Result<Entry<'_>, LineError>
     }
     LogTime { at: entry.at, whole: entry.whole_second } = stamp.found()?;
     entry.more = match dialect {
-        Dialect::Nginx | Dialect::Envoy => More::Variables(line),
-        Dialect::Caddy | Dialect::Own => More::Objects { headers, claims },
+        LogDialect::Nginx | LogDialect::Envoy => More::Variables(line),
+        LogDialect::Caddy | LogDialect::Own => More::Objects { headers, claims },
     };
-    if entry.target.is_none() && dialect != Dialect::Own {
+    if entry.target.is_none() && dialect != LogDialect::Own {
         return Err(LineError::NoRequest);
     }
     Ok(entry)
@@ -263,7 +263,7 @@ impl TimeInLine {
 }
 
 /// `GET /a HTTP/1.1`, as nginx's `$request` has it.
-fn request<'l>(entry: &mut Entry<'l>, value: &Value<'l>) -> Result<(), LineError> {
+fn request<'l>(entry: &mut AccessEntry<'l>, value: &LogValue<'l>) -> Result<(), LineError> {
     let Some(text) = value.text() else { return Ok(()) };
     let (method, target) = match &text {
         Cow::Borrowed(text) => {
@@ -283,7 +283,7 @@ fn request<'l>(entry: &mut Entry<'l>, value: &Value<'l>) -> Result<(), LineError
 }
 
 /// Reads Caddy's `request` object. Returns its headers.
-fn caddy<'l>(entry: &mut Entry<'l>, object: &'l str) -> &'l str {
+fn caddy<'l>(entry: &mut AccessEntry<'l>, object: &'l str) -> &'l str {
     let mut headers = "";
     let mut trusted = None;
     for (key, value) in Members::of(object) {
@@ -304,12 +304,12 @@ fn caddy<'l>(entry: &mut Entry<'l>, object: &'l str) -> &'l str {
     headers
 }
 
-fn cost(value: &Value<'_>) -> Result<u64, LineError> {
+fn cost(value: &LogValue<'_>) -> Result<u64, LineError> {
     value.text().and_then(|text| text.parse().ok()).ok_or(LineError::BadCost)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just before")]
-fn span(value: &Value<'_>, micros: f64) -> Option<Micros> {
+fn span(value: &LogValue<'_>, micros: f64) -> Option<Micros> {
     let number: f64 = value.text()?.parse().ok()?;
     let micros = number * micros;
     (0.0..1e15).contains(&micros).then_some(Micros::new(micros as u64))

@@ -10,10 +10,10 @@ mod time;
 use std::fmt;
 use std::str::FromStr;
 
-pub use entry::Entry;
+pub use entry::AccessEntry;
 
 use self::columns::Columns;
-use self::json::Dialect;
+use self::json::LogDialect;
 use self::time::TimeParser;
 
 /// The format of a log.
@@ -171,13 +171,13 @@ impl LineReader {
     ///
     /// # Errors
     /// The line is not a request.
-    pub fn read<'l>(&'l self, line: &'l str) -> Result<Entry<'l>, LineError> {
+    pub fn read<'l>(&'l self, line: &'l str) -> Result<AccessEntry<'l>, LineError> {
         match self.format {
             LogFormat::Combined => combined::read(line, &self.stamps),
-            LogFormat::NginxJson => json::read(line, Dialect::Nginx),
-            LogFormat::CaddyJson => json::read(line, Dialect::Caddy),
-            LogFormat::EnvoyJson => json::read(line, Dialect::Envoy),
-            LogFormat::Jsonl => json::read(line, Dialect::Own),
+            LogFormat::NginxJson => json::read(line, LogDialect::Nginx),
+            LogFormat::CaddyJson => json::read(line, LogDialect::Caddy),
+            LogFormat::EnvoyJson => json::read(line, LogDialect::Envoy),
+            LogFormat::Jsonl => json::read(line, LogDialect::Own),
             LogFormat::Csv => self.columns.as_ref().ok_or(LineError::NoTimeColumn)?.entry(line),
         }
     }

@@ -30,7 +30,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(entry: &Entry<'_>) -> Seen {
+    fn of(entry: &AccessEntry<'_>) -> Seen {
         let fact = |fact| entry.get(fact).unwrap_or_default().into_owned();
         Seen {
             millis: entry.at.as_micros() / 1_000,

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_instant_is_none() {
+    fn other_texts_are_no_instants() {
         for text in [
             "",
             "-",

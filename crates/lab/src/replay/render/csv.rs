@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::format::instant;
-use crate::replay::report::Report;
+use crate::replay::report::ReplayReport;
 
 /// A report as one table, with a row for each limit and for each of its most denied keys.
 ///
 /// With a comparison, keys with changed outcomes have rows too. Cells that a spreadsheet could take for a formula
 /// begin with an apostrophe.
 #[must_use]
-pub fn csv(report: &Report) -> String {
+pub fn csv(report: &ReplayReport) -> String {
     let mut out = String::from("what,limit,key,admitted,denied,longest_streak,first,last\n");
     let mut row = |what: &str, cells: [&str; 7]| {
         let cells: Vec<String> = cells.iter().map(|cell| escaped(cell)).collect();

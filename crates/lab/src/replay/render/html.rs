@@ -3,21 +3,21 @@
 use std::fmt::Write;
 
 use super::format::{count, instant, number, share, span};
-use crate::replay::report::{AffectedKey, DeniedKey, Report, RuleReport};
+use crate::replay::report::{AffectedKey, DeniedKey, ReplayReport, RuleReport};
 use crate::replay::timeline::Bin;
 
 const STYLE: &str = include_str!("report.css");
 
 /// A report as one HTML file without external resources, light or dark as the reader's system. It embeds the report's data.
 #[must_use]
-pub fn html(report: &Report) -> String {
+pub fn html(report: &ReplayReport) -> String {
     let mut page = String::with_capacity(32_768);
     // Writing to a `String` cannot fail.
     let _ = write(&mut page, report);
     page
 }
 
-fn write(page: &mut String, report: &Report) -> std::fmt::Result {
+fn write(page: &mut String, report: &ReplayReport) -> std::fmt::Result {
     let names: Vec<&str> = report.reading.logs.iter().map(|(name, _)| name.as_str()).collect();
     let title = escaped(&format!("Replay of {}", names.join(", ")));
     write!(
@@ -163,7 +163,7 @@ fn keys(page: &mut String, what: &str, list: &[DeniedKey]) -> std::fmt::Result {
     table(page, &head.chain(["first", "last"].map(Head::Text)).collect::<Vec<_>>(), rows.collect())
 }
 
-fn read(page: &mut String, report: &Report) -> std::fmt::Result {
+fn read(page: &mut String, report: &ReplayReport) -> std::fmt::Result {
     let reading = &report.reading;
     writeln!(
         page,

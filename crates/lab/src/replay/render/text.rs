@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::format::{count, instant, number, plain, share, span};
-use crate::replay::report::{AffectedKey, Comparison, DeniedKey, LimitReport, Report, RuleReport};
+use crate::replay::report::{AffectedKey, Comparison, DeniedKey, LimitReport, ReplayReport, RuleReport};
 use crate::replay::suggest::Suggestion;
 use crate::replay::timeline::Bin;
 
@@ -14,7 +14,7 @@ const NEAR: usize = 3;
 
 /// A report as text that fits a terminal.
 #[must_use]
-pub fn text(report: &Report) -> String {
+pub fn text(report: &ReplayReport) -> String {
     let mut out = String::new();
     // Writing to a `String` cannot fail.
     let _ = reading(&mut out, report);
@@ -33,7 +33,7 @@ pub fn text(report: &Report) -> String {
     out
 }
 
-fn reading(out: &mut String, report: &Report) -> std::fmt::Result {
+fn reading(out: &mut String, report: &ReplayReport) -> std::fmt::Result {
     let reading = &report.reading;
     let logs: Vec<String> =
         reading.logs.iter().map(|(name, format)| format!("{} ({format})", plain(name, 80))).collect();

@@ -177,7 +177,7 @@ fn waits_go_on_growing_if_it_opens_again_soon() {
 }
 
 #[test]
-fn what_a_stray_event_says_changes_nothing() {
+fn stray_events_change_nothing() {
     let (mut breaker, now) = closed();
     assert_eq!(breaker.probe(now), None);
     assert_eq!(breaker.probe_failed(now, MOST), None);

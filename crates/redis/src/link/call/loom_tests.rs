@@ -34,12 +34,12 @@ impl Alarm {
         *has_rung = false;
     }
 
-    fn poll(self: &std::sync::Arc<Self>, waiting: &PendingCall) -> Poll<Outcome> {
+    fn poll(self: &std::sync::Arc<Self>, waiting: &PendingCall) -> Poll<CallOutcome> {
         waiting.poll(&mut Context::from_waker(&Waker::from(self.clone())))
     }
 
     /// Polls whenever woken, as a runtime does.
-    fn outcome(self: &std::sync::Arc<Self>, waiting: &PendingCall) -> Outcome {
+    fn outcome(self: &std::sync::Arc<Self>, waiting: &PendingCall) -> CallOutcome {
         loop {
             match self.poll(waiting) {
                 Poll::Ready(outcome) => return outcome,
@@ -67,7 +67,7 @@ fn loom_a_call_is_sent_or_given_up_before_it_is_but_never_both() {
         let sender = sender(call);
         let given_up = waiting.abandon();
         match (sender.join().unwrap(), given_up) {
-            (false, Abandoned::NotSent) | (true, Abandoned::Sent | Abandoned::Done(Outcome::Answered(_))) => {}
+            (false, Abandoned::NotSent) | (true, Abandoned::Sent | Abandoned::Done(CallOutcome::Answered(_))) => {}
             (sent, given_up) => panic!("sent: {sent}, {given_up:?}"),
         }
     });
@@ -89,7 +89,7 @@ fn loom_an_answer_always_reaches_a_caller_that_waits() {
         let (call, waiting) = call();
         let sender = sender(call);
         assert!(
-            matches!(std::sync::Arc::<Alarm>::default().outcome(&waiting), Outcome::Answered(answer) if answer == b"yes")
+            matches!(std::sync::Arc::<Alarm>::default().outcome(&waiting), CallOutcome::Answered(answer) if answer == b"yes")
         );
         assert!(sender.join().unwrap());
     });
@@ -103,7 +103,7 @@ fn loom_a_call_that_is_sent_again_keeps_its_caller() {
             assert!(call.send() && call.unsend() && call.send());
             call.answer(b"yes");
         });
-        assert!(matches!(std::sync::Arc::<Alarm>::default().outcome(&waiting), Outcome::Answered(_)));
+        assert!(matches!(std::sync::Arc::<Alarm>::default().outcome(&waiting), CallOutcome::Answered(_)));
         sender.join().unwrap();
     });
 }
@@ -117,7 +117,7 @@ fn loom_a_caller_that_moves_to_another_task_is_woken_there() {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => std::sync::Arc::<Alarm>::default().outcome(&waiting),
         };
-        assert!(matches!(outcome, Outcome::Answered(_)));
+        assert!(matches!(outcome, CallOutcome::Answered(_)));
         sender.join().unwrap();
     });
 }
@@ -132,8 +132,8 @@ fn loom_a_caller_learns_of_a_call_that_is_lost_and_whether_it_was_sent() {
                 drop(call);
             });
             match std::sync::Arc::<Alarm>::default().outcome(&waiting) {
-                Outcome::Failed(LinkError::Unknown(Cause::Closed)) if is_sent => {}
-                Outcome::Failed(LinkError::NotRun(Cause::Closed)) if !is_sent => {}
+                CallOutcome::Failed(LinkError::Unknown(Cause::Closed)) if is_sent => {}
+                CallOutcome::Failed(LinkError::NotRun(Cause::Closed)) if !is_sent => {}
                 outcome => panic!("sent: {is_sent}, {outcome:?}"),
             }
             sender.join().unwrap();

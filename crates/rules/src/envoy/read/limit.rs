@@ -1,8 +1,8 @@
 //! `rate_limit`: what a descriptor allows.
 
 use super::scalar;
+use crate::envoy::allowance::Allowance;
 use crate::envoy::descriptor::RateLimit;
-use crate::envoy::lookup::Allowance;
 use crate::envoy::unit::{PerUnit, Unit};
 use crate::yaml::{Fields, Node, Reader, Value};
 use tidegate_core::limit::{FixedWindow, Limit, LimitError, Rate};

@@ -4,7 +4,7 @@ mod limit;
 mod scalar;
 
 use super::Domain;
-use super::descriptor::{Descriptor, Flags, Level, Path};
+use super::descriptor::{Descriptor, DescriptorLevel, Flags, Path};
 use super::metadata::Metadata;
 use crate::yaml::{Fields, Node, Reader, Value};
 
@@ -58,7 +58,7 @@ fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
     Some(name)
 }
 
-fn level(reader: &mut Reader<'_>, node: &Node, level: &mut Level, above: &Path) {
+fn level(reader: &mut Reader<'_>, node: &Node, level: &mut DescriptorLevel, above: &Path) {
     match &node.value {
         Value::List(items) => {
             for item in items {
@@ -74,7 +74,7 @@ fn level(reader: &mut Reader<'_>, node: &Node, level: &mut Level, above: &Path) 
     }
 }
 
-fn descriptor(reader: &mut Reader<'_>, node: &Node, level: &mut Level, above: &Path) {
+fn descriptor(reader: &mut Reader<'_>, node: &Node, level: &mut DescriptorLevel, above: &Path) {
     let errors_before = reader.errors();
     let Some(fields) = fields(reader, node, "a descriptor", &DESCRIPTOR) else { return };
     let Composite { text: composite, key_length, at } = composite(reader, &fields).unwrap_or_default();
@@ -95,7 +95,7 @@ fn descriptor(reader: &mut Reader<'_>, node: &Node, level: &mut Level, above: &P
     let metadata = fields.get("metadata").and_then(|node| metadata(reader, node));
 
     let path = above.join(&composite, flags.value_to_metric);
-    let mut below = Level::default();
+    let mut below = DescriptorLevel::default();
     if let Some(node) = fields.get("descriptors") {
         self::level(reader, node, &mut below, &path);
     }

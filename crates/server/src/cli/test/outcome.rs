@@ -13,7 +13,7 @@ const BEGIN: Timestamp = Timestamp::from_secs(1_704_067_200);
 
 /// A request whose outcome is not the expected one.
 #[derive(Debug, Serialize)]
-pub(super) struct Mismatch {
+pub(super) struct OutcomeMismatch {
     #[serde(flatten)]
     pub(super) place: Place,
     /// The number of the request in its step, from 1.
@@ -79,7 +79,7 @@ impl fmt::Display for LimitOutcome {
     }
 }
 
-impl fmt::Display for Mismatch {
+impl fmt::Display for OutcomeMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |ids: &[String]| ids.iter().map(|id| format!("`{id}`")).collect::<Vec<_>>().join(" and ");
         write!(f, "request {} of this step ", self.request)?;
@@ -106,7 +106,7 @@ impl fmt::Display for Mismatch {
 ///
 /// # Errors
 /// The first request whose outcome is not the expected one.
-pub(super) fn run_scenario(scenario: &Scenario, rules: &RuleSet) -> Result<(), Mismatch> {
+pub(super) fn run_scenario(scenario: &Scenario, rules: &RuleSet) -> Result<(), OutcomeMismatch> {
     let clock = ManualClock::at(BEGIN);
     let store = MemoryStore::with_clock(clock.clone());
     let limiter = Limiter::with_clock(rules.clone(), store, clock.clone());
@@ -163,7 +163,7 @@ fn is_of(limit: &str, name: &str) -> bool {
     limit.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn mismatch(step: &Step, request: u64, difference: Difference, ruling: &Ruling<'_>) -> Mismatch {
+fn mismatch(step: &Step, request: u64, difference: Difference, ruling: &Ruling<'_>) -> OutcomeMismatch {
     let limits = ruling.ruled.iter().map(LimitOutcome::of).collect();
-    Mismatch { place: step.place.clone(), request, difference, limits }
+    OutcomeMismatch { place: step.place.clone(), request, difference, limits }
 }

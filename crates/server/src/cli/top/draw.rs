@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_so_is_not_shown_as_if_it_were() {
+    fn stale_data_is_marked() {
         let mut model = live();
         model.learn(FeedEvent::Lost("connection refused".to_owned()));
         let screen = screen(100, 24, &model);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_and_what_is_no_view_is_given_up() {
+    fn endless_lines_and_other_documents_end_the_feed() {
         let mut events = Events::default();
         assert!(events.push(&vec![b'x'; MOST_BYTES]).is_ok());
         assert!(events.push(b"x").is_err());

@@ -75,12 +75,14 @@ pub(super) fn gateway() -> Vec<Setting> {
         Setting::new("gateway.connect_time", &["2s"], "Timeout for connecting to an upstream."),
         Setting::new("gateway.response_time", &["60s"], "Timeout for an upstream to begin its response."),
         Setting::new("gateway.stall_time", &["60s"], "Timeout for a response body that makes no progress."),
-        Setting::new("gateway.keep_time", &["30s"], "Idle timeout of a pooled connection to an upstream."),
+        Setting::new("gateway.pool_idle_time", &["30s"], "Idle timeout of a pooled connection to an upstream.")
+            .formerly("gateway.keep_time"),
         Setting::new(
-            "gateway.keep_connections",
+            "gateway.pool_idle_connections",
             &["256"],
-            "Maximum number of idle connections kept for each upstream address.",
-        ),
+            "Maximum number of idle connections in the pool of each upstream address.",
+        )
+        .formerly("gateway.keep_connections"),
         Setting::new(
             "gateway.retries",
             &["1"],
@@ -127,10 +129,11 @@ pub(super) fn gateway() -> Vec<Setting> {
             "Percentage of the time that the gateway's threads may be busy. More counts as overload; 100 never does.",
         ),
         Setting::new(
-            "gateway.rest_time",
+            "gateway.backoff_time",
             &["1s"],
             "Backoff of an upstream address that fails. Doubles with each further failure, up to 16 times.",
-        ),
+        )
+        .formerly("gateway.rest_time"),
         Setting::new(
             "gateway.health_path",
             &[],
@@ -138,7 +141,8 @@ pub(super) fn gateway() -> Vec<Setting> {
         )
         .such_as("/healthz"),
         Setting::new("gateway.health_interval", &["5s"], "Interval between health checks."),
-        Setting::new("gateway.give_back", &["true"], "Refund the charges of requests that reach no upstream."),
+        Setting::new("gateway.refund_unserved", &["true"], "Refund the charges of requests that reach no upstream.")
+            .formerly("gateway.give_back"),
         Setting::new(
             "gateway.ca",
             &[],

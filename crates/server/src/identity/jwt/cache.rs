@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_valid_is_not_found_and_makes_room() {
+    fn expired_tokens_are_not_found_and_make_room() {
         let cache = Cache::new(1_000, 1 << 20);
         filled(&cache, 100, 10);
         let token = TokenHash::of(&7_u32.to_be_bytes());

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::keys::KeyError;
-use crate::gateway::Trust;
+use crate::certificate_authorities::CertificateAuthorities;
 use crate::whole_body::{BodyError, WholeBody};
 
 /// URL of a key set.
@@ -108,7 +108,7 @@ impl FromStr for Url {
 }
 
 /// Fetches a URL, up to a maximum size. Redirects are not followed.
-pub(super) async fn fetch(url: &Url, trust: &Trust, most_bytes: usize) -> Result<Vec<u8>, FetchError> {
+pub(super) async fn fetch(url: &Url, trust: &CertificateAuthorities, most_bytes: usize) -> Result<Vec<u8>, FetchError> {
     let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(FetchError::Unreachable)?;
     match &url.server_name {
         None => get(stream, url, most_bytes).await,

@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use self::cache::{Cache, CacheSize, TokenHash};
 pub(crate) use self::fetch::{Url, UrlError};
 use self::keys::VerificationKey;
-use self::source::Outage;
+use self::source::KeySetOutage;
 pub use self::source::{FetchSettings, KeysHealth};
 pub(crate) use self::source::{KeyFile, KeyFileError};
 use self::token::FoundToken;
@@ -204,9 +204,9 @@ pub struct Verifier {
     unknown_key: Notify,
     counts: VerifierCounters,
     /// While files with keys cannot be used.
-    file_outage: Outage,
+    file_outage: KeySetOutage,
     /// While keys cannot be fetched.
-    fetch_outage: Outage,
+    fetch_outage: KeySetOutage,
 }
 
 /// Keys in force, with the tokens that they have verified.
@@ -272,8 +272,8 @@ impl Verifier {
             sources: Mutex::new(sources),
             unknown_key: Notify::new(),
             counts: VerifierCounters::default(),
-            file_outage: Outage::default(),
-            fetch_outage: Outage::default(),
+            file_outage: KeySetOutage::default(),
+            fetch_outage: KeySetOutage::default(),
             settings,
         }
     }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::Verifier;
 use super::fetch::{FetchError, Url, fetch};
 use super::keys::{KeyError, VerificationKey};
-use crate::gateway::Trust;
+use crate::certificate_authorities::CertificateAuthorities;
 
 /// Contents of a file with keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl KeyFile {
 #[derive(Clone, Debug)]
 pub struct FetchSettings {
     pub(crate) url: Url,
-    pub(crate) trust: Trust,
+    pub(crate) trust: CertificateAuthorities,
     /// Timeout of a fetch.
     pub timeout: Duration,
     /// The most bytes of a key set.
@@ -107,9 +107,9 @@ impl Sources {
 
 /// Since when keys cannot be had, and why.
 #[derive(Debug, Default)]
-pub(super) struct Outage(Mutex<Option<(Timestamp, String)>>);
+pub(super) struct KeySetOutage(Mutex<Option<(Timestamp, String)>>);
 
-impl Outage {
+impl KeySetOutage {
     /// Records a problem. Returns whether it starts an outage.
     fn begin(&self, at: Timestamp, reason: String) -> bool {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -146,7 +146,7 @@ fn issuer_and_audience_have_to_be_named() {
 }
 
 #[test]
-fn what_is_not_signed_by_an_accepted_algorithm_is_refused() {
+fn tokens_of_other_algorithms_are_refused() {
     let verifier = by_secret();
     let claims = json!({ "sub": "ann", "exp": NOW + 60 });
     let signed = |header: Value, sign: &dyn Fn(&[u8]) -> Vec<u8>| token(&header, &claims, sign);
@@ -400,7 +400,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     /// A token is accepted exactly while its key is in force and it has not expired, whatever the cache holds.
     #[test]
-    fn what_is_remembered_outlives_neither_its_key_nor_its_expiry(events in events(), entries in 0..32_usize) {
+    fn cached_tokens_end_with_their_key_and_their_expiry(events in events(), entries in 0..32_usize) {
         const SECRETS: [&[u8]; 3] = [SECRET, OTHER_SECRET, b"a third secret that is long enough"];
         let verifier = verifier(Settings { cache_entries: entries, ..settings() }, Vec::new());
         let (mut now, mut in_force) = (NOW, 0_u8);

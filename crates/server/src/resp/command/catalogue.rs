@@ -1,6 +1,6 @@
 //! Catalogue of commands, and `COMMAND`, which describes them to clients.
 
-use super::throttle::Dialect;
+use super::throttle::ThrottleDialect;
 use super::{Command, most_like};
 use crate::resp::reply::{Reply, echo};
 use crate::resp::request::Words;
@@ -74,13 +74,13 @@ const BROUGHT_LIMIT: &[Argument] = &[
 
 static COMMANDS: [CommandEntry; 22] = [
     entry(
-        ("CL.THROTTLE", Command::Throttle(Dialect::RedisCell), -5),
+        ("CL.THROTTLE", Command::Throttle(ThrottleDialect::RedisCell), -5),
         "limiting",
         "Charges a key under a limit in the arguments: count per period seconds, with a burst of max_burst more",
         BROUGHT_LIMIT,
     ),
     entry(
-        ("THROTTLE", Command::Throttle(Dialect::Throttlecrab), -5),
+        ("THROTTLE", Command::Throttle(ThrottleDialect::Throttlecrab), -5),
         "limiting",
         "Like CL.THROTTLE, as in throttlecrab: a burst of max_burst, and 1 if it is allowed",
         BROUGHT_LIMIT,

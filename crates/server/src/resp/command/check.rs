@@ -7,7 +7,7 @@ use super::target::KeyTarget;
 use super::{Answer, ruling_reply};
 use crate::receipts;
 use crate::resp::RespServer;
-use crate::resp::reply::{Protocol, Reply};
+use crate::resp::reply::{Reply, RespProtocol};
 use crate::resp::request::Words;
 
 /// `TG.CHECK fact value …`.
@@ -53,13 +53,13 @@ pub(super) fn not_understood<'d>(misunderstood: &FactError, reply: &mut Reply<'_
 }
 
 /// A reply, written by itself.
-pub(super) fn aside(protocol: Protocol, write: impl FnOnce(&mut Reply<'_>)) -> Vec<u8> {
+pub(super) fn aside(protocol: RespProtocol, write: impl FnOnce(&mut Reply<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut Reply::new(&mut out, protocol));
     out
 }
 
-fn written(ruling: &Ruling<'_>, protocol: Protocol) -> Vec<u8> {
+fn written(ruling: &Ruling<'_>, protocol: RespProtocol) -> Vec<u8> {
     aside(protocol, |reply| write(ruling, reply))
 }
 

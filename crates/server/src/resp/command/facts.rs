@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 use tidegate_rules::facts::{RawRequest, read};
-use tidegate_rules::syntax::Target;
+use tidegate_rules::syntax::RequestTarget;
 use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values};
 
 use super::most_like;
@@ -15,7 +15,7 @@ use crate::resp::request::Words;
 #[derive(Debug, Default)]
 pub(super) struct RequestFacts<'a> {
     facts: SmallVec<[GivenFact<'a>; 8]>,
-    target: Target<'a>,
+    target: RequestTarget<'a>,
     address: Option<IpAddr>,
     cost: Option<u64>,
 }
@@ -139,7 +139,7 @@ impl<'a> RequestFacts<'a> {
                 self.address = Some(value.parse().map_err(|_| FactError::Address(echo(value.as_bytes())))?);
             }
             FactKind::Cost => self.cost = Some(value.parse().map_err(|_| FactError::Cost(echo(value.as_bytes())))?),
-            FactKind::Path => self.target = Target::parse(value),
+            FactKind::Path => self.target = RequestTarget::parse(value),
             _ => {}
         }
         self.facts.push(fact);
@@ -179,7 +179,7 @@ impl RawRequest for RequestFacts<'_> {
         self.one(FactKind::Method)
     }
 
-    fn target(&self) -> Target<'_> {
+    fn target(&self) -> RequestTarget<'_> {
         self.target
     }
 

@@ -2,14 +2,14 @@
 
 use super::{Answer, auth, client};
 use crate::resp::RespServer;
-use crate::resp::reply::{Protocol, Reply, echo};
+use crate::resp::reply::{Reply, RespProtocol, echo};
 use crate::resp::request::Words;
 use crate::resp::session::Session;
 
 /// Arguments of `HELLO`.
 #[derive(Default)]
 struct HelloArgs<'a> {
-    protocol: Option<Protocol>,
+    protocol: Option<RespProtocol>,
     user: Option<(&'a [u8], &'a [u8])>,
     name: Option<&'a [u8]>,
 }
@@ -28,8 +28,8 @@ impl<'a> HelloArgs<'a> {
         let mut words = words.iter().skip(1);
         match words.next() {
             None => return Ok(asked),
-            Some(b"2") => asked.protocol = Some(Protocol::Resp2),
-            Some(b"3") => asked.protocol = Some(Protocol::Resp3),
+            Some(b"2") => asked.protocol = Some(RespProtocol::Resp2),
+            Some(b"3") => asked.protocol = Some(RespProtocol::Resp3),
             Some(_) => return Err(HelloError::Version),
         }
         while let Some(option) = words.next() {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use self::catalogue::CommandEntry;
 #[cfg(test)]
 pub(crate) use self::facts::with_facts;
-use self::throttle::Dialect;
+use self::throttle::ThrottleDialect;
 use super::RespServer;
 use super::reply::{Reply, echo};
 use super::request::Words;
@@ -52,7 +52,7 @@ pub(super) enum Answer<'d> {
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    Throttle(Dialect),
+    Throttle(ThrottleDialect),
     Check,
     Peek,
     Settle,
@@ -101,7 +101,7 @@ pub(super) fn answer<'d>(
     let name = words.get(0).unwrap_or_default();
     // Fast path for the most frequent command.
     if throttle::is_named(name) && session.user.is_some() && session.transaction.is_none() {
-        return throttle::answer(Dialect::RedisCell, service, session, words, reply);
+        return throttle::answer(ThrottleDialect::RedisCell, service, session, words, reply);
     }
     match catalogue::find(name) {
         Some(entry) => answer_as(entry, service, session, words, reply),

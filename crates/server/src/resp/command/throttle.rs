@@ -24,7 +24,7 @@ const NAME: &[u8] = b"CL.THROTTLE";
 
 /// Dialect of the command. Both count the same keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::resp) enum Dialect {
+pub(in crate::resp) enum ThrottleDialect {
     /// `CL.THROTTLE`. `max_burst` can pass at once beyond the first. The reply is 1 if the request is limited, else 0;
     /// how much can pass at once; how much is left; after how many seconds to try again, -1 if it was allowed or never
     /// will be; after how many seconds all is left.
@@ -35,18 +35,18 @@ pub(in crate::resp) enum Dialect {
     Throttlecrab,
 }
 
-impl Dialect {
+impl ThrottleDialect {
     const fn least_burst(self) -> u8 {
         match self {
-            Dialect::RedisCell => 0,
-            Dialect::Throttlecrab => 1,
+            ThrottleDialect::RedisCell => 0,
+            ThrottleDialect::Throttlecrab => 1,
         }
     }
 
     const fn command(self) -> &'static str {
         match self {
-            Dialect::RedisCell => "CL.THROTTLE",
-            Dialect::Throttlecrab => "THROTTLE",
+            ThrottleDialect::RedisCell => "CL.THROTTLE",
+            ThrottleDialect::Throttlecrab => "THROTTLE",
         }
     }
 }
@@ -82,7 +82,7 @@ struct ThrottleArgs<'a> {
 
 impl<'a> ThrottleArgs<'a> {
     #[inline]
-    fn decode(dialect: Dialect, words: Words<'a>) -> Result<ThrottleArgs<'a>, ThrottleError> {
+    fn decode(dialect: ThrottleDialect, words: Words<'a>) -> Result<ThrottleArgs<'a>, ThrottleError> {
         if !(5..=6).contains(&words.len()) {
             return Err(ThrottleError::Number);
         }
@@ -105,7 +105,7 @@ impl<'a> ThrottleArgs<'a> {
 
 #[inline]
 pub(super) fn answer<'d>(
-    dialect: Dialect,
+    dialect: ThrottleDialect,
     service: &'d RespServer,
     session: &mut Session,
     words: Words<'_>,
@@ -121,7 +121,7 @@ pub(super) fn answer<'d>(
 
 /// Parses a command without charging anything.
 pub(super) fn validate(
-    dialect: Dialect,
+    dialect: ThrottleDialect,
     service: &RespServer,
     session: &mut Session,
     words: Words<'_>,
@@ -132,7 +132,7 @@ pub(super) fn validate(
 
 #[inline]
 fn try_answer<'d>(
-    dialect: Dialect,
+    dialect: ThrottleDialect,
     service: &'d RespServer,
     session: &mut Session,
     words: Words<'_>,
@@ -172,7 +172,7 @@ fn build(rule: &RuleId, settings: &Settings, args: LimitArgs) -> Result<InlineLi
 }
 
 #[inline]
-fn integers(dialect: Dialect, limit: &InlineLimit, decision: &Decision) -> [i64; 5] {
+fn integers(dialect: ThrottleDialect, limit: &InlineLimit, decision: &Decision) -> [i64; 5] {
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let capacity = whole(limit.limit().capacity());
     let (remaining, reset_after) = (whole(decision.remaining), whole(decision.reset_after.as_secs_ceil()));
@@ -182,8 +182,10 @@ fn integers(dialect: Dialect, limit: &InlineLimit, decision: &Decision) -> [i64;
         Outcome::TooLarge { .. } => Some(-1),
     };
     match dialect {
-        Dialect::RedisCell => [i64::from(wait.is_some()), capacity, remaining, wait.unwrap_or(-1), reset_after],
-        Dialect::Throttlecrab => [i64::from(wait.is_none()), capacity, remaining, reset_after, wait.unwrap_or(0)],
+        ThrottleDialect::RedisCell => [i64::from(wait.is_some()), capacity, remaining, wait.unwrap_or(-1), reset_after],
+        ThrottleDialect::Throttlecrab => {
+            [i64::from(wait.is_none()), capacity, remaining, reset_after, wait.unwrap_or(0)]
+        }
     }
 }
 
@@ -201,7 +203,7 @@ mod tests {
         let mut answer = |&(waited, quantity): &(u64, u64)| {
             now += waited;
             let decision = limit.limit().decide(&mut state, quantity, Timestamp::from_micros(now * 1_000));
-            integers(Dialect::RedisCell, &limit, &decision)
+            integers(ThrottleDialect::RedisCell, &limit, &decision)
         };
         asked.iter().map(&mut answer).collect()
     }
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_pass_is_not_worth_a_retry() {
+    fn costs_that_never_fit_have_no_retry() {
         let all = [[1, 16, 16, -1, 0], [0, 16, 12, -1, 8], [1, 16, 12, 4, 8]];
         assert_eq!(answers(args(15, 30, 60), &[(0, 17), (0, 4), (0, 14)]), all);
     }

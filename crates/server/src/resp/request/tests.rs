@@ -56,12 +56,12 @@ fn words_may_hold_anything() {
 }
 
 #[test]
-fn what_asks_for_nothing_is_a_request_of_no_words() {
+fn empty_requests_have_no_words() {
     assert_eq!(requests(b"*0\r\n*-1\r\n\r\n\n   \r\n"), [[""; 0]; 5]);
 }
 
 #[test]
-fn what_is_not_whole_waits() {
+fn incomplete_requests_wait() {
     for bytes in [
         "",
         "*",
@@ -92,7 +92,7 @@ fn lengths_are_numbers_within_bounds() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_when_it_is_announced() {
+fn large_requests_are_refused_by_their_announced_size() {
     for count in ["7", "100", "9223372036854775807"] {
         assert_eq!(error(format!("*{count}\r\n").as_bytes()), ProtocolError::TooManyWords { most: 6 });
     }

@@ -1,36 +1,25 @@
-//! Refusals as RFC 9457 problems in JSON.
+//! Refusals by the rules as problems.
 
 use std::fmt;
 
 use bytes::Bytes;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tidegate_core::Micros;
 use tidegate_core::disclosure::DenialKind;
 use tidegate_rules::KeyFault;
 
+use crate::problem_document::{ProblemDocument, REDUCED_CAPACITY, UNTYPED};
 use crate::reply::{Refusal, Reply};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const ABNORMAL_USAGE: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
-/// The type of problems for lack of capacity.
-pub const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 const REDUCED: (&str, &str) = (REDUCED_CAPACITY, "Too little capacity for the moment");
 
 #[derive(Serialize)]
-struct ProblemBody<'a, 'r> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    title: &'a str,
-    status: u16,
-    #[serde(serialize_with = "as_text")]
-    detail: Detail<'a, 'r>,
+struct ViolatedPolicies<'a> {
     #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
     violated: Vec<&'a str>,
-}
-
-fn as_text<S: Serializer>(detail: &Detail<'_, '_>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(detail)
 }
 
 pub(crate) fn kind_and_title(reply: &Reply<'_, '_>, refusal: Refusal) -> (&'static str, &'static str) {
@@ -41,21 +30,17 @@ pub(crate) fn kind_and_title(reply: &Reply<'_, '_>, refusal: Refusal) -> (&'stat
             DenialKind::ReducedCapacity => REDUCED,
         },
         Refusal::Unavailable(_) => REDUCED,
-        Refusal::Unkeyed(KeyFault::Missing) => ("about:blank", "Forbidden"),
-        Refusal::Unkeyed(KeyFault::Repeated) => ("about:blank", "Bad Request"),
-        Refusal::Unkeyed(KeyFault::Unmeasured) => ("about:blank", "Length Required"),
+        Refusal::Unkeyed(KeyFault::Missing) => (UNTYPED, "Forbidden"),
+        Refusal::Unkeyed(KeyFault::Repeated) => (UNTYPED, "Bad Request"),
+        Refusal::Unkeyed(KeyFault::Unmeasured) => (UNTYPED, "Length Required"),
     }
 }
 
 pub(crate) fn json(reply: &Reply<'_, '_>, refusal: Refusal) -> Bytes {
     let (kind, title) = kind_and_title(reply, refusal);
-    let (status, violated) = (reply.status().as_u16(), reply.violated().collect());
-    let problem = ProblemBody { kind, title, status, detail: Detail { reply, refusal }, violated };
-    // Large enough for most problems, so that the buffer seldom grows.
-    let mut text = Vec::with_capacity(320);
-    // Cannot fail: text and numbers are always valid JSON.
-    let _ = serde_json::to_writer(&mut text, &problem);
-    Bytes::from(text)
+    let extension = ViolatedPolicies { violated: reply.violated().collect() };
+    let status = reply.status().as_u16();
+    ProblemDocument { kind, title, status, detail: Detail { reply, refusal }, extension }.to_json()
 }
 
 /// The reason for a refusal in a sentence or two.
