@@ -21,7 +21,7 @@ use tidegate_core::limit::Rate;
 use tidegate_core::{Limit, Micros};
 use tidegate_lab::accuracy::{Judge, Judgement, Promise};
 use tidegate_lab::random::Random;
-use tidegate_lab::traffic::{START, Shape, Spacing, Traffic};
+use tidegate_lab::traffic::{FlowShape, START, Spacing, Traffic};
 
 const PUBLISHED: f64 = 0.003;
 const CLIENTS: u32 = 270_000;
@@ -63,9 +63,9 @@ fn traffic(share: f64, waves: bool) -> Traffic {
         Rate::new(requests.max(1), Micros::from_secs(HOURS_28)).expect("a rate")
     };
     let shape = if waves {
-        Shape::Square { peak: rate(1.8), base: Some(rate(0.2)), period: Micros::from_secs(180) }
+        FlowShape::Square { peak: rate(1.8), base: Some(rate(0.2)), period: Micros::from_secs(180) }
     } else {
-        Shape::Steady(rate(1.0))
+        FlowShape::Steady(rate(1.0))
     };
     Traffic::Flow { shape, spacing: Spacing::Random }
 }
