@@ -24,10 +24,14 @@ export function filledList(heads, rows) {
   return list(heads, h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell)))));
 }
 
-/** What the two colours of a chart are: the first is solid, the second hatched. */
+/** One sign of a legend, and what it stands for. */
+export function chartKey(css, ...text) {
+  return h("span", { class: `key ${css}` }, h("i", { "aria-hidden": "true" }), text);
+}
+
+/** The two colours of a chart: the first is solid, the second hatched. */
 export function legend(solid, hatched) {
-  const key = (css, text) => h("span", { class: `key ${css}` }, h("i", { "aria-hidden": "true" }), text);
-  return h("p", { class: "legend" }, key("solid", solid), key("hatched", hatched));
+  return h("p", { class: "legend" }, chartKey("solid", solid), chartKey("hatched", hatched));
 }
 
 /** One large number, and what it is. */

@@ -1,7 +1,8 @@
 // Arrivals and admissions over time.
 
-import { DASHES, LETTERS, Pane, ceiling, palette, rounded, timeTicks } from "./canvas.js";
+import { DASHES, LETTERS, Pane, SMALL, STRONG, ceiling, palette, timeTicks } from "./canvas.js";
 import { clock, short, span } from "./format.js";
+import { Pointer } from "./readout.js";
 import { ALLOWED } from "./record.js";
 
 const LEFT = 50;
@@ -10,6 +11,11 @@ const TOP = 10;
 const BOTTOM = 22;
 /** The width of a bar. */
 const BAR = 6;
+/** More limits than this have a chart each, one below the other: lines of so many would cross everywhere. */
+const TOGETHER = 2;
+/** The height of each of these charts, and the space between them. */
+const LANE = 78;
+const GAP = 12;
 
 /** The part of a chart that shows time, from left to right. */
 export function plotArea(pane, view) {
@@ -71,52 +77,74 @@ class Bars {
   }
 }
 
-/** The chart that all limits share. */
+/** The charts of all limits, over the same arrivals. */
 export class FlowChart {
   constructor(canvas, changed) {
     this.pane = new Pane(canvas, changed);
     this.bars = new Bars();
     this.scale = 1;
-    /** Where the pointer is, from the left; `null` if it is elsewhere. */
-    this.pointer = null;
-    canvas.addEventListener("pointermove", (event) => {
-      this.pointer = event.offsetX;
-      changed();
-    });
-    canvas.addEventListener("pointerleave", () => {
-      this.pointer = null;
-      changed();
-    });
+    this.pointer = new Pointer(canvas, changed);
+  }
+
+  /** Makes room for as many charts as a run has. */
+  show(record) {
+    const { canvas } = this.pane;
+    const limits = record.limits.map((_, n) => n);
+    this.lanes = limits.length > TOGETHER ? limits.map((n) => [n]) : [limits];
+    canvas.dataset.lanes = String(this.lanes.length);
+    const alone = this.lanes.length === 1;
+    canvas.style.height = alone ? "" : `${TOP + BOTTOM + this.lanes.length * (LANE + GAP) - GAP}px`;
+    this.pane.fit();
   }
 
   draw(record, playback, view) {
-    const { pane } = this;
+    const { pane, lanes } = this;
     const context = pane.cleared();
-    const colours = palette();
     const area = plotArea(pane, view);
-    const bottom = pane.height - BOTTOM;
     const width = barWidth(view, area.width, record);
     const first = Math.floor(view.from / width);
     const bars = Math.ceil(view.to / width) - first;
     this.bars.count(record, playback.arrivals, first, bars, width);
-    const { arrived, admitted } = this.bars;
-    const most = arrived.reduce((most, one) => Math.max(most, one), 0);
+    pane.canvas.dataset.bar = String(width);
+    const most = this.bars.arrived.reduce((most, one) => Math.max(most, one), 0);
     const perSecond = 1e6 / width;
     const wanted = ceiling(most * perSecond);
     this.scale = view.isNew ? wanted : Math.max(wanted, Math.min(this.scale, wanted * 2));
-    const y = (count) => bottom - (count * perSecond * (bottom - TOP)) / this.scale;
+    const shown = Math.min(bars, Math.ceil(playback.time / width) - first);
+    const height = (pane.height - TOP - BOTTOM - (lanes.length - 1) * GAP) / lanes.length;
+    lanes.forEach((limits, lane) => {
+      const top = TOP + lane * (height + GAP);
+      const bottom = top + height;
+      this.#frame(context, area, top, bottom);
+      const y = (count) => bottom - (count * perSecond * height) / this.scale;
+      const x = (bar) => area.x((first + bar) * width);
+      this.#lane(context, area, { limits, bars, shown, x, y, top, bottom });
+    });
+    drawTime(context, area, view, pane.height, record.expected.length);
+    drawNow(context, area, view, playback.time, TOP, pane.height - BOTTOM);
+    if (this.pointer.x !== null) this.#pointed(context, area, view, width, first, record);
+  }
 
+  /** The axis of one chart. */
+  #frame(context, area, top, bottom) {
+    const colours = palette();
     context.strokeStyle = colours.line;
     context.fillStyle = colours.muted;
     context.textAlign = "right";
-    for (const share of [0, 0.5, 1]) {
-      const at = Math.round(bottom - share * (bottom - TOP)) + 0.5;
+    for (const share of this.lanes.length > 1 ? [0, 1] : [0, 0.5, 1]) {
+      const at = Math.round(bottom - share * (bottom - top)) + 0.5;
       context.beginPath();
       context.moveTo(area.left, at);
       context.lineTo(area.right, at);
       context.stroke();
       context.fillText(share === 0 ? "0" : `${short(this.scale * share)}/s`, area.left - 6, at + 4);
     }
+  }
+
+  /** The arrivals as bars, and a line for what each limit of this chart admitted. */
+  #lane(context, area, { limits, bars, shown, x, y, top, bottom }) {
+    const colours = palette();
+    const { arrived, admitted } = this.bars;
     context.save();
     context.beginPath();
     context.rect(area.left, 0, area.width, bottom + 1);
@@ -124,49 +152,39 @@ export class FlowChart {
     context.fillStyle = colours.faint;
     for (let bar = 0; bar < bars; bar += 1) {
       if (arrived[bar] === 0) continue;
-      const from = area.x((first + bar) * width);
-      const to = area.x((first + bar + 1) * width);
-      context.fillRect(from, y(arrived[bar]), Math.max(1, to - from - 1), bottom - y(arrived[bar]));
+      context.fillRect(x(bar), y(arrived[bar]), Math.max(1, x(bar + 1) - x(bar) - 1), bottom - y(arrived[bar]));
     }
-    const shown = Math.min(bars, Math.ceil(playback.time / width) - first);
-    admitted.forEach((counts, n) => {
+    limits.forEach((n, place) => {
       context.strokeStyle = colours[`series-${n}`];
       context.lineWidth = 2;
       context.setLineDash(DASHES[n]);
       context.beginPath();
       for (let bar = 0; bar < shown; bar += 1) {
-        const at = y(counts[bar]) - (n - (admitted.length - 1) / 2) * 1.5;
-        context.lineTo(area.x((first + bar) * width), at);
-        context.lineTo(area.x((first + bar + 1) * width), at);
+        const at = y(admitted[n][bar]) - (place - (limits.length - 1) / 2) * 1.5;
+        context.lineTo(x(bar), at);
+        context.lineTo(x(bar + 1), at);
       }
       context.stroke();
     });
     context.restore();
-    drawTime(context, area, view, pane.height, record.expected.length);
-    drawNow(context, area, view, playback.time, TOP, bottom);
-    if (this.pointer !== null) this.#pointed(context, area, view, width, first, record);
+    if (this.lanes.length === 1) return;
+    context.font = STRONG;
+    context.textAlign = "left";
+    context.fillStyle = colours[`series-${limits[0]}`];
+    context.fillText(LETTERS[limits[0]], area.left + 6, top + 14);
+    context.font = SMALL;
   }
 
   /** The numbers of the bar below the pointer. */
   #pointed(context, area, view, width, first, record) {
-    const time = view.from + ((this.pointer - area.left) / area.width) * (view.to - view.from);
+    const { x } = this.pointer;
+    const time = view.from + ((x - area.left) / area.width) * (view.to - view.from);
     const bar = Math.floor(time / width) - first;
     const arrived = this.bars.arrived[bar];
-    if (this.pointer < area.left || this.pointer > area.right || arrived === undefined) return;
-    const admitted = this.bars.admitted.map((counts, n) => `${LETTERS[n]} ${counts[bar]}`);
+    if (x < area.left || x > area.right || arrived === undefined) return;
     const from = clock((first + bar) * width, record.expected.length);
-    const text = `${from}, ${span(width)}: ${arrived} arrived, admitted by ${admitted.join(", ")}`;
-    const colours = palette();
-    const wide = context.measureText(text).width + 16;
-    const left = Math.min(Math.max(area.left, this.pointer - wide / 2), area.right - wide);
-    context.fillStyle = colours.surface;
-    context.strokeStyle = colours.line;
-    rounded(context, left, TOP, wide, 22, 5);
-    context.fill();
-    context.stroke();
-    context.fillStyle = colours.ink;
-    context.textAlign = "left";
-    context.fillText(text, left + 8, TOP + 15);
+    const admitted = this.bars.admitted.map((counts, n) => `${LETTERS[n]}: ${counts[bar]} admitted`);
+    this.pointer.show(context, [`${from}, ${span(width)}`, `${arrived} arrived`, ...admitted], area.left, area.right, TOP);
   }
 
   /** What the chart says, in words. */
@@ -182,16 +200,20 @@ export class FlowChart {
 }
 
 /**
- * Bars of round lengths, so that they keep their position over time. They are as long as the shortest period of a limit if
- * twenty of them fit: within a period, counts vary under any limit.
+ * Bars of round lengths, so that they keep their position over time. They are whole periods of the shortest limit if at least
+ * six fit: within a period, counts vary under any limit.
  */
 function barWidth(view, pixels, record) {
   const periods = record.limits.map(({ described }) => described.expected.worst_window?.length ?? 0);
   const period = Math.min(...periods.filter((period) => period > 0));
   const shown = view.to - view.from;
   const narrowest = (shown / pixels) * BAR;
-  if (period >= narrowest && period * 20 <= shown) return period;
-  const least = narrowest;
-  const power = 10 ** Math.floor(Math.log10(least));
-  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= least * 0.999);
+  if (period * 6 <= shown) return period * round(Math.max(1, narrowest / period), [1, 2, 5, 10]);
+  return round(narrowest, [1, 2, 2.5, 5, 10]);
+}
+
+/** The lowest of these steps, times a power of ten, that is not below `value`. */
+function round(value, steps) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return steps.map((step) => step * power).find((step) => step >= value * 0.999);
 }

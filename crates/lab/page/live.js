@@ -6,6 +6,7 @@ import { h, setText } from "./dom.js";
 import { count, percent, short, span, timeOfDay } from "./format.js";
 import { COLUMNS, History } from "./history.js";
 import { Operating } from "./operate.js";
+import { Pointer } from "./readout.js";
 import { follow } from "./stream.js";
 import { authorization, forgetToken, keepToken, token } from "./token.js";
 
@@ -126,7 +127,7 @@ export class Live {
       this.banner,
       h("div", { class: "card figures" }, FIGURES.map((name) => figure(name, this.figures[name]))),
       card("Decisions a second", "", this.#span(), legend("allowed", "denied"), canvas),
-      card("Rules", "", list(RULE_HEADS, this.rules)),
+      card("Rules", "", legend("allowed", "denied, also in shadow mode"), list(RULE_HEADS, this.rules, "scroll named")),
       card("Busiest keys", "half", list(["Key", "Rule", "#Requests", "Headroom"], this.traffic)),
       card("Most denied keys", "half", list(["Key", "Rule", "#Denials", "Share"], this.denied)),
       this.redis,
@@ -134,6 +135,7 @@ export class Live {
       card("Operate", "half", this.operating.element));
     this.place.replaceChildren(board);
     this.pane = new Pane(canvas, () => this.#draw());
+    this.pointer = new Pointer(canvas, () => this.#draw());
     this.canvas = canvas;
   }
 
@@ -332,6 +334,13 @@ export class Live {
       const [from, to] = [y(allowed + denied), y(allowed)];
       for (let line = to - 2; line >= from; line -= 3) context.fillRect(x, line, bar - 1, 2);
     });
+    const pointed = Math.floor((this.pointer.x - left) / bar);
+    if (this.pointer.x !== null && columns[pointed]) {
+      const { allowed, denied } = columns[pointed];
+      const ago = span((COLUMNS - 1 - pointed) * (seconds / COLUMNS) * 1e6);
+      const lines = [pointed === COLUMNS - 1 ? "now" : `${ago} ago`, `${short(allowed)}/s allowed`, `${short(denied)}/s denied`];
+      this.pointer.show(context, lines, left, left + width, top);
+    }
     const { last } = this.history;
     this.canvas.dataset.columns = String(columns.filter(Boolean).length);
     const now = last ? `: now ${short(last.allowed)} allowed and ${short(last.denied)} denied.` : "";

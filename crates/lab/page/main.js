@@ -12,6 +12,7 @@ import { themes } from "./theme.js";
 import { token, tokenFromAddress } from "./token.js";
 
 tokenFromAddress();
+const narrow = matchMedia("(max-width: 900px)");
 const stage = new Stage();
 const keep = saving(() => ({ record: stage.record, playback: stage.playback, flow: byId("flow"), tracks: stage.tracks }));
 const form = new Form(
@@ -21,8 +22,7 @@ const form = new Form(
   },
   () => {
     run(true);
-    // In a single-column layout the chart is below the form.
-    if (matchMedia("(max-width: 900px)").matches) byId("stage").scrollIntoView({ block: "start" });
+    if (narrow.matches) byId("stage").scrollIntoView({ block: "start" });
   },
 );
 const runner = new Runner(stage, form, keep);
@@ -63,10 +63,9 @@ function choose(name) {
   tab(name);
 }
 
-const reports = new Reports(byId("replay"), (limit) => {
-  const settings = form.settings();
+const reports = new Reports(byId("replay"), (limit, { traffic, length }) => {
   choose("simulate");
-  show({ ...settings, limits: [limit] }, false);
+  show({ ...DEFAULTS, limits: [limit], traffic, for: length }, false);
   run(true, true);
   byId("stage").focus();
 });
@@ -91,6 +90,14 @@ function tabs(hasLive) {
   const first = hasLive && fromQuery(location.search) === null ? "live" : "simulate";
   tab(present.includes(asked) ? asked : first);
 }
+
+// In a single column the chart comes first: the form is longer than a phone's screen.
+function arrange() {
+  if (narrow.matches) byId("settings").before(byId("stage"));
+  else byId("settings").after(byId("stage"));
+}
+narrow.addEventListener("change", arrange);
+arrange();
 
 window.addEventListener("popstate", () => show(fromQuery(location.search) ?? DEFAULTS, true));
 themes(() => {

@@ -2,8 +2,9 @@
 
 import { Pane, ceiling, palette } from "./canvas.js";
 import { card, figure, filledList, legend } from "./cards.js";
-import { h } from "./dom.js";
+import { copy, h } from "./dom.js";
 import { count, percent, short, span } from "./format.js";
+import { Pointer } from "./readout.js";
 
 /** What a file holds: the report as JSON, by itself or in the page that `--html` writes. */
 export function readReport(text) {
@@ -15,7 +16,7 @@ export function readReport(text) {
 
 const instant = (micros) => new Date(micros / 1_000).toISOString().slice(0, 19).replace("T", " ");
 
-/** The tab on which reports are shown. `simulate` is given a limit that is to be tried. */
+/** The tab on which reports are shown. `simulate` is given a limit that is to be tried, with traffic like the log's. */
 export class Reports {
   constructor(place, simulate) {
     this.place = place;
@@ -62,6 +63,7 @@ export class Reports {
 
   #show(report) {
     this.charts = [];
+    this.similar = new Map(report.suggestions.map(({ limit, similar }) => [limit, similar]));
     const { outcome, comparison, reading } = report;
     const title = `Replay of ${reading.logs.map(([name]) => name).join(", ")}`;
     const when = outcome.from === null ? "" : `${instant(outcome.from)} to ${instant(outcome.to)} UTC`;
@@ -69,7 +71,7 @@ export class Reports {
     if (!report.suggestions_only) {
       parts.push(...(comparison ? this.#compared(outcome, comparison) : this.#set("", outcome)));
     }
-    parts.push(...report.suggestions.map((suggestion) => this.#suggestion(suggestion)));
+    parts.push(...report.suggestions.map((suggestion) => this.#suggestion(suggestion, report.suggestions_only)));
     const left = reading.malformed > 0 ? `, ${count(reading.malformed)} of them unparsable` : "";
     parts.push(h("p", { class: "hint" }, `${count(reading.lines)} lines were read${left}.`));
     this.shown.replaceChildren(...parts);
@@ -77,6 +79,8 @@ export class Reports {
   }
 
   #compared(outcome, comparison) {
+    // One scale for both charts, so that they can be compared.
+    const scale = Math.max(highest(outcome.timeline), highest(comparison.new.timeline));
     return [
       figures([
         ["Requests", count(outcome.requests)],
@@ -85,15 +89,15 @@ export class Reports {
       ]),
       ...this.#changed("Who loses", comparison.losers),
       ...this.#changed("Who gains", comparison.gainers),
-      h("div", { class: "half set" }, ...this.#set("Old rules: ", outcome)),
-      h("div", { class: "half set" }, ...this.#set("New rules: ", comparison.new)),
+      h("div", { class: "half set" }, ...this.#set("Old rules: ", outcome, scale)),
+      h("div", { class: "half set" }, ...this.#set("New rules: ", comparison.new, scale)),
     ];
   }
 
-  #set(which, outcome) {
+  #set(which, outcome, scale = highest(outcome.timeline)) {
     const share = (part) => (outcome.requests > 0 ? ` (${percent(part / outcome.requests)})` : "");
     const limits = outcome.limits.map(({ id, limit, mode, admitted, denied }) =>
-      [id, h("code", {}, limit ?? "several"), mode, count(admitted), count(denied), this.#try(limit)]);
+      [id, h("code", {}, limit ?? "several"), mode, count(admitted), count(denied), this.#try(limit, this.similar.get(id))]);
     const keys = (list) => list.map(({ key, limit, denied, longest_streak, first, last }) =>
       [h("code", {}, key), limit, count(denied), count(longest_streak), instant(first), instant(last)]);
     const parts = [
@@ -103,7 +107,7 @@ export class Reports {
         ["Denied", count(outcome.denied) + share(outcome.denied)],
         ["Keys limited", count(outcome.denied_keys)],
       ]),
-      card(`${which}Over time`, "", legend("admitted", "denied"), this.#chart(outcome.timeline)),
+      card(`${which}Over time`, "", legend("admitted", "denied"), this.#chart(outcome.timeline, scale)),
       card(`${which}By limit`, "", filledList(["Rule", "Limit", "Mode", "#Admitted", "#Denied", ""], limits)),
     ];
     const heads = ["Key", "Rule", "#Denied", "#In a row", "First", "Last"];
@@ -125,39 +129,57 @@ export class Reports {
     return [card(title, "", filledList(["Key", "Rule", "#Requests", "First", "Last"], rows))];
   }
 
-  #suggestion({ limit, proposal, limited, keys, alternatives }) {
+  #suggestion(suggestion, isAlone) {
+    const { limit, proposal, limited, keys, limited_keys: named, headroom, rule, similar, alternatives } = suggestion;
     const found = h("p", {}, h("code", {}, proposal), ` would have limited ${count(limited)} of ${count(keys)} keys.`);
-    const rows = alternatives.map((other) => [h("code", {}, other.limit), count(other.limited), this.#try(other.limit)]);
-    return card(`Suggested limit for ${limit}`, "",
-      h("div", { class: "row" }, found, this.#try(proposal)),
+    const room = `Half of the keys used up to ${percent(headroom.half)} of it, 90 % up to ${percent(headroom.nine_of_ten)}. `
+      + "With room for twice as many requests of each key: ";
+    const rows = alternatives.map((other) => [h("code", {}, other.limit), count(other.limited), this.#try(other.limit, similar)]);
+    const of = named.map(({ key, requests, burst }) => [h("code", {}, key), count(requests), count(burst)]);
+    const paste = h("button", { type: "button", class: "quiet small", onclick: () => copy(rule, paste) }, "Copy");
+    return card(`Suggested limit for ${isAlone ? "this key" : limit}`, "",
+      h("div", { class: "row" }, found, this.#try(proposal, similar)),
+      of.length > 0 ? filledList(["Key that it limits", "#Requests", "#Burst needed"], of) : null,
+      h("p", { class: "hint" }, room, h("code", {}, headroom.for_twice), "."),
+      h("div", { class: "yaml" }, h("div", { class: "row" }, isAlone ? "As a rule" : `In place of the limit of ${limit}`, paste), h("pre", {}, rule)),
       h("details", {}, h("summary", {}, "Others that limit as few"), filledList(["Limit", "#Keys limited", ""], rows)));
   }
 
-  #try(limit) {
-    if (!limit) return "";
-    return h("button", { type: "button", class: "quiet small", onclick: () => this.simulate(limit) }, "Try it");
+  /** A button that runs a limit against traffic like the log's, if that is known. */
+  #try(limit, similar) {
+    if (!limit || !similar) return "";
+    const title = `Simulates ${limit} with traffic like that of the log`;
+    return h("button", { type: "button", class: "quiet small", title, onclick: () => this.simulate(limit, similar) }, "Try it");
   }
 
-  #chart(timeline) {
+  #chart(timeline, scale) {
     const canvas = h("canvas", { class: "pulse", role: "img", "aria-label": "Admitted and denied requests over time" });
     let pane = null;
+    let pointer = null;
     const draw = () => {
       pane ??= new Pane(canvas, draw);
-      drawTimeline(pane, timeline);
+      pointer ??= new Pointer(canvas, draw);
+      drawTimeline(pane, timeline, scale, pointer);
     };
     this.charts.push(draw);
     return canvas;
   }
 }
 
-function drawTimeline(pane, timeline) {
+const rate = ({ admitted, denied, seconds }) => (admitted + denied) / seconds;
+
+/** The highest rate of a timeline. */
+function highest(timeline) {
+  return timeline.reduce((most, bin) => Math.max(most, rate(bin)), 0);
+}
+
+function drawTimeline(pane, timeline, most, pointer) {
   if (pane.width < 80 || timeline.length === 0) return;
   const context = pane.cleared();
   const colours = palette();
   const [left, bottom, top] = [56, pane.height - 20, 8];
   const width = pane.width - left - 8;
-  const rate = ({ admitted, denied, seconds }) => (admitted + denied) / seconds;
-  const scale = ceiling(timeline.reduce((most, bin) => Math.max(most, rate(bin)), 0));
+  const scale = ceiling(most);
   const begin = timeline[0].from;
   const length = timeline.at(-1).from + timeline.at(-1).seconds - begin;
   const x = (second) => left + ((second - begin) / length) * width;
@@ -185,6 +207,12 @@ function drawTimeline(pane, timeline) {
     context.fillStyle = colours.deny;
     for (let y = bottom - low - 2; y >= bottom - low - high; y -= 3) context.fillRect(at, y, wide, 2);
   }
+  pane.canvas.dataset.scale = String(scale);
+  const bin = timeline.find(({ from, seconds }) => pointer.x !== null && pointer.x >= x(from) && pointer.x < x(from + seconds));
+  if (!bin) return;
+  const { from, seconds, admitted, denied } = bin;
+  const lines = [`${instant(from * 1e6)}, ${span(seconds * 1e6)}`, `${count(admitted)} admitted`, `${count(denied)} denied`];
+  pointer.show(context, lines, left, left + width, top);
 }
 
 /** How long those who were denied were told to wait. */

@@ -1,6 +1,7 @@
 // The stage of a run: charts, playback controls and view options.
 
 import { LETTERS } from "./canvas.js";
+import { chartKey } from "./cards.js";
 import { byId, h, setText } from "./dom.js";
 import { FlowChart } from "./flow.js";
 import { clock, span } from "./format.js";
@@ -51,12 +52,12 @@ export class Stage {
     this.own = new Own(record, 0);
     const named = (part) => (part === 1 ? "the whole run" : `${span(length / part)} of it`);
     byId("zoom").replaceChildren(...VIEWS.map((part) => h("option", { value: String(part) }, named(part))));
+    this.flow.show(record);
     this.tracks = record.limits.map((_, limit) => new Track(record, limit, () => this.touch()));
     byId("tracks").replaceChildren(...this.tracks.map((track) => track.element));
     byId("tracks").className = this.tracks.length > 1 ? "several" : "";
-    const key = (css, ...text) => h("span", { class: `key ${css}` }, h("i", { "aria-hidden": "true" }), ...text);
-    const keys = record.limits.map(({ described }, n) => key(`series-${n}`, h("b", {}, LETTERS[n]), described.limit));
-    byId("legend").replaceChildren(key("arrived", "arrived"), ...keys);
+    const keys = record.limits.map(({ described }, n) => chartKey(`series-${n}`, h("b", {}, LETTERS[n]), described.limit));
+    byId("legend").replaceChildren(chartKey("arrived", "arrived"), ...keys);
     for (const id of ["play", "back", "forth", "latest", "scrub"]) byId(id).disabled = false;
     this.#pressed();
     this.touch();

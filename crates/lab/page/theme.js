@@ -1,9 +1,10 @@
 // The theme: light, dark, or the system's.
 
 import { forgetPalette } from "./canvas.js";
-import { byId } from "./dom.js";
+import { byId, h } from "./dom.js";
 
 const THEMES = ["system", "light", "dark"];
+const SIGNS = { system: "◐", light: "○", dark: "●" };
 const KEY = "tidegate-theme";
 
 /** Follows the switch and the system; `changed` is called when colours have. */
@@ -12,7 +13,8 @@ export function themes(changed) {
   let theme = THEMES.includes(localStorage.getItem(KEY)) ? localStorage.getItem(KEY) : "system";
   const show = () => {
     document.documentElement.dataset.theme = theme;
-    button.textContent = `◐ ${theme}`;
+    // A phone has room for the sign alone.
+    button.replaceChildren(SIGNS[theme], h("span", {}, ` ${theme}`));
     button.setAttribute("aria-label", `Theme: ${theme}`);
     forgetPalette();
     changed();

@@ -1,19 +1,24 @@
 // One limit over time: its state, a mark for each decision, and its totals next to the expected ones.
 
 import { LETTERS, Pane, palette } from "./canvas.js";
+import { chartKey } from "./cards.js";
 import { h, setText } from "./dom.js";
 import { drawNow, drawTime, plotArea } from "./flow.js";
-import { count, percent, short, span, trimmed } from "./format.js";
+import { clock, count, percent, short, span, trimmed } from "./format.js";
 import { ALGORITHMS } from "./notation.js";
-import { describeState, drawState } from "./picture.js";
+import { drawState } from "./picture.js";
+import { Pointer } from "./readout.js";
 import { ALLOWED, TOO_LARGE, upperBound } from "./record.js";
 import { Standing } from "./state.js";
+import { describeState, levelName } from "./words.js";
 
 const TOP = 12;
 const LANE = 44;
 const BOTTOM = 22;
 /** Marks that stand at least so far apart are drawn one by one. */
 const APART = 5;
+/** Marks within so many pixels of the pointer are below it. */
+const NEAR = 5;
 
 const ROWS = [
   ["Requests", ({ arrivals }) => count(arrivals), ({ arrivals }) => trimmed(arrivals, 0)],
@@ -46,11 +51,27 @@ export class Track {
       h("h2", { id: title },
         h("span", { class: "badge" }, LETTERS[limit]), h("code", {}, this.described.limit), h("span", { class: "name" }, name)),
       this.chart,
+      this.#legend(),
       this.words,
       h("div", { class: "pictures" }, this.own, this.table),
     );
     this.pane = new Pane(this.chart, changed);
     this.ownPane = new Pane(this.own, changed);
+    this.pointer = new Pointer(this.chart, changed);
+  }
+
+  /** The marks of the chart. */
+  #legend() {
+    const { algorithm, state, server } = this.described;
+    const keys = [
+      chartKey("level", levelName(state[0], algorithm)),
+      server ? chartKey("rate", `limit, up to ${short(server.highest)}/s`) : null,
+      chartKey("dot", "admitted"),
+      algorithm === "shaper" ? chartKey("ring", "admitted, delayed") : null,
+      algorithm === "shaper" ? chartKey("tick", "released") : null,
+      chartKey("cross", "denied"),
+    ];
+    return h("p", { class: "legend" }, keys);
   }
 
   #table() {
@@ -112,6 +133,24 @@ export class Track {
     context.restore();
     drawTime(context, area, view, this.pane.height, this.record.expected.length);
     drawNow(context, area, view, playback.time, TOP, this.pane.height - BOTTOM);
+    if (this.pointer.x !== null) this.#pointed(context, area, view, playback, standing, counted);
+  }
+
+  /** The state below the pointer, and the decisions there. */
+  #pointed(context, area, view, playback, standing, counted) {
+    const { record, column } = this;
+    const { x } = this.pointer;
+    const perPixel = (view.to - view.from) / area.width;
+    const time = view.from + (x - area.left) * perPixel;
+    if (x < area.left || x > area.right || time > playback.time) return;
+    const made = upperBound(standing.own.at, counted, time);
+    const [state] = describeState(standing, made, time).split(". ");
+    const lines = [clock(time, record.expected.length), state];
+    const from = record.countAt(time - NEAR * perPixel);
+    const until = Math.min(playback.arrivals, record.countAt(time + NEAR * perPixel));
+    const admitted = column.outcome.subarray(from, until).reduce((sum, outcome) => sum + (outcome === ALLOWED ? 1 : 0), 0);
+    if (until > from) lines.push(`${count(admitted)} admitted, ${count(until - from - admitted)} denied`);
+    this.pointer.show(context, lines, area.left, area.right, TOP);
   }
 
   #frame(context, area, standing, bottom) {
@@ -181,9 +220,6 @@ export class Track {
     }
     context.lineTo(area.x(until), y(rate));
     context.stroke();
-    context.fillStyle = palette().muted;
-    context.textAlign = "left";
-    context.fillText(`line: limit, of ${short(top)}/s; area: requests in the server`, area.left + 6, TOP + 12);
   }
 
   /** How it stood in each pixel up to now. What is past stays as it was, and is not looked at again. */

@@ -36,6 +36,7 @@ pub const FILES: &[PageFile] = &files! {
     "form.js": "form.js", SCRIPT;
     "format.js": "format.js", SCRIPT;
     "history.js": "history.js", SCRIPT;
+    "image.js": "image.js", SCRIPT;
     "limits.js": "limits.js", SCRIPT;
     "live.js": "live.js", SCRIPT;
     "main.js": "main.js", SCRIPT;
@@ -44,6 +45,7 @@ pub const FILES: &[PageFile] = &files! {
     "picture.js": "picture.js", SCRIPT;
     "playback.js": "playback.js", SCRIPT;
     "presets.js": "presets.js", SCRIPT;
+    "readout.js": "readout.js", SCRIPT;
     "record.js": "record.js", SCRIPT;
     "report.js": "report.js", SCRIPT;
     "run.js": "run.js", SCRIPT;
@@ -55,6 +57,7 @@ pub const FILES: &[PageFile] = &files! {
     "theme.js": "theme.js", SCRIPT;
     "token.js": "token.js", SCRIPT;
     "track.js": "track.js", SCRIPT;
+    "words.js": "words.js", SCRIPT;
 };
 
 /// The file with this name.

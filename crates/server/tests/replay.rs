@@ -131,10 +131,18 @@ fn a_limit_is_suggested_with_rules_and_without() {
     let folder = Folder::new();
     let out = folder.good(&["replay", "--suggest", "access.log"]);
     assert!(out.contains("\nsuggested limit: "), "{out}");
-    let pasted = out.split_once("first:\n").unwrap().1;
+    let pasted = out.split_once("to try it in shadow mode:\n").unwrap().1;
     std::fs::write(folder.0.path().join("suggested.yaml"), pasted).unwrap();
     folder.good(&["check", "suggested.yaml"]);
     assert!(out.contains("of 2 keys; the aim was to leave 99.9 % alone"), "{out}");
+    assert!(out.contains("\n  headroom: half of the keys used up to "), "{out}");
+    // The keys that it limits are named.
+    let busy: String = (0..20).map(|tenth| format!("{}.{},203.0.113.7\n", tenth / 10, tenth % 10)).collect();
+    std::fs::write(folder.0.path().join("busy.csv"), format!("time,address\n0,198.51.100.9\n{busy}")).unwrap();
+    let out = folder.good(&["replay", "--suggest", "--share", "50", "--rules", "rules.yaml", "busy.csv"]);
+    assert!(out.contains("would have limited 1 of 2 keys"), "{out}");
+    assert!(out.contains("\n    203.0.113.7: 20 requests, would need a burst of "), "{out}");
+    assert!(out.contains("\n  to try it in shadow mode, in place of the limit of everyone:\n    limit: "), "{out}");
     let report = folder.json(&[
         "replay",
         "--suggest",

@@ -86,8 +86,11 @@ impl Cluster {
         for place in 0..PRIMARIES {
             // The first slot that belongs to a node, rounded as `first_owner` does.
             let first = |place: usize| (place * SLOTS).div_ceil(PRIMARIES);
-            let (from, to) = (first(place).to_string(), (first(place + 1) - 1).to_string());
-            self.nodes[place].run::<()>(&["CLUSTER", "ADDSLOTSRANGE", &from, &to]);
+            // `ADDSLOTSRANGE` is shorter, and Redis has it since version 7.
+            let slots: Vec<String> = (first(place)..first(place + 1)).map(|slot| slot.to_string()).collect();
+            let command: Vec<&str> =
+                ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
+            self.nodes[place].run::<()>(&command);
         }
         // Each node meets each: gossip would take a second or two.
         for one in &self.nodes {

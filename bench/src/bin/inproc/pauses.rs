@@ -1,5 +1,5 @@
-//! The longest that a single check takes while 10 M keys come in, and while 10 M recovered keys are swept and as many new
-//! ones take their place.
+//! The longest that a single check takes while 10 M keys come in, while 10 M recovered keys are swept and as many new
+//! ones take their place, and while another thread writes snapshots of 10 M keys.
 //!
 //! Beside governor, whose keys are swept by `retain_recent` on another thread; and beside a loop that only reads the timer,
 //! for a machine makes pauses of its own. A pause of ours comes back in every run while the machine's fall anywhere, so
@@ -7,6 +7,7 @@
 //! thread may run on any core, as a service's would: what is made ready aside is made ready on another.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use governor::clock::FakeRelativeClock;
@@ -96,7 +97,26 @@ pub fn measure(report: &mut Report, scale: &Scale) {
         let what = format!("{phase} {} keys", named(scale.most));
         compare(&what, ours.iter().map(of).collect(), of(&governor), control)
     });
-    report.section("Pauses of single checks", rows.collect());
+    let mut rows: Vec<Row> = rows.collect();
+    let saving = quiet_rounds(RUNS, |_| saving_run(scale.most));
+    rows.extend(beside_timer(&format!("saving {} keys", named(scale.most)), &saving, control));
+    report.section("Pauses of single checks", rows);
+}
+
+/// Rows without a peer: governor has no snapshots.
+fn beside_timer(what: &str, ours: &[Pauses], control: Pauses) -> Vec<Row> {
+    let micros = |pause: Duration| pause.as_secs_f64() * 1e6;
+    let best = |of: fn(&Pauses) -> Duration| micros(ours.iter().map(of).min().unwrap_or_default());
+    let worst = |of: fn(&Pauses) -> Duration| micros(ours.iter().map(of).max().unwrap_or_default());
+    let row = |which: &str, ours, theirs| {
+        Row::smaller_is_better(format!("{what}, {which}"), ours, "reading the timer", micros(theirs), "µs")
+    };
+    vec![
+        row("worst check", worst(|run| run.worst), control.worst),
+        row("worst check at best", best(|run| run.worst), control.worst),
+        row("worst processor time at best", best(|run| run.worst_running), control.worst_running),
+        row("all but 1 in 10 000", best(|run| run.rare), control.rare),
+    ]
 }
 
 fn compare(what: &str, ours: Vec<Pauses>, governor: Pauses, control: Pauses) -> Vec<Row> {
@@ -135,6 +155,33 @@ fn our_run(keys: u64) -> Run {
     let swept = gate.store().stats().swept;
     assert!(swept * 100 > keys * 95, "{swept} of {keys} were swept");
     [growing, sweeping]
+}
+
+/// Checks of keys that are all there, while snapshots are written one after the other.
+fn saving_run(keys: u64) -> Pauses {
+    let clock = ManualClock::at(Timestamp::from_secs(1_000_000_000));
+    let store = Arc::new(MemoryStore::with_clock(clock));
+    let gate = Gate::in_store(Arc::clone(&store), "gate", limit("1/s burst 10"));
+    for_each_key(0..keys, |key| assert!(gate.check(key.as_str()).is_allowed(), "a first check is allowed"));
+    let is_done = AtomicBool::new(false);
+    let timed = together(2, |thread| {
+        if thread == 0 {
+            let mut stopwatch = Stopwatch::new(keys);
+            for_each_key(0..keys, |key| {
+                stopwatch.time(|| assert!(gate.check(key.as_str()).is_allowed(), "the burst is 10"))
+            });
+            is_done.store(true, Ordering::Relaxed);
+            return Some(stopwatch.pauses());
+        }
+        let mut saved = 0;
+        while saved == 0 || !is_done.load(Ordering::Relaxed) {
+            let counts = store.save(&mut std::io::sink(), b"").expect("a sink takes everything");
+            assert_eq!(counts.keys, keys, "every key owes something");
+            saved += 1;
+        }
+        None
+    });
+    timed.results[0].expect("the first thread timed its checks")
 }
 
 fn governor_run(keys: u64) -> Run {

@@ -26,6 +26,7 @@ mod log_reader;
 mod render;
 mod report;
 mod rule_run;
+mod similar_traffic;
 mod suggest;
 mod timeline;
 
@@ -35,7 +36,8 @@ pub use log::{AccessEntry, LineError, LineReader, LogFormat, NoSuchFormat};
 pub use log_reader::{LogReader, LogSummary, MalformedLine, Progress};
 pub use render::{csv, html, text};
 pub use report::{AffectedKey, Comparison, DeniedKey, LimitReport, ReplayReport, RuleReport, Streak};
-pub use suggest::{Alternative, Suggestion};
+pub use similar_traffic::SimilarTraffic;
+pub use suggest::{Alternative, Headroom, LimitedKey, Suggestion};
 pub use timeline::Bin;
 
 use tidegate_core::{Micros, Timestamp};
@@ -43,6 +45,7 @@ use tidegate_rules::RuleSet;
 
 use self::heavy_hitters::HeavyHitters;
 use self::rule_run::{RequestOutcome, RuleRun};
+use self::suggest::SuggestionForm;
 
 /// The default of [`ReplaySettings::max_keys`]. State for that many keys takes about 200 MB.
 pub const DEFAULT_MAX_KEYS: usize = 1 << 22;
@@ -160,9 +163,9 @@ impl Replay {
             reading: self.reader.summary().clone(),
             outcome: self.run.report(top),
             comparison: self.change.as_ref().map(|change| change.report(&self.run, top)),
-            suggestions: self
-                .suggesting
-                .map_or_else(Vec::new, |SuggestionSettings { share, within, .. }| self.run.suggestions(share, within)),
+            suggestions: self.suggesting.map_or_else(Vec::new, |SuggestionSettings { share, within, only }| {
+                self.run.suggestions(&SuggestionForm { share, within, is_rule: only, top })
+            }),
             suggestions_only: self.suggesting.is_some_and(|suggesting| suggesting.only),
         }
     }

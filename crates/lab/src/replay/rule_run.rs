@@ -12,7 +12,7 @@ use super::heavy_hitters::{HeavyHitters, HitterKey, KeyHasher};
 use super::histogram::Histogram;
 use super::log::AccessEntry;
 use super::report::{DeniedKey, LimitReport, RuleReport, Streak};
-use super::suggest::{Gauge, Suggestion};
+use super::suggest::{Gauge, Suggestion, SuggestionForm};
 use super::timeline::Timeline;
 
 /// Decides the requests of a log as a server with these rules would have, and counts the outcomes.
@@ -134,13 +134,13 @@ impl RuleRun {
         self.tally.limits.get(number).map_or("", |limit| limit.id.as_str())
     }
 
-    pub(super) fn suggestions(&self, share: f64, within: Micros) -> Vec<Suggestion> {
+    pub(super) fn suggestions(&self, form: &SuggestionForm) -> Vec<Suggestion> {
         let gauges = self.tally.gauges.iter().flatten().zip(&self.tally.limits);
         let rules = self.generation.rules.rules();
         let suggest = |(gauge, limit): (&Gauge, &LimitCounters)| {
             let rule = rules.iter().find(|rule| rule.id() == limit.rule);
             let key = rule.into_iter().flat_map(|rule| rule.key_parts().map(|part| part.name)).collect();
-            gauge.suggest(limit.id.as_str(), key, share, within)
+            gauge.suggest(limit.id.as_str(), key, form)
         };
         gauges.filter_map(suggest).collect()
     }
@@ -273,7 +273,7 @@ impl RunCounters {
                     if following || !denied_keys.is_empty() {
                         let hash = self.hasher.of(number, charge.key);
                         denied_keys.interrupt(hash);
-                        self.follow(number, hash, at, charge.cost);
+                        self.follow(number, hash, at, &charge);
                     }
                 }
                 Outcome::Deny { .. } | Outcome::TooLarge { .. } => {
@@ -281,7 +281,7 @@ impl RunCounters {
                     limit.too_large += u64::from(matches!(ruled.decision.outcome, Outcome::TooLarge { .. }));
                     let hash = self.hasher.of(number, charge.key);
                     denied_keys.count(hash, number, at, || key_name(charge.key));
-                    self.follow(number, hash, at, charge.cost);
+                    self.follow(number, hash, at, &charge);
                     if ruled.mode == Mode::Enforce {
                         denier.get_or_insert((number, hash));
                     }
@@ -292,9 +292,9 @@ impl RunCounters {
     }
 
     #[inline]
-    fn follow(&mut self, number: usize, hash: HitterKey, at: Timestamp, cost: u64) {
+    fn follow(&mut self, number: usize, hash: HitterKey, at: Timestamp, charge: &Charge<'_>) {
         if let Some(gauge) = self.gauges.as_mut().and_then(|gauges| gauges.get_mut(number)) {
-            gauge.take(hash, at, cost);
+            gauge.take(hash, at, charge.cost, || key_name(charge.key));
         }
     }
 

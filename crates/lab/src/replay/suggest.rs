@@ -9,6 +9,7 @@ use tidegate_core::limit::Rate;
 use tidegate_core::{Micros, Timestamp};
 
 use super::heavy_hitters::{ByKeyHash, HitterKey};
+use super::similar_traffic::{KeyRequests, SimilarTraffic};
 
 /// The most keys that are followed. Of more keys, a sample is followed.
 const MOST_KEYS: usize = 100_000;
@@ -24,7 +25,8 @@ pub(super) struct Gauge {
 
 #[derive(Clone, Debug)]
 struct KeyLevels {
-    last: Timestamp,
+    name: Box<str>,
+    requests: KeyRequests,
     /// For each rate, the current and the highest level, in the smallest units of the rate.
     levels: Box<[(u64, u64)]>,
 }
@@ -46,8 +48,51 @@ pub struct Suggestion {
     pub proposal: String,
     /// The number of keys that it would have denied at least once.
     pub limited: u64,
+    /// The keys among them that would need the highest bursts.
+    pub limited_keys: Vec<LimitedKey>,
+    /// The part of the suggested limit that keys used.
+    pub headroom: Headroom,
+    /// YAML to paste: a rule in shadow mode or, if the limit belongs to a rule, its limit.
+    pub rule: String,
+    /// Traffic like that of the followed keys, to simulate the limit with.
+    pub similar: Option<SimilarTraffic>,
     /// Other limits that deny as few keys, from the lowest rate to the highest.
     pub alternatives: Vec<Alternative>,
+}
+
+/// A key that a suggested limit would have denied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LimitedKey {
+    /// The key.
+    pub key: String,
+    /// Its requests in the log.
+    pub requests: u64,
+    /// The burst with which the suggested rate would never have denied it.
+    pub burst: u64,
+}
+
+/// The part of a limit that keys used at most, as a share of its burst. Above 1, a key was denied.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Headroom {
+    /// Half of the keys used no more.
+    pub half: f64,
+    /// 90 % of the keys used no more.
+    pub nine_of_ten: f64,
+    /// The limit that would have denied the same keys if every request had come twice: twice the rate and twice the burst.
+    pub for_twice: String,
+}
+
+/// The form of a suggestion.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SuggestionForm {
+    /// The share of keys that is left alone.
+    pub(super) share: f64,
+    /// The span in which the limit admits as little as possible.
+    pub(super) within: Micros,
+    /// A whole rule to paste, because there is none yet.
+    pub(super) is_rule: bool,
+    /// The number of keys to name.
+    pub(super) top: usize,
 }
 
 /// An alternative rate with the burst that it needs.
@@ -78,7 +123,7 @@ impl Gauge {
     }
 
     /// Records a request of a key. Instants must be in order.
-    pub(super) fn take(&mut self, hash: HitterKey, at: Timestamp, cost: u64) {
+    pub(super) fn take(&mut self, hash: HitterKey, at: Timestamp, cost: u64, name: impl FnOnce() -> String) {
         if hash.trailing_zeros() < self.sampled {
             return;
         }
@@ -91,12 +136,15 @@ impl Gauge {
             }
         }
         let rates = &self.rates;
-        let followed = self
-            .keys
-            .entry(hash)
-            .or_insert_with(|| KeyLevels { last: at, levels: vec![(0, 0); rates.len()].into_boxed_slice() });
-        let passed = at.since(followed.last).get();
-        followed.last = at;
+        let followed = self.keys.entry(hash).or_insert_with(|| KeyLevels {
+            name: name().into(),
+            requests: KeyRequests { requests: 0, cost: 0, first: at, last: at },
+            levels: vec![(0, 0); rates.len()].into_boxed_slice(),
+        });
+        let passed = at.since(followed.requests.last).get();
+        followed.requests.last = at;
+        followed.requests.requests += 1;
+        followed.requests.cost = followed.requests.cost.saturating_add(cost);
         for ((level, highest), rate) in followed.levels.iter_mut().zip(rates) {
             let drained = passed.saturating_mul(rate.drops_per_micro());
             *level = level.saturating_sub(drained).saturating_add(cost.saturating_mul(rate.drops_per_token()));
@@ -104,53 +152,107 @@ impl Gauge {
         }
     }
 
-    /// The limit that never denies `share` of the keys, and admits the least in any span `within`.
-    pub(super) fn suggest(&self, limit: &str, key: Vec<String>, share: f64, within: Micros) -> Option<Suggestion> {
-        let keys = self.keys.len();
+    /// The limit that never denies the wanted share of the keys, and admits the least in the wanted span.
+    pub(super) fn suggest(&self, limit: &str, key: Vec<String>, form: &SuggestionForm) -> Option<Suggestion> {
+        let alternatives: Vec<Alternative> =
+            (0..self.rates.len()).map(|number| self.alternative(number, form)).collect();
+        let (best, proposed) = alternatives.iter().enumerate().min_by_key(|(_, other)| (other.within, other.burst))?;
+        let (keys, proposal, limited) = (self.keys.len() as u64, proposed.limit.clone(), proposed.limited);
         if keys == 0 {
             return None;
         }
-        let alternatives: Vec<Alternative> = (0..self.rates.len())
-            .map(|number| {
-                let rate = &self.rates[number];
-                let mut bursts: Vec<u64> = self
-                    .keys
-                    .values()
-                    .map(|followed| followed.levels[number].1.div_ceil(rate.drops_per_token()).max(1))
-                    .collect();
-                bursts.sort_unstable();
-                let burst = bursts[spared(keys, share) - 1];
-                let limited = bursts.iter().filter(|&&needed| needed > burst).count() as u64;
-                let brought = u128::from(within.get()) * u128::from(rate.tokens()) / u128::from(rate.period().get());
-                let within = burst.saturating_add(u64::try_from(brought).unwrap_or(u64::MAX));
-                Alternative { limit: format!("{rate} burst {burst}"), burst, within, limited }
-            })
-            .collect();
-        let best = alternatives.iter().min_by_key(|alternative| (alternative.within, alternative.burst))?.clone();
-        // A higher rate that needs the same burst only admits more.
-        let mut useful: Vec<Alternative> = Vec::new();
-        for alternative in alternatives {
-            if useful.last().is_none_or(|last| alternative.burst < last.burst) {
-                useful.push(alternative);
-            }
-        }
         Some(Suggestion {
             limit: limit.to_owned(),
-            key,
-            keys: keys as u64,
+            keys,
             one_in: 1 << self.sampled.min(63),
-            share,
-            proposal: best.limit,
-            limited: best.limited,
-            alternatives: useful,
+            share: form.share,
+            limited,
+            limited_keys: self.limited(best, proposed.burst, form.top),
+            headroom: self.headroom(best, proposed.burst),
+            rule: if form.is_rule {
+                rule(limit, &key, &proposal)
+            } else {
+                format!("limit: {proposal}\nmode: shadow\n")
+            },
+            similar: SimilarTraffic::of(self.keys.values().map(|followed| followed.requests).collect()),
+            key,
+            proposal,
+            alternatives: useful(alternatives),
         })
     }
+
+    /// The burst of each key with which a rate never denies it, in ascending order.
+    fn bursts(&self, number: usize) -> Vec<u64> {
+        let mut bursts: Vec<u64> = self.keys.values().map(|followed| self.burst(followed, number)).collect();
+        bursts.sort_unstable();
+        bursts
+    }
+
+    fn burst(&self, followed: &KeyLevels, number: usize) -> u64 {
+        followed.levels[number].1.div_ceil(self.rates[number].drops_per_token()).max(1)
+    }
+
+    fn alternative(&self, number: usize, form: &SuggestionForm) -> Alternative {
+        let rate = &self.rates[number];
+        let bursts = self.bursts(number);
+        let burst = bursts.get(spared(bursts.len(), form.share) - 1).copied().unwrap_or(1);
+        let limited = bursts.iter().filter(|&&needed| needed > burst).count() as u64;
+        let brought = u128::from(form.within.get()) * u128::from(rate.tokens()) / u128::from(rate.period().get());
+        let within = burst.saturating_add(u64::try_from(brought).unwrap_or(u64::MAX));
+        Alternative { limit: format!("{rate} burst {burst}"), burst, within, limited }
+    }
+
+    /// The keys that a rate with this burst denies, those that need the most first.
+    fn limited(&self, number: usize, burst: u64, top: usize) -> Vec<LimitedKey> {
+        let limited = self.keys.values().map(|followed| LimitedKey {
+            key: followed.name.to_string(),
+            requests: followed.requests.requests,
+            burst: self.burst(followed, number),
+        });
+        let mut limited: Vec<LimitedKey> = limited.filter(|key| key.burst > burst).collect();
+        limited.sort_by(|one, other| other.burst.cmp(&one.burst).then_with(|| one.key.cmp(&other.key)));
+        limited.truncate(top);
+        limited
+    }
+
+    fn headroom(&self, number: usize, burst: u64) -> Headroom {
+        let bursts = self.bursts(number);
+        let used = |share: f64| bursts[spared(bursts.len(), share) - 1] as f64 / burst as f64;
+        let rate = &self.rates[number];
+        let twice = Rate::new(rate.tokens() * 2, rate.period()).unwrap_or(*rate);
+        Headroom {
+            half: used(0.5),
+            nine_of_ten: used(0.9),
+            for_twice: format!("{twice} burst {}", burst.saturating_mul(2)),
+        }
+    }
+}
+
+/// The alternatives without those that only admit more: a higher rate that needs the same burst.
+fn useful(alternatives: Vec<Alternative>) -> Vec<Alternative> {
+    let mut useful: Vec<Alternative> = Vec::new();
+    for alternative in alternatives {
+        if useful.last().is_none_or(|last| alternative.burst < last.burst) {
+            useful.push(alternative);
+        }
+    }
+    useful
+}
+
+/// A rules file with one rule in shadow mode.
+fn rule(id: &str, key: &[String], limit: &str) -> String {
+    let key = match key {
+        [] => String::new(),
+        [one] => format!("key: '{one}', "),
+        several => format!("key: ['{}'], ", several.join("', '")),
+    };
+    format!("rules:\n  - {{ id: '{}', {key}limit: {limit}, mode: shadow }}\n", id.replace('/', "-"))
 }
 
 /// The number of `keys` that must never be denied: at least one, at most all.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of keys is one, too")]
 fn spared(keys: usize, share: f64) -> usize {
-    ((keys as f64 * share).ceil() as usize).clamp(1, keys)
+    ((keys as f64 * share).ceil() as usize).clamp(1, keys.max(1))
 }
 
 #[cfg(test)]
@@ -159,6 +261,10 @@ mod tests {
 
     use super::*;
 
+    fn form(share: f64) -> SuggestionForm {
+        SuggestionForm { share, within: Micros::from_secs(60), is_rule: true, top: 10 }
+    }
+
     #[test]
     fn the_burst_is_the_smallest_that_denies_no_key() {
         let mut gauge = Gauge::new();
@@ -166,8 +272,8 @@ mod tests {
             (0..200_u64).map(|n| Timestamp::from_micros(5_000_000 + n * n * 1_700 % 9_000_000)).collect();
         let mut sorted = arrivals.clone();
         sorted.sort_unstable();
-        sorted.iter().for_each(|&at| gauge.take(1, at, 2));
-        let suggestion = gauge.suggest("api", Vec::new(), 1.0, Micros::from_secs(60)).unwrap();
+        sorted.iter().for_each(|&at| gauge.take(1, at, 2, String::new));
+        let suggestion = gauge.suggest("api", Vec::new(), &form(1.0)).unwrap();
         for alternative in &suggestion.alternatives {
             let denied = |limit: Limit| {
                 let mut state = limit.fresh();
@@ -187,11 +293,44 @@ mod tests {
         let mut gauge = Gauge::new();
         // Key n sends n requests at once.
         for key in 1..=1_000_u128 {
-            (0..key).for_each(|_| gauge.take(key << 20, Timestamp::from_secs(1), 1));
+            (0..key).for_each(|_| gauge.take(key << 20, Timestamp::from_secs(1), 1, || format!("key{key}")));
         }
-        let suggestion = gauge.suggest("api", Vec::new(), 0.999, Micros::from_secs(60)).unwrap();
+        let suggestion = gauge.suggest("api", Vec::new(), &form(0.999)).unwrap();
         assert_eq!((suggestion.keys, suggestion.limited), (1_000, 1));
         assert!(suggestion.proposal.ends_with(" burst 999"), "{}", suggestion.proposal);
-        assert_eq!(gauge.suggest("api", Vec::new(), 0.5, Micros::from_secs(60)).unwrap().limited, 500);
+        let [busiest] = &suggestion.limited_keys[..] else { panic!("{:?}", suggestion.limited_keys) };
+        assert_eq!((&*busiest.key, busiest.requests, busiest.burst), ("key1000", 1_000, 1_000));
+        let half = gauge.suggest("api", vec!["user".to_owned()], &form(0.5)).unwrap();
+        assert_eq!((half.limited, half.limited_keys.len(), &*half.limited_keys[2].key), (500, 10, "key998"));
+        // Half of the keys use it up, and 90 % need up to 900 of 500.
+        assert_eq!((half.headroom.half, half.headroom.nine_of_ten), (1.0, 1.8));
+        assert!(half.headroom.for_twice.ends_with(" burst 1000"), "{:?}", half.headroom);
+    }
+
+    #[test]
+    fn twice_the_limit_denies_the_same_keys_if_all_comes_twice() {
+        let denied = |limit: &str, times: u64| {
+            let limit: Limit = limit.parse().unwrap();
+            let mut state = limit.fresh();
+            let at = |n: u64| Timestamp::from_micros(5_000_000 + n * 300_000);
+            (0..40).filter(|&n| !limit.decide(&mut state, times, at(n)).is_allowed()).count()
+        };
+        let mut gauge = Gauge::new();
+        (0..40).for_each(|n| gauge.take(1, Timestamp::from_micros(5_000_000 + n * 300_000), 1, String::new));
+        let suggestion = gauge.suggest("api", Vec::new(), &form(1.0)).unwrap();
+        assert_eq!(denied(&suggestion.proposal, 1), 0);
+        assert_eq!(denied(&suggestion.headroom.for_twice, 2), 0);
+        assert!(denied(&suggestion.proposal, 2) > 0);
+    }
+
+    #[test]
+    fn what_is_to_be_pasted_is_a_rule_or_the_limit_of_one() {
+        let mut gauge = Gauge::new();
+        gauge.take(1, Timestamp::from_secs(1), 1, String::new);
+        let of = |is_rule| {
+            gauge.suggest("api/all", vec!["user".to_owned()], &SuggestionForm { is_rule, ..form(1.0) }).unwrap().rule
+        };
+        assert_eq!(of(true), "rules:\n  - { id: 'api-all', key: 'user', limit: 1/h burst 1, mode: shadow }\n");
+        assert_eq!(of(false), "limit: 1/h burst 1\nmode: shadow\n");
     }
 }

@@ -7,11 +7,13 @@ mod serving;
 mod browser;
 mod lab;
 
+mod charts;
 mod fields;
 mod keyboard;
 mod listener;
 mod live;
 mod looks;
+mod phone;
 mod reconnecting;
 mod replay;
 mod runs;

@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::lab::Lab;
@@ -48,12 +48,76 @@ fn a_report_of_a_replay_opens_in_the_page() {
     assert!(expected > 50 && denied.as_str().unwrap().starts_with(&format!("{expected} (")), "{denied}");
     browser.draw();
     browser.screenshot("replay");
-    // What is suggested can be tried at once.
+    let suggestion = &report["suggestions"][0];
+    assert_eq!(browser.text("#report section:last-of-type pre"), suggestion["rule"].as_str().unwrap());
+    // What is suggested can be tried at once, with traffic like the log's.
     browser.click("#report section:last-of-type button");
-    let limit = browser.js("return document.getElementById('limit-text-0').value");
-    assert_eq!(limit, report["suggestions"][0]["proposal"]);
-    // The page showed a run of two limits before.
+    let tried =
+        browser.js("return ['limit-text-0', 'traffic-text', 'length'].map((id) => document.getElementById(id).value)");
+    let similar = &suggestion["similar"];
+    assert_eq!(tried, json!([suggestion["proposal"], similar["traffic"], similar["length"]]));
+    // The page showed a run of two limits before. The log has 200 requests of two clients.
     browser.until("the run", "return document.querySelectorAll('#tracks > *').length === 1 || null");
-    browser.until("its end", "return document.getElementById('status').dataset.state === 'ended' || null");
+    browser.until_ended(200);
+    assert_eq!(browser.shown(0), [200, 200, 0], "the limit was suggested because it limits nobody");
+    assert_eq!(browser.js("return document.getElementById('watched').max"), "1");
+    browser.assert_quiet(|_| false);
+}
+
+#[test]
+fn two_sets_of_rules_are_compared_side_by_side_in_a_report_that_is_dropped() {
+    const NEW: &str = "rules: [{ id: login, match: { path: /login }, key: address, limit: 20/min }]";
+    let folder = folder(&[("old.yaml", RULES), ("new.yaml", NEW), ("access.log", &log())]);
+    let mut command = tidegate(folder.path());
+    command.args(["replay", "--compare", "old.yaml", "new.yaml", "--format", "json", "access.log"]);
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let (lab, browser) = (Lab::open(), Browser::open());
+    browser.go_to_lab(&lab.url("/lab/#replay"));
+    let text = serde_json::to_string(&report.to_string()).unwrap();
+    browser.js(&format!(
+        "const files = new DataTransfer();
+         files.items.add(new File([{text}], 'report.json'));
+         const drop = (kind) => document.querySelector('.drop').dispatchEvent(
+           new DragEvent(kind, {{ dataTransfer: files, bubbles: true, cancelable: true }}));
+         drop('dragover');
+         window.wasOver = document.querySelector('.drop').classList.contains('over');
+         drop('drop');
+         return null"
+    ));
+    browser.until("both sets", "return document.querySelectorAll('#report .set').length === 2 || null");
+    assert_eq!(browser.js("return window.wasOver"), true, "the zone shows that it takes the file");
+    browser.draw();
+    let sides = browser.js(
+        "const [old, fresh] = [...document.querySelectorAll('#report .set')].map((set) => set.getBoundingClientRect());
+         return [Math.abs(old.top - fresh.top) < 2, old.right <= fresh.left]",
+    );
+    assert_eq!(sides, json!([true, true]));
+    let scales =
+        browser.js("return [...document.querySelectorAll('#report canvas')].map((chart) => chart.dataset.scale)");
+    assert!(scales[0].is_string() && scales[0] == scales[1], "{scales}");
+    let denied = |side: usize| {
+        browser
+            .js(&format!("return document.querySelectorAll('#report .set [data-figure=Denied] b')[{side}].textContent"))
+    };
+    let expected = [&report["outcome"]["denied"], &report["comparison"]["new"]["denied"]];
+    assert!(expected[0].as_u64() > expected[1].as_u64());
+    for (side, expected) in expected.into_iter().enumerate() {
+        assert!(denied(side).as_str().unwrap().starts_with(&format!("{expected} (")), "{} {expected}", denied(side));
+    }
+    // Without traffic of single keys there is nothing to try.
+    assert_eq!(browser.js("return document.querySelectorAll('#report button').length"), 0);
+    browser.js(
+        "const chart = document.querySelector('#report canvas');
+         const { left, top, width } = chart.getBoundingClientRect();
+         chart.dispatchEvent(new PointerEvent('pointermove', { clientX: left + width / 2, clientY: top + 20, bubbles: true }));
+         return null",
+    );
+    browser.until(
+        "values",
+        "return document.querySelector('#report canvas').dataset.readout?.includes(' denied') || null",
+    );
+    browser.screenshot("compared");
     browser.assert_quiet(|_| false);
 }

@@ -40,6 +40,51 @@ fn a_run_is_saved_as_lines_and_as_a_picture() {
     assert!(lines[1].starts_with("0.000000,0,1,admitted,4,0.000000,4,admitted,4"), "{}", lines[1]);
     assert!(text.contains("denied"));
     browser.click("#save-png");
-    assert!(browser.saved("tidegate-run.png").starts_with(b"\x89PNG"));
+    let png = browser.saved("tidegate-run.png");
     browser.assert_quiet(|_| false);
+    // As wide as it is filled, to the right edge and to the bottom.
+    let inked = inked(&browser, &png);
+    assert!(inked.iter().flatten().all(|share| *share > 0.005), "{inked:?}");
+}
+
+#[test]
+fn every_number_of_a_state_is_saved() {
+    let (lab, browser) = (Lab::open(), Browser::open());
+    browser.go_to_lab(&lab.url("/lab/?limit=sliding+6/s+parts+2&limit=fixed+5/s&traffic=steady+10/s&for=4s&speed=max"));
+    browser.until_ended(40);
+    browser.click("#save-csv");
+    let text = String::from_utf8(browser.saved("tidegate-run.csv")).unwrap();
+    let head = text.lines().next().unwrap();
+    for name in ["estimate", "counter 1", "counter 2", "counter 3"] {
+        assert!(head.contains(&format!("\"sliding 6/s parts 2: {name}\"")), "{head}");
+    }
+    assert!(head.ends_with("\"fixed 5/s: spent\",\"fixed 5/s: ends\""), "{head}");
+    let cells = |line: &str| line.split(',').count();
+    assert!(text.lines().all(|line| cells(line) == cells(head)), "{text}");
+}
+
+/// The share of pixels in each third of each third of a picture that are not of its background.
+fn inked(browser: &Browser, png: &[u8]) -> Vec<Vec<f64>> {
+    let data = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, png);
+    browser.go("about:blank");
+    browser.js(&format!(
+        "const image = new Image();
+         image.onload = () => {{
+           const canvas = document.createElement('canvas');
+           [canvas.width, canvas.height] = [image.width, image.height];
+           const context = canvas.getContext('2d');
+           context.drawImage(image, 0, 0);
+           const [wide, high] = [Math.floor(image.width / 3), Math.floor(image.height / 3)];
+           const share = (column, row) => {{
+             const {{ data }} = context.getImageData(column * wide, row * high, wide, high);
+             let inked = 0;
+             for (let at = 0; at < data.length; at += 4) if (data[at] !== 255 || data[at + 1] !== 255) inked += 1;
+             return inked / (wide * high);
+           }};
+           window.inked = [0, 1, 2].map((row) => [0, 1, 2].map((column) => share(column, row)));
+         }};
+         image.src = 'data:image/png;base64,{data}';
+         return null"
+    ));
+    serde_json::from_value(browser.until("the picture", "return window.inked ?? null")).unwrap()
 }

@@ -1,9 +1,9 @@
-//! The real nginx, the real Caddy and the real HAProxy in front of an upstream, configured as the guides say.
+//! The real nginx, Caddy, HAProxy and Traefik in front of an upstream, configured as the guides say.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -125,6 +125,29 @@ impl Proxy {
         Proxy::start(command, folder, port)
     }
 
+    fn traefik(files: &[String], tidegate: SocketAddr, upstream: &Upstream) -> Proxy {
+        let [entry_points, dynamic, ..] = files else { panic!("two files") };
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let (open, asked, served) = ("address: \":80\"", "127.0.0.1:8080", "127.0.0.1:3000");
+        assert!(entry_points.contains(open) && dynamic.contains(asked) && dynamic.contains(served));
+        let entry_points = entry_points.replace(open, &format!("address: \"127.0.0.1:{port}\""));
+        let entry_points = format!("{entry_points}global: {{ checkNewVersion: false }}\n");
+        let dynamic = dynamic.replace(asked, &tidegate.to_string()).replace(served, &upstream.address.to_string());
+        std::fs::write(folder.path().join("traefik.yaml"), entry_points).unwrap();
+        std::fs::write(folder.path().join("dynamic.yaml"), dynamic).unwrap();
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"))).unwrap();
+        let program = cache.join("tidegate/traefik/bin/traefik");
+        assert!(program.is_file(), "there is no {}: run tools/setup", program.display());
+        let mut command = Command::new(program);
+        command.arg("--configFile=traefik.yaml");
+        let proxy = Proxy::start(command, folder, port);
+        // It listens before it has read its routes.
+        until("the routes", || (proxy.ask("/free", &[]).0 == 200).then_some(()));
+        upstream.seen.lock().unwrap().clear();
+        proxy
+    }
+
     fn start(mut command: Command, folder: TempDir, port: u16) -> Proxy {
         let log = std::fs::File::create(folder.path().join("output.log")).unwrap();
         command.current_dir(folder.path()).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -231,6 +254,18 @@ fn haproxy_applies_its_own_policy_without_an_answer_and_tries_once() {
     assert_eq!(told, [200, 200], "{}", proxy.log());
 }
 
+#[test]
+fn traefik_answers_500_without_an_answer() {
+    let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
+    let upstream = Upstream::start();
+    let proxy = Proxy::traefik(&blocks("traefik.md", "yaml"), server.address, &upstream);
+    server.signal(Signal::STOP);
+    assert_eq!(proxy.ask("/limited", &["-d", "hi"]).0, 500, "{}", proxy.log());
+    drop(server);
+    assert_eq!(proxy.ask("/limited", &["-d", "hi"]).0, 500, "{}", proxy.log());
+    assert_eq!(upstream.seen(), 0);
+}
+
 /// The checks that every proxy must pass.
 fn limits_by_address(proxy: &Proxy, upstream: &Upstream, headers_on_allowed: bool) {
     // What a client says of itself changes nothing: not whom it claims to be, nor what it claims to ask for.
@@ -294,6 +329,14 @@ fn haproxy_limits_as_its_guide_says() {
     limits_by_address(&proxy, &upstream, true);
 }
 
+#[test]
+fn traefik_limits_as_its_guide_says() {
+    let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
+    let upstream = Upstream::start();
+    let proxy = Proxy::traefik(&blocks("traefik.md", "yaml"), server.address, &upstream);
+    limits_by_address(&proxy, &upstream, false);
+}
+
 /// Two logins pass and no spelling brings a third; taken as they are, spellings dodge the rule. `start` starts the proxy in
 /// front of an upstream that decodes paths.
 fn is_not_dodged(start: impl Fn(SocketAddr, SocketAddr) -> Proxy) {
@@ -338,4 +381,20 @@ fn no_spelling_dodges_a_rule_behind_haproxy() {
         panic!("one script and one configuration")
     };
     is_not_dodged(|tidegate, upstream| Proxy::haproxy(script, &patient(configuration), tidegate, upstream));
+}
+
+#[test]
+fn no_spelling_dodges_a_rule_behind_traefik() {
+    let ((_node, address), targets) = (node(), spellings());
+    for policy in ["canonical", "strict"] {
+        let server = Server::start(&[("rules.yaml", LOGIN)], &["--rules", "rules.yaml", "--auth-paths", policy]);
+        let upstream = Upstream { address, seen: Arc::default() };
+        let proxy = Proxy::traefik(&blocks("traefik.md", "yaml"), server.address, &upstream);
+        let listener = proxy.address.parse().unwrap();
+        let served = served_as_login(listener, &targets);
+        assert!(served.len() <= 2, "{policy}: {served:#?}");
+        // The rule is what has stopped them.
+        let plain = vec!["/login".to_owned(); 3];
+        assert_eq!(served.len() + served_as_login(listener, &plain).len(), 2, "{policy}: {served:#?}");
+    }
 }

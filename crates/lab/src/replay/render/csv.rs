@@ -23,10 +23,12 @@ pub fn csv(report: &ReplayReport) -> String {
             let (admitted, denied) = (limit.admitted.to_string(), limit.denied.to_string());
             row(&format!("{which}limit"), [&limit.id, "", &admitted, &denied, "", "", ""]);
         }
-        for key in outcome.iter().flat_map(|outcome| &outcome.keys) {
+        let enforced = outcome.iter().flat_map(|outcome| &outcome.keys).map(|key| ("key", key));
+        let shadow = outcome.iter().flat_map(|outcome| &outcome.keys_in_shadow).map(|key| ("key in shadow mode", key));
+        for (kind, key) in enforced.chain(shadow) {
             let (denied, streak) = (key.denied.to_string(), key.longest_streak.to_string());
             let cells = [&key.limit, &key.key, "", &denied, &streak, &instant(key.first), &instant(key.last)];
-            row(&format!("{which}key"), cells);
+            row(&format!("{which}{kind}"), cells);
         }
     }
     if let Some(comparison) = &report.comparison {
@@ -42,6 +44,9 @@ pub fn csv(report: &ReplayReport) -> String {
     for suggestion in &report.suggestions {
         let (spared, limited) = ((suggestion.keys - suggestion.limited).to_string(), suggestion.limited.to_string());
         row("suggestion", [&suggestion.limit, &suggestion.proposal, &spared, &limited, "", "", ""]);
+        for key in &suggestion.limited_keys {
+            row("limited by suggestion", [&suggestion.limit, &key.key, "", "", "", "", ""]);
+        }
     }
     out
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::format::{count, instant, number, share, span};
 use crate::replay::report::{AffectedKey, DeniedKey, ReplayReport, RuleReport};
+use crate::replay::suggest::{Headroom, Suggestion};
 use crate::replay::timeline::Bin;
 
 const STYLE: &str = include_str!("report.css");
@@ -61,16 +62,7 @@ fn write(page: &mut String, report: &ReplayReport) -> std::fmt::Result {
         }
     }
     for suggestion in &report.suggestions {
-        writeln!(
-            page,
-            "<h2>Suggested limit for {}</h2>\n<p><code>{}</code> would have limited {} of {}.</p>",
-            escaped(if report.suggestions_only { "this key" } else { &suggestion.limit }),
-            escaped(&suggestion.proposal),
-            number(suggestion.limited),
-            count(suggestion.keys, "key")
-        )?;
-        let rows = suggestion.alternatives.iter().map(|other| vec![other.limit.clone(), number(other.limited)]);
-        table(page, &[Head::Text("as few with"), Head::Number("keys limited")], rows.collect())?;
+        suggested(page, suggestion, report.suggestions_only)?;
     }
     read(page, report)?;
     let data = serde_json::to_string(report).unwrap_or_default();
@@ -208,6 +200,35 @@ impl Head {
             Head::Number(_) => " class=\"n\"",
         }
     }
+}
+
+/// A suggested limit, with the keys that it limits and what to paste.
+fn suggested(page: &mut String, suggestion: &Suggestion, is_alone: bool) -> std::fmt::Result {
+    writeln!(
+        page,
+        "<h2>Suggested limit for {}</h2>\n<p><code>{}</code> would have limited {} of {}.</p>",
+        escaped(if is_alone { "this key" } else { &suggestion.limit }),
+        escaped(&suggestion.proposal),
+        number(suggestion.limited),
+        count(suggestion.keys, "key")
+    )?;
+    let limited = suggestion.limited_keys.iter();
+    let rows: Vec<_> = limited.map(|key| vec![key.key.clone(), number(key.requests), number(key.burst)]).collect();
+    if !rows.is_empty() {
+        table(page, &[Head::Text("key"), Head::Number("requests"), Head::Number("burst needed")], rows)?;
+    }
+    let Headroom { half, nine_of_ten, for_twice } = &suggestion.headroom;
+    writeln!(
+        page,
+        "<p>Headroom: half of the keys used up to {:.0} % of it, 90 % up to {:.0} %. With room for twice as many requests \
+         of each key: <code>{}</code>.</p>\n<pre>{}</pre>",
+        half * 100.0,
+        nine_of_ten * 100.0,
+        escaped(for_twice),
+        escaped(&suggestion.rule)
+    )?;
+    let rows = suggestion.alternatives.iter().map(|other| vec![other.limit.clone(), number(other.limited)]);
+    table(page, &[Head::Text("as few with"), Head::Number("keys limited")], rows.collect())
 }
 
 fn table(page: &mut String, head: &[Head], rows: Vec<Vec<String>>) -> std::fmt::Result {

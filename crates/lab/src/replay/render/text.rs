@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::format::{count, instant, number, plain, share, span};
 use crate::replay::report::{AffectedKey, Comparison, DeniedKey, LimitReport, ReplayReport, RuleReport};
-use crate::replay::suggest::Suggestion;
+use crate::replay::suggest::{Headroom, LimitedKey, Suggestion};
 use crate::replay::timeline::Bin;
 
 const WIDEST_KEY: usize = 48;
@@ -231,21 +231,27 @@ fn suggested(out: &mut String, suggestion: &Suggestion, is_alone: bool) -> std::
     };
     let (limited, keys) = (number(suggestion.limited), count(suggestion.keys, "key"));
     writeln!(out, "  would have limited {limited} of {keys}{sample}; the aim was to leave {percent} % alone")?;
+    for LimitedKey { key, requests, burst } in &suggestion.limited_keys {
+        let (key, requests) = (plain(key, WIDEST_KEY), count(*requests, "request"));
+        writeln!(out, "    {key}: {requests}, would need a burst of {}", number(*burst))?;
+    }
+    let left_out = suggestion.limited - suggestion.limited_keys.len() as u64;
+    if left_out > 0 {
+        writeln!(out, "    and {} more", number(left_out))?;
+    }
+    let Headroom { half, nine_of_ten, for_twice } = &suggestion.headroom;
+    let (half, nine_of_ten) = (half * 100.0, nine_of_ten * 100.0);
+    writeln!(out, "  headroom: half of the keys used up to {half:.0} % of it, 90 % up to {nine_of_ten:.0} %")?;
+    writeln!(out, "  with room for twice as many requests of each key: {for_twice}")?;
     writeln!(out, "  as few with:")?;
     let all = &suggestion.alternatives;
     let proposed = all.iter().position(|alternative| alternative.limit == suggestion.proposal).unwrap_or(0);
     let near = all.iter().skip(proposed.saturating_sub(NEAR)).take(2 * NEAR + 1);
     near.filter(|other| other.limit != suggestion.proposal)
         .try_for_each(|other| writeln!(out, "    {}", other.limit))?;
-    writeln!(out, "  fits this log: leave room for growth, and try it in shadow mode first:")?;
-    let id = if is_alone { "suggested" } else { &suggestion.limit };
-    let key = match &suggestion.key[..] {
-        [] => String::new(),
-        [one] => format!("key: '{one}', "),
-        several => format!("key: ['{}'], ", several.join("', '")),
-    };
-    writeln!(out, "    rules:")?;
-    writeln!(out, "      - {{ id: '{}', {key}limit: {}, mode: shadow }}", id.replace('/', "-"), suggestion.proposal)
+    let into = if is_alone { String::new() } else { format!(", in place of the limit of {}", suggestion.limit) };
+    writeln!(out, "  to try it in shadow mode{into}:")?;
+    suggestion.rule.lines().try_for_each(|line| writeln!(out, "    {line}"))
 }
 
 /// A bar line for all requests and one for denied ones.

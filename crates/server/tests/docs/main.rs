@@ -5,6 +5,11 @@
 //! server's own in `admin/deploy.rs`.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+#[path = "../support/mod.rs"]
+mod support;
+
+mod commands;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
