@@ -17,7 +17,7 @@ fn runs(program: &str, says: &[&str]) {
 fn quickstart_shows_each_kind_of_answer_and_where_to_go_next() {
     let says = [
         "allowed                  2 of 3 left",
-        "denied, retry in 200 ms",
+        "denied, retry in ",
         "never, at most 3 fit",
         "shaper 3/min          yes  in 20 s",
         "docs/choosing-an-algorithm.md",

@@ -31,7 +31,15 @@ impl Cluster {
 
     /// The same with servers of this make.
     pub fn start_as(flavour: Flavour) -> Cluster {
-        Cluster::of((0..2 * PRIMARIES).map(|_| Server::launch(flavour, &config())).collect())
+        let cluster = Cluster::of((0..2 * PRIMARIES).map(|_| Server::launch(flavour, &config())).collect());
+        cluster.let_replicas_take_over();
+        cluster
+    }
+
+    /// Starts a cluster in which no node ever counts as down, however busy the machine is, and no replica takes over.
+    pub fn steady() -> Cluster {
+        let config = config() + "cluster-node-timeout 60000\n";
+        Cluster::of((0..2 * PRIMARIES).map(|_| Server::launch(Flavour::Redis, &config)).collect())
     }
 
     /// Starts a cluster of primaries alone, with a proxy in front of each for clients. The nodes talk past the proxies.
@@ -60,7 +68,6 @@ impl Cluster {
         let cluster = Cluster { nodes };
         cluster.introduce();
         cluster.wait_until_whole();
-        cluster.let_replicas_take_over();
         cluster
     }
 

@@ -92,7 +92,9 @@ async fn a_serving_user_may_do_all_that_the_store_does() {
     let server = Server::start();
     users_of_the_guide(&server);
     let url = format!("redis://serving:pw@{}", server.address());
-    let store = RedisStore::open(Settings::standalone(&url).unwrap()).unwrap();
+    let mut settings = Settings::standalone(&url).unwrap();
+    settings.deadline = Duration::from_secs(10);
+    let store = RedisStore::open(settings).unwrap();
     let (rule, key) = (RuleId::new("rule"), Key::from("key"));
     for limit in [
         "3/min",

@@ -13,7 +13,7 @@ use crate::load::{Load, Report};
 use crate::toy::{AMPLE, DEADLINE, add, frame, open, open_url, ready};
 
 /// The longest time until calls are answered again, once the cluster has healed.
-const BACK_WITHIN: Duration = Duration::from_secs(3);
+const BACK_WITHIN: Duration = Duration::from_secs(15);
 
 fn link_to(cluster: &Cluster) -> Arc<Link> {
     Arc::new(open(Settings::cluster(cluster.urls()).unwrap()))
@@ -77,7 +77,7 @@ async fn calls_find_their_nodes() {
         let report = load.stop().await;
         report.nobody_waited("a cluster that is healthy");
         report.is_true(|key| value(&cluster, key));
-        assert_eq!((report.unknown(), report.not_run()), (0, 0));
+        assert_eq!(report.failed_in_time(), 0);
     }
 }
 
@@ -107,7 +107,7 @@ fn assert_only_some_suffered(report: &Report, what: &str) {
     report.nobody_waited(what);
     for caller in &report.callers {
         let elsewhere = Cluster::first_owner(slot_of(caller.key.as_bytes())) != 0;
-        assert!(!elsewhere || caller.not_run + caller.unknown < 50, "{what}: {caller:?} lies on another node");
+        assert!(!elsewhere || caller.failed_in_time() < 50, "{what}: {caller:?} lies on another node");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::load::{Load, recovery};
 use crate::toy::{AMPLE, add, open, ready, unreachable};
 
 /// The longest time until calls are answered again, once there is another primary.
-const BACK_WITHIN: Duration = Duration::from_secs(3);
+const BACK_WITHIN: Duration = Duration::from_secs(15);
 
 fn link_to(set: &Sentinels) -> Arc<Link> {
     Arc::new(open(Settings::sentinel(PRIMARY, set.urls()).unwrap()))

@@ -31,7 +31,7 @@ return answers
 ";
 
 /// Long enough for a call that is to be answered, on a machine that is busy with other things.
-pub(crate) const AMPLE: Duration = Duration::from_secs(2);
+pub(crate) const AMPLE: Duration = Duration::from_secs(20);
 
 /// The default deadline of a call.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(20);
@@ -71,8 +71,8 @@ pub(crate) async fn unreachable(link: &Link) -> Unreachable {
             Cause::Unreachable(why) => Some((**why).clone()),
             _ => None,
         },
-        // The second is a call that was sent just before the connection ended.
-        Err(LinkError::NotRun(_) | LinkError::Unknown(Cause::ConnectionLost)) => None,
+        // The second is a call that was sent just before the connection ended, the third one on a busy machine.
+        Err(LinkError::NotRun(_) | LinkError::Unknown(Cause::ConnectionLost | Cause::Deadline)) => None,
         other => panic!("{other:?}"),
     })
     .await

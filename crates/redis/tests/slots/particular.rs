@@ -173,7 +173,8 @@ fn a_process_that_dies_half_way_has_spent_and_admits_nothing() {
     let doomed = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let store = {
         let _context = doomed.enter();
-        let settings = Settings::cluster(shared::cluster().urls()).unwrap();
+        let mut settings = Settings::cluster(shared::cluster().urls()).unwrap();
+        settings.deadline = Duration::from_secs(10);
         Arc::new(RedisStore::open(settings).unwrap().with_names(Names::new(&prefix).unwrap()))
     };
     for _ in 0..CALLERS {
@@ -196,7 +197,9 @@ fn a_process_that_dies_half_way_has_spent_and_admits_nothing() {
     let (ask, rule) = (shared::runtime(), RuleId::new("rule"));
     let heir = {
         let _context = ask.enter();
-        RedisStore::open(Settings::cluster(shared::cluster().urls()).unwrap()).unwrap()
+        let mut settings = Settings::cluster(shared::cluster().urls()).unwrap();
+        settings.deadline = Duration::from_secs(10);
+        RedisStore::open(settings).unwrap()
     };
     let heir = heir.with_names(Names::new(&prefix).unwrap());
     for (key, limit) in keys.iter().zip(&limits) {

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 pub(crate) fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(|| {
-        let cluster = Cluster::start();
+        let cluster = Cluster::steady();
         keep_until_exit(&cluster.nodes);
         cluster
     })

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tidegate_core::{Key, Limit, RuleId, now_or_never};
 use tidegate_redis::RedisStore;
@@ -219,7 +221,9 @@ fn the_keys_that_come_most_often_are_known_and_secrets_are_not() {
 fn the_keys_that_redis_is_called_for_are_known_and_secrets_are_not() {
     let redis = Redis::start();
     let url = redis.url();
-    let server = Server::over(|_| {}, || RedisStore::open(Settings::standalone(&url).unwrap()).unwrap().into());
+    let mut settings = Settings::standalone(&url).unwrap();
+    settings.deadline = Duration::from_secs(30);
+    let server = Server::over(|_| {}, move || RedisStore::open(settings.clone()).unwrap().into());
     server.requests("203.0.113.7", 2);
     server.requests("203.0.113.8", 1);
     let top = server.get("/v1/keys/top?by=store").good();

@@ -15,7 +15,7 @@ fn measurements(report: &Value) -> BTreeMap<&str, &Value> {
 #[test]
 fn a_benchmark_measures_checks_listeners_and_a_redis() {
     let redis = tidegate_test_redis::Server::start();
-    let args = ["bench", "--seconds", "1", "--keys", "1000", "--connections", "4", "--json", "--redis", &redis.url()];
+    let args = ["bench", "--seconds", "4", "--keys", "1000", "--connections", "4", "--json", "--redis", &redis.url()];
     let ran = Folder::with(&[]).run(&args);
     // No progress bar outside of terminals.
     assert_eq!((ran.good().is_empty(), ran.err()), (false, ""));

@@ -300,7 +300,7 @@ fn connections_to_upstreams_are_used_again() {
         end.fetch_add(1, Ordering::SeqCst);
         served
     });
-    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-pool-idle-time", "1s"]);
+    let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-pool-idle-time", "5s"]);
     for _ in 0..10 {
         assert_eq!(gateway.curl("/", &[]).body, "hello");
     }

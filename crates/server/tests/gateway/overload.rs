@@ -3,6 +3,7 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::peers::{Gateway, Upstream};
 use crate::ran::Ran;
@@ -33,7 +34,7 @@ impl Overloaded {
         let upstream = Upstream::start(move |taken| {
             let (head, _) = taken.request()?;
             while head.contains("/held") && !released.load(Ordering::SeqCst) {
-                std::thread::yield_now();
+                std::thread::sleep(Duration::from_millis(1));
             }
             taken.answer("ok")
         });

@@ -112,7 +112,7 @@ fn an_upstream_that_vanishes_frees_the_slot() {
 fn a_tunnel_through_which_nothing_passes_is_closed_and_frees_its_slot() {
     let (_server, port) = python_server(SERVER);
     let upstream = format!("http://127.0.0.1:{port}");
-    let gateway = Gateway::start(RULES, &[&upstream], &["--gateway-tunnel-idle-time", "300ms"]);
+    let gateway = Gateway::start(RULES, &[&upstream], &["--gateway-tunnel-idle-time", "3s"]);
     let script = "
 import sys
 from websockets.sync.client import connect

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::peers::{Curled, Gateway, NO_RULES, Nobody, Upstream};
 use crate::support::until;
@@ -51,7 +52,7 @@ fn the_address_with_the_fewest_requests_under_way_gets_the_next() {
     let slow = Upstream::start(move |taken| {
         taken.request()?;
         while !held.load(Ordering::SeqCst) {
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
         taken.answer("slow")
     });

@@ -84,7 +84,7 @@ fn bytes_that_come_one_by_one_are_a_request_in_the_end() {
 
 #[test]
 fn idle_connections_are_closed() {
-    let server = Server::with(Settings { idle: Some(Duration::from_millis(100)), ..Settings::default() });
+    let server = Server::with(Settings { idle: Some(Duration::from_secs(1)), ..Settings::default() });
     assert_eq!(server.raw().rest(), "");
     let mut half = server.raw();
     half.send("*2\r\n$4\r\nECHO\r\n$5\r\nhel");
