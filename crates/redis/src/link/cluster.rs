@@ -31,8 +31,8 @@ const ASK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 /// The wait before a retry while the keys of a call are on two nodes.
 const AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// The most times that a call is sent, each time after the cluster redirected it: to the old node of its slot, to the present
-/// one, to the one that the slot is migrating to, and there once more.
-const MOST_HOPS: usize = 4;
+/// one, there by itself, to the one that the slot is migrating to, and there once more.
+const MOST_HOPS: usize = 5;
 
 pub(super) struct Cluster {
     map: watch::Receiver<Arc<SlotMap>>,
@@ -129,11 +129,13 @@ impl Cluster {
                     route.asking = false;
                     connection = self.connections.to(&to);
                 }
+                // Redis 6 answers a batch with `ASK` if one of its keys has migrated. A key that has not must not be asked for
+                // there: it would begin anew.
+                Some(Redirection::Ask(_) | Redirection::Again) if !route.alone => route.alone = true,
                 Some(Redirection::Ask(to)) => {
-                    (route.asking, route.alone) = (true, true);
+                    route.asking = true;
                     connection = self.connections.to(&to);
                 }
-                Some(Redirection::Again) if !route.alone => route.alone = true,
                 Some(Redirection::Again) => sleep(AGAIN_AFTER).await,
             }
             hops += 1;

@@ -222,6 +222,38 @@ async fn ask_and_tryagain_are_answered_as_they_should_be() {
     assert_eq!(add(&link, "{t}1", AMPLE).await, Ok(4));
 }
 
+/// Calls that are sent together have keys on two nodes. Redis 6 says of all of them that they have moved.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_has_not_moved_is_found_although_others_of_its_slot_have() {
+    let cluster = Cluster::start();
+    let link = link_to(&cluster);
+    ready(&link).await;
+    let slot = slot_of(b"{t}");
+    let from = Cluster::first_owner(slot);
+    let to = (from + 1) % 3;
+    let keys: Vec<String> = (0..8).map(|number| format!("{{t}}{number}")).collect();
+    let add_all = async || {
+        let mut all = tokio::task::JoinSet::new();
+        for key in keys.clone() {
+            let link = link.clone();
+            all.spawn(async move { add(&link, &key, AMPLE).await });
+        }
+        all.join_all().await
+    };
+    assert_eq!(add_all().await, vec![Ok(1); 8]);
+    cluster.begin_move(slot, from, to);
+    let mut expected = 1;
+    for _ in 0..4 {
+        assert!(cluster.move_key(slot, from, to));
+        for _ in 0..20 {
+            expected += 1;
+            assert_eq!(add_all().await, vec![Ok(expected); 8], "every key goes on where it was");
+        }
+    }
+    while cluster.move_key(slot, from, to) {}
+    cluster.end_move(slot, from, to);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_has_lost_too_much_says_so() {
     let mut cluster = Cluster::start();
