@@ -168,7 +168,7 @@ fn saving_run(keys: u64) -> Pauses {
         if thread == 0 {
             let mut stopwatch = Stopwatch::new(keys);
             for_each_key(0..keys, |key| {
-                stopwatch.time(|| assert!(gate.check(key.as_str()).is_allowed(), "the burst is 10"))
+                stopwatch.time(|| assert!(gate.check(key.as_str()).is_allowed(), "the burst is 10"));
             });
             is_done.store(true, Ordering::Relaxed);
             return Some(stopwatch.pauses());
