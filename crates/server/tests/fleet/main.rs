@@ -51,6 +51,13 @@ impl Place {
         let runtime = Runtime::new().unwrap();
         let mut place = Place { server, folder, steering, runtime, nodes: Vec::new() };
         names.iter().for_each(|name| place.add_node(name));
+        until("all nodes", || {
+            if names.is_empty() {
+                return Some(());
+            }
+            let fleet = place.run(&["fleet", "--format", "json"]).json();
+            (fleet["nodes"].as_array()?.len() == names.len()).then_some(())
+        });
         place
     }
 
