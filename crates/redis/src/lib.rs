@@ -29,6 +29,7 @@ mod join_all;
 mod limits;
 pub mod link;
 mod names;
+mod receipt_ids;
 mod reply;
 mod script;
 mod slots;

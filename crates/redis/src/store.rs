@@ -7,9 +7,7 @@ mod split;
 
 pub use self::refund::RefundCounts;
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_core::lease::{Grants, LeaseRequest};
@@ -25,6 +23,7 @@ use self::refund::Refunds;
 use crate::frame::{self, Frame, TooManyCharges};
 use crate::link::{CallTimes, Cause, Link, LinkError, LinkStats, Settings, SettingsError};
 use crate::names::Names;
+use crate::receipt_ids::ReceiptIds;
 use crate::reply::{self, ReplyError};
 use crate::script::SOURCE;
 
@@ -227,21 +226,5 @@ impl From<LinkError> for StoreError {
 impl From<TooManyCharges> for StoreError {
     fn from(error: TooManyCharges) -> StoreError {
         StoreError::Failed { reason: error.to_string().into() }
-    }
-}
-
-/// Draws ids that are unique in the fleet and cannot be guessed: a count, hashed with random keys of this process.
-#[derive(Debug, Default)]
-struct ReceiptIds {
-    high: RandomState,
-    low: RandomState,
-    drawn: AtomicU64,
-}
-
-impl ReceiptIds {
-    fn draw(&self) -> ReceiptId {
-        let number = self.drawn.fetch_add(1, Ordering::Relaxed);
-        let (high, low) = (self.high.hash_one(number), self.low.hash_one(number));
-        ReceiptId::new(u128::from(high) << 64 | u128::from(low))
     }
 }

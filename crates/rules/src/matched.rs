@@ -131,7 +131,7 @@ impl<'r> MatchedRule<'r, '_> {
             reserve: limit.reserve.or_else(|| limit.limit.longest_delay()),
             deadline: self.rule.store_deadline,
             alias,
-            leasing: limit.leasing.unwrap_or_default(),
+            leasing: limit.leasing(),
             write_behind: limit.write_behind,
             disclosure: limit.disclosure,
         })

@@ -12,7 +12,7 @@ use super::regions::WholeLimit;
 use super::settle::Settle;
 use crate::split::Split;
 use tidegate_core::disclosure::Disclosure;
-use tidegate_core::lease::{Leasing, Terms};
+use tidegate_core::lease::{Block, Leasing, Terms};
 use tidegate_core::limit::Limit;
 use tidegate_core::notation::write_span;
 use tidegate_core::write_behind::WriteBehind;
@@ -170,14 +170,23 @@ impl RuleLimit {
         }
     }
 
+    /// Whether and how nodes lease it. Slots only if the rule says so: a slot of a lease has to be released at the node that gave it.
+    pub(super) fn leasing(&self) -> Leasing {
+        let default = if self.limit.holds_slots() { Leasing::OFF } else { Leasing::AUTO };
+        self.leasing.unwrap_or(default)
+    }
+
     /// Whether and how nodes lease it, for people. `None` if it never is.
     pub(super) fn leased(&self) -> Option<String> {
-        if self.write_behind.is_some() {
+        if self.write_behind.is_some() || self.limit.holds_slots() && self.leasing.is_none() {
             return None;
         }
-        let leasing = self.leasing.unwrap_or_default();
+        let leasing = self.leasing();
         if leasing.is_off() {
             return Some("off".to_owned());
+        }
+        if Block::limit(&self.limit).is_some() {
+            return Some(format!("in blocks of slots, at most {}%", leasing.percent()));
         }
         Terms::under(&self.limit, leasing).filter(|_| self.reserve.is_none())?;
         Some(match leasing {

@@ -134,6 +134,23 @@ pub fn a_changed_limit_keeps_what_is_outstanding(subject: &impl Subject) {
     }
 }
 
+/// A node that does not know of the present limit returns its tokens to that one, whose numbers stay as they are.
+pub fn tokens_are_returned_to_the_limit_that_the_key_has_by_now(subject: &impl Subject) {
+    let key = Key::from("alice");
+    let old = limit("10/s burst 100");
+    for new in ["gcra 1/min burst 5000", "1/min burst 5000", "fixed 5000/day", "sliding 5000/day parts 4"].map(limit) {
+        let rule = RuleId::new(&format!("returned to another: {new}"));
+        let (before, charge) = (Charge::new(&rule, &key, &old), Charge::new(&rule, &key, &new));
+        let grant = lease(subject, &before, wanting(40));
+        assert!(subject.decide_one(charge.cost(3_000)).is_allowed(), "{new}");
+        let renewal = Renewal { generation: Some(grant.generation), used: 10, returned: 30, ..Renewal::default() };
+        let returned = lease(subject, &before, renewal);
+        assert_eq!((returned.tokens, returned.outstanding), (0, 0), "{new}");
+        // Under the old limit the key could owe no more than 200.
+        assert_eq!(subject.peek(charge.cost(0)).remaining, 5_000 - 3_000 - 10, "{new}");
+    }
+}
+
 /// Limits that depend on the instant of each request grant nothing.
 pub fn unleasable_limits_are_not_leased(subject: &impl Subject) {
     let key = Key::from("alice");
@@ -203,6 +220,21 @@ impl Model {
         }
         answer
     }
+
+    fn lease(&mut self, key: usize, limit: &Limit, renewal: &Renewal, now: Timestamp) -> Grant {
+        let other = self.states.get(&key).map(|(old, _)| *old).filter(|old| old.shape() != limit.shape());
+        let Some(old) = other.filter(|_| renewal.is_return()) else {
+            return self.edit(key, limit, now, |state| {
+                let grant = limit.lease(state, renewal, now);
+                (grant, !limit.is_recovered(state, now))
+            });
+        };
+        // Tokens are returned to the limit that the key has by now.
+        if old.outstanding(&self.state(key, &old, now), now) == 0 {
+            return limit.lease(&mut self.state(key, limit, now), renewal, now);
+        }
+        self.edit(key, &old, now, |state| (old.lease(state, renewal, now), true)).under_another(limit)
+    }
 }
 
 /// On random traffic, every answer is the limit's own on a state in a plain map.
@@ -228,10 +260,7 @@ pub fn every_lease_on_a_random_trace_is_what_the_limits_say(subject: &impl Subje
                     renewal.used = dice.roll(grant.tokens + 1);
                     renewal.returned = dice.roll(grant.tokens - renewal.used + 1);
                 }
-                let expected = model.edit(key, &limit, now, |state| {
-                    let grant = limit.lease(state, &renewal, now);
-                    (grant, !limit.is_recovered(state, now))
-                });
+                let expected = model.lease(key, &limit, &renewal, now);
                 let grant = lease(subject, &charge, renewal);
                 assert_eq!(grant, expected, "{number}: {limit}");
                 if grant.tokens > 0 {

@@ -231,6 +231,7 @@ macro_rules! store_contract {
                 returned_tokens_are_available_at_once
                 outstanding_tokens_stay_charged
                 a_changed_limit_keeps_what_is_outstanding
+                tokens_are_returned_to_the_limit_that_the_key_has_by_now
                 unleasable_limits_are_not_leased
                 parallel_leases_and_requests_take_no_more_than_the_limit
                 every_lease_on_a_random_trace_is_what_the_limits_say

@@ -1,8 +1,20 @@
 //! Blocks of slots: leases of a concurrency limit.
 
 use super::without_drift;
-use crate::limit::{Algorithm, Concurrency, Limit};
+use crate::limit::{Algorithm, Concurrency, Limit, Mark, State};
+use crate::receipt::Held;
+use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
+
+/// Limits with fewer slots, or shorter times to live, are not leased: a block would be a slot or two, or be renewed all the time.
+const LEAST_SLOTS: u64 = 64;
+const SHORTEST_TTL: Micros = Micros::from_secs(1);
+/// A block has at most this part of the slots. If the answer about one is lost, they are lost for twice the time to live.
+const LARGEST_PART: u64 = 16;
+const SMALLEST: u64 = 4;
+
+/// The second number of the mark of a slot in a block. Marks of a store have zero there.
+const IN_BLOCK: u64 = 1;
 
 /// A block of slots that a node holds under one receipt, and gives to its requests by itself.
 ///
@@ -11,17 +23,18 @@ use crate::time::{Micros, Timestamp};
 /// frees the block of a node that has crashed after twice that time.
 ///
 /// Instants are those of the node's clock, as for a [`Holding`](super::Holding).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Block {
-    pub(super) slots: u64,
-    pub(super) in_use: u64,
+    /// The slots of the block as a limit of its own, and the requests that hold them.
+    pub(super) limit: Limit,
+    pub(super) state: State,
     pub(super) ttl: Micros,
     pub(super) end: Timestamp,
 }
 
 impl Block {
     /// The limit under which blocks of slots of `limit` are taken and renewed: as many slots, with twice the time to live. `None` if
-    /// `limit` has no slots, or its time to live is too long for that.
+    /// `limit` has no slots, so few that nothing is gained, or a time to live that is too short or too long.
     ///
     /// ```
     /// use tidegate_core::Limit;
@@ -29,58 +42,118 @@ impl Block {
     ///
     /// let limit: Limit = "concurrent 100 ttl 30s".parse()?;
     /// assert_eq!(Block::limit(&limit).map(|limit| limit.to_string()).as_deref(), Some("concurrent 100 ttl 1min"));
+    /// assert_eq!(Block::limit(&"concurrent 10".parse()?), None);
     /// # Ok::<(), tidegate_core::NotationError>(())
     /// ```
     #[must_use]
     pub fn limit(limit: &Limit) -> Option<Limit> {
         let Algorithm::Concurrency(limit) = limit.algorithm() else { return None };
+        let is_leased = limit.slots() >= LEAST_SLOTS && limit.ttl() >= SHORTEST_TTL;
+        Block::limit_of(limit).filter(|_| is_leased)
+    }
+
+    pub(super) fn limit_of(limit: &Concurrency) -> Option<Limit> {
         Concurrency::new(limit.slots(), Micros::new(limit.ttl().get().saturating_mul(2))).ok().map(Limit::from)
     }
 
-    /// A block of `slots` slots of `limit`, which the store has granted. The renewal was sent at `sent_at`.
+    /// The slots to ask for by a node whose requests hold `in_use` of them: a quarter more, within bounds.
     #[must_use]
-    pub fn new(slots: u64, limit: &Concurrency, sent_at: Timestamp) -> Block {
-        let mut block = Block { slots, in_use: 0, ttl: limit.ttl(), end: sent_at };
+    pub const fn wanted(limit: &Limit, in_use: u64) -> u64 {
+        let (quarter, most) = (in_use / 4, limit.capacity() / LARGEST_PART);
+        let wanted = if quarter < SMALLEST { SMALLEST } else { quarter };
+        if wanted < most { wanted } else { most }
+    }
+
+    /// A block of `slots` slots with this time to live, which the store has granted. It was asked at `sent_at`.
+    #[must_use]
+    pub fn new(slots: u64, ttl: Micros, sent_at: Timestamp) -> Option<Block> {
+        let limit = Limit::from(Concurrency::new(slots, ttl).ok()?);
+        let mut block = Block { limit, state: limit.fresh(), ttl, end: sent_at };
         block.renewed(sent_at);
-        block
+        Some(block)
     }
 
-    /// Gives slots to a request that begins. `false` if there are too few, or if the block might end within their time to live.
+    /// Gives slots to a request that begins, under a receipt. `None` if there are too few, or if the block might end within their
+    /// time to live.
     #[must_use]
-    pub fn begin(&mut self, slots: u64, now: Timestamp) -> bool {
-        let begins = slots <= self.slots - self.in_use && self.outlives_request(now);
-        if begins {
-            self.in_use += slots;
-        }
-        begins
+    pub fn begin(&mut self, slots: u64, id: ReceiptId, now: Timestamp) -> Option<Mark> {
+        let begins = self.outlives_request(now) && self.limit.evaluate(&self.state, slots, now).is_allowed();
+        begins.then(|| self.give(slots, id, now))
     }
 
-    /// Whether a request that holds slots can count on them for their whole time to live from `now` on. If so, they are renewed.
+    /// Gives slots to a request.
+    pub(super) fn give(&mut self, slots: u64, id: ReceiptId, now: Timestamp) -> Mark {
+        in_block(self.limit.charge(&mut self.state, slots, now, id))
+    }
+
+    /// Whether a request that holds slots can count on them for their whole time to live from `now` on.
     #[must_use]
     pub fn outlives_request(&self, now: Timestamp) -> bool {
         now + self.ttl <= self.end
     }
 
-    /// Takes back the slots of a request that has ended.
-    pub fn finish(&mut self, slots: u64) {
-        self.in_use = self.in_use.saturating_sub(slots);
+    /// Takes back the slots of a request that has ended, and returns their number: 0 if they are not held any more.
+    pub fn finish(&mut self, id: ReceiptId, mark: Mark, now: Timestamp) -> u64 {
+        self.limit.refund(&mut self.state, 0, mark, now, id)
+    }
+
+    /// Restarts the time to live of the slots of a request. `false` if they are not held any more, or if the block might end within
+    /// that time.
+    #[must_use]
+    pub fn renew(&mut self, id: ReceiptId, mark: Mark, now: Timestamp) -> bool {
+        self.outlives_request(now) && self.limit.renew(&mut self.state, mark, now, id).is_some()
+    }
+
+    /// Puts the slots that a request began with at `at` under another receipt.
+    pub fn rename(&mut self, id: ReceiptId, new: ReceiptId, mark: Mark, at: Timestamp) {
+        let slots = self.limit.refund(&mut self.state, 0, mark, at, id);
+        if slots > 0 {
+            self.give(slots, new, at);
+        }
+    }
+
+    /// Whether a request holds slots under this receipt.
+    #[must_use]
+    pub fn holds(&self, id: ReceiptId, now: Timestamp) -> bool {
+        match &self.state {
+            State::Slots(slots) => {
+                slots.all_leases().any(|(ends, holder, ..)| ends > now.as_micros() && ReceiptId::new(holder) == id)
+            }
+            _ => false,
+        }
     }
 
     /// The store has renewed the block. The renewal was sent at `sent_at`.
     pub fn renewed(&mut self, sent_at: Timestamp) {
-        self.end = self.end.max(sent_at + without_drift(Micros::new(2 * self.ttl.get())));
+        self.end = self.end.max(sent_at + without_drift(Micros::new(self.ttl.get().saturating_mul(2))));
     }
 
     /// Whether no request holds a slot, so that the block can be released. A node that sends the release does not use the block any
     /// more, whether the release arrives or not.
     #[must_use]
-    pub const fn is_idle(&self) -> bool {
-        self.in_use == 0
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        self.free(now) == self.slots()
+    }
+
+    /// The slots of the block.
+    #[must_use]
+    pub const fn slots(&self) -> u64 {
+        self.limit.capacity()
     }
 
     /// The slots that are not in use.
     #[must_use]
-    pub const fn free(&self) -> u64 {
-        self.slots - self.in_use
+    pub fn free(&self, now: Timestamp) -> u64 {
+        self.limit.evaluate(&self.state, 0, now).remaining
     }
+
+    /// Whether a thing that is held is a slot in a block of some node. Only that node can release or renew it.
+    #[must_use]
+    pub const fn is_in_block(held: &Held) -> bool {
+        held.limit.holds_slots() && held.mark.1 == IN_BLOCK
+    }
+}
+
+const fn in_block(mark: Mark) -> Mark {
+    Mark(mark.0, IN_BLOCK)
 }

@@ -256,7 +256,7 @@ impl Ledger {
     }
 
     /// The record at `now`.
-    pub(super) fn at(&self, limit: &Limit, now: Timestamp) -> Ledger {
+    pub(crate) fn at(&self, limit: &Limit, now: Timestamp) -> Ledger {
         let mut present = self.clone();
         present.advance(limit, now);
         present

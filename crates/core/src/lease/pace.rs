@@ -130,7 +130,8 @@ impl Pace {
         let interval = self.terms.interval().get();
         if grant.is_short && grant.tokens < self.asked {
             let less = chance % (interval / 8).max(1);
-            self.not_before = now + Micros::new(interval - less);
+            // A window that ends sooner has all of its tokens again then.
+            self.not_before = now + Micros::new(interval - less).min(grant.ends_after.max(Micros::new(1)));
         } else if grant.tokens == 0 {
             let wait = grant.decision.retry_after().unwrap_or(SHORTEST_WAIT);
             self.not_before = now + wait.max(SHORTEST_WAIT).min(self.terms.interval());

@@ -84,6 +84,12 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// The same answer to a node that has returned tokens under `limit`, while the key is under a limit of another shape by now.
+    /// The node learns nothing about that one.
+    pub(crate) const fn under_another(self, limit: &Limit) -> Grant {
+        Grant { is_short: false, decision: Decision { limit: limit.capacity(), ..Decision::NONE }, ..self }
+    }
+
     /// The answer for a key that is not leased.
     pub(crate) fn nothing(limit: &Limit, state: &State, least: u64, now: Timestamp) -> Grant {
         let decision = limit.evaluate(state, least, now);

@@ -28,6 +28,14 @@ impl Limit {
         grant.unwrap_or_else(|| Grant::nothing(self, state, renewal.least, now))
     }
 
+    /// The tokens of a key that nodes may still spend at `now`.
+    pub(crate) fn outstanding(&self, state: &State, now: Timestamp) -> u64 {
+        match state {
+            State::Leased(ledger) => ledger.at(self, now).outstanding(),
+            _ => 0,
+        }
+    }
+
     /// Forgets everything spent. Leased spending stays charged, because nodes may still spend it.
     pub fn reset(&self, state: &mut State, now: Timestamp) {
         if Ledger::change(state, |ledger| ledger.reset(self, now)).is_none() {

@@ -1,9 +1,11 @@
 //! Leases of keys.
 
 use super::MemoryStore;
-use super::shard::StateEdit;
+use super::fingerprint::Fingerprint;
+use super::shard::{Shard, StateEdit};
 use crate::clock::Clock;
 use crate::lease::{Grant, Grants, LeaseRequest};
+use crate::limit::Limit;
 use crate::time::Timestamp;
 
 impl<C: Clock> MemoryStore<C> {
@@ -19,6 +21,11 @@ impl<C: Clock> MemoryStore<C> {
         let LeaseRequest { rule, key, limit, renewal } = request;
         let fingerprint = self.fingerprints.of(rule, key.borrow());
         let mut shard = self.lock(fingerprint);
+        if renewal.is_return()
+            && let Some(present) = shard.limit_of(fingerprint).filter(|present| present.shape() != limit.shape())
+        {
+            return return_under(&mut shard, fingerprint, &present, request, now);
+        }
         let Some(claim) = shard.prepare_lease(fingerprint, rule, limit, now) else {
             shard.count_overflow(rule);
             return shard.view(fingerprint, limit, now, |state| Grant::nothing(limit, state, renewal.least, now));
@@ -31,4 +38,27 @@ impl<C: Clock> MemoryStore<C> {
         shard.finish(now);
         grant
     }
+}
+
+/// Takes tokens back from a node that leased them under a limit of another shape than the key has at `present`. The key keeps its
+/// shape: a node that is not asked about the key any more does not know of it.
+fn return_under(
+    shard: &mut Shard<'_>,
+    fingerprint: Fingerprint,
+    present: &Limit,
+    request: &LeaseRequest<'_>,
+    now: Timestamp,
+) -> Grant {
+    let LeaseRequest { limit, renewal, .. } = request;
+    if shard.view(fingerprint, present, now, |state| present.outstanding(state, now)) == 0 {
+        // Nothing is left to be returned.
+        return shard.view(fingerprint, limit, now, |state| limit.lease(&mut state.clone(), renewal, now));
+    }
+    let nothing = shard.claim_nothing();
+    let grant = shard.edit(fingerprint, present, nothing, now, |state| {
+        let grant = present.lease(state, renewal, now);
+        (grant, StateEdit::keep_if(!present.is_recovered(state, now)))
+    });
+    shard.finish(now);
+    grant.under_another(limit)
 }

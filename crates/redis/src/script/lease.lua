@@ -77,18 +77,22 @@ local function leasing()
     return pack('>BI7I7I7', outcome, remaining, reset, wait)
   end
 
-  local function grant(renewal, state)
-    -- A node that only returns tokens may not know of the rule's present limit.
+  -- Whether a node only returns tokens. It may not know of the rule's present limit.
+  local function is_return(renewal)
     local report = renewal.report
-    local is_return = renewal.wanted == 0 and report and report.kept == 0 and report.returned > 0
-    if not is_return then leased.hold(renewal, state) end
+    return renewal.wanted == 0 and report and report.kept == 0 and report.returned > 0
+  end
+
+  -- `is_known` unless the key is under another limit than the one of the renewal.
+  local function grant(renewal, state, is_known)
+    if not is_return(renewal) then leased.hold(renewal, state) end
     local part, ends = part_of(state)
     if outstanding(state) == 0 then state.part = part end
     account(renewal, state)
     if renewal.counted ~= state.epoch then state.w1 = min(state.w1 + renewal.demand, MOST_DEMAND) end
     local of = kind_of(state.kind)
     local _, available = of.look(renewal, state, 0)
-    local is_granted = renewal.terms and state.part == part
+    local is_granted = is_known and renewal.terms and state.part == part
     local is_short = is_granted and available < renewal.terms.per_interval
     local tokens = is_granted and size(renewal, state, available, is_short) or 0
     if tokens > 0 then
@@ -97,23 +101,39 @@ local function leasing()
     end
     local ends_after = max(min(ends, end_of(state.epoch + 1)) - now, 0)
     return pack('>BI7I7BI7I7BI7', 1, tokens, state.epoch, state.part and 1 or 0, state.part or 0,
-      min(ends_after, 2 * EPOCH), is_short and 1 or 0, outstanding(state)) .. standing(leased.answer, renewal, state)
+      min(ends_after, 2 * EPOCH), is_short and 1 or 0, outstanding(state))
+      .. (is_known and standing(leased.answer, renewal, state) or pack('>BI7I7I7', ALLOW, 0, 0, 0))
+  end
+
+  -- Stores a record. One that was there is stored in any case, another one only if the state that it belongs to is.
+  local function keep_record(name, state, was_leased)
+    if was_leased and states[name] == state or not leased.is_blank(state) then
+      state.is_recorded = true
+      leased.conclude(state)
+      keep(name, state)
+    end
   end
 
   local function lease_one(renewal)
+    local name, found = renewal.name, known(renewal.name, renewal.kind)
+    local is_elsewhere = found and is_return(renewal) and not has_shape(found, renewal)
+    if is_elsewhere and found.leased and outstanding(found) > 0 then
+      -- As for a receipt: the tokens go to the limit that the key has by now.
+      renewal.kind, renewal.a, renewal.b = found.kind, found.a, found.b
+      renewal.own, renewal.of = kind_of(found.kind), found.leased
+      local reply = grant(renewal, found, false)
+      keep_record(name, found, true)
+      return reply
+    end
     local state, moved = look_up(renewal)
     local is_leased = state.leased
     if not is_leased then
       if not leased.can_be(renewal.kind) then return '\0' .. standing(renewal.of.look, renewal, moved or state) end
       state = leased.begin(moved or state)
     end
-    local reply = grant(renewal, state)
-    -- A record that was there is written in any case. Another one only if the state that it belongs to is.
-    if is_leased and states[renewal.name] == state or not leased.is_blank(state) then
-      state.is_recorded = true
-      leased.conclude(state)
-      keep(renewal.name, state)
-    end
+    local reply = grant(renewal, state, true)
+    -- A return that comes too late changes nothing.
+    if not is_elsewhere then keep_record(name, state, is_leased) end
     return reply
   end
 

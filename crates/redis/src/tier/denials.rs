@@ -182,7 +182,9 @@ impl Denials {
             if denied && set.changes != seen.changes {
                 continue;
             }
-            let until = if denied { self.trusted_until(charge, decision, asked) } else { None };
+            // A key in debt denies even a cost of zero. The waits of other costs do not follow from that to the microsecond.
+            let is_useful = denied && (seen.cost > 0 || decision.is_allowed());
+            let until = if is_useful { self.trusted_until(charge, decision, asked) } else { None };
             match until {
                 Some(until) => {
                     let (of, limit, cost) = (seen.of, *charge.limit, seen.cost);

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::lease::Taken;
+use tidegate_core::receipt::ReceiptId;
 use tidegate_core::store::{Answer, Decisions};
-use tidegate_core::{Charge, Clock, Decision, Micros, Question, Store, StoreError, Timestamp};
+use tidegate_core::{Charge, Clock, Decision, Micros, Question, Receipt, Store, StoreError, Timestamp};
 use tokio::sync::futures::Notified;
 use tokio::time::timeout;
 
 use super::Shared;
+use super::blocks::TakenSlots;
 use super::denials::Lookup;
 use super::leases::{Found, LeasedKey, Leases, Step, add};
 
@@ -20,20 +22,52 @@ const MOST_WAITS: usize = 3;
 /// The longest wait of a request without a deadline. The store has one of its own, so this is for a task that is gone.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// Tokens taken for a request, which are put back if it is not admitted.
+/// Tokens and slots taken for a request, which are put back if it is not admitted.
 struct Payments<'l> {
     leases: &'l Leases,
-    paid: SmallVec<[(Found, Taken); 4]>,
+    paid: SmallVec<[Payment; 4]>,
     /// Whether they last while the store is asked.
     are_kept: bool,
+    /// The receipt under which slots are held.
+    id: Option<ReceiptId>,
+}
+
+enum Payment {
+    Tokens(Found, Taken),
+    Slots(Box<TakenSlots>),
+}
+
+impl Payment {
+    fn put_back(&self) {
+        match self {
+            Payment::Tokens(found, taken) => {
+                if let Some(key) = found.get() {
+                    key.put_back(*taken);
+                }
+            }
+            Payment::Slots(slots) => slots.put_back(),
+        }
+    }
 }
 
 impl<'l> Payments<'l> {
     fn new(leases: &'l Leases, are_kept: bool) -> Payments<'l> {
-        Payments { leases, paid: SmallVec::new(), are_kept }
+        Payments { leases, paid: SmallVec::new(), are_kept, id: None }
     }
 
-    /// Pays for a charge, if it is leased and there are tokens for it.
+    /// Pays for a charge that counts, if it is leased and there are tokens or slots for it.
+    fn pay_counting(&mut self, charge: &Charge<'_>, clock: &impl Clock) -> Option<Decision> {
+        if !charge.limit.holds_slots() {
+            return self.pay(charge, clock);
+        }
+        let id = *self.id.get_or_insert_with(|| self.leases.blocks.draw());
+        let slots = self.leases.blocks.begin(charge, id, clock.now())?;
+        let decision = slots.begun.decision;
+        self.paid.push(Payment::Slots(Box::new(slots)));
+        Some(decision)
+    }
+
+    /// Pays for a charge, if it is leased and there are tokens for it. Slots of rules in shadow mode are taken from the store.
     #[inline]
     fn pay(&mut self, charge: &Charge<'_>, clock: &impl Clock) -> Option<Decision> {
         let found = self.leases.find(charge)?;
@@ -42,11 +76,24 @@ impl<'l> Payments<'l> {
         if paid.is_low {
             self.leases.renew_low(key, clock.now());
         }
-        self.paid.push((if self.are_kept { found.keep() } else { found }, paid.taken));
+        self.paid.push(Payment::Tokens(if self.are_kept { found.keep() } else { found }, paid.taken));
         Some(paid.decision)
     }
 
-    /// Pays for all charges, or none.
+    /// Pays for all charges that count, or none.
+    fn pay_all_counting(&mut self, charges: &[Charge<'_>], clock: &impl Clock, decisions: &mut Decisions) -> bool {
+        for charge in charges {
+            let Some(decision) = self.pay_counting(charge, clock) else {
+                self.put_back(0);
+                decisions.clear();
+                return false;
+            };
+            decisions.push(decision);
+        }
+        true
+    }
+
+    /// Pays for all charges of a rule in shadow mode, or none.
     fn pay_all(&mut self, charges: &[Charge<'_>], clock: &impl Clock, decisions: &mut Decisions) -> bool {
         let before = self.paid.len();
         for charge in charges {
@@ -61,16 +108,43 @@ impl<'l> Payments<'l> {
     }
 
     fn put_back(&mut self, from: usize) {
-        for (found, taken) in self.paid.drain(from..) {
-            if let Some(key) = found.get() {
-                key.put_back(taken);
-            }
-        }
+        self.paid.drain(from..).for_each(|payment| payment.put_back());
     }
 
-    /// The request is admitted.
-    fn commit(mut self) {
+    /// The request is admitted. Returns the receipt of its slots; `None` if it has none.
+    fn commit(mut self) -> Option<Receipt> {
+        let slots = |payment: &Payment| match payment {
+            Payment::Tokens(..) => None,
+            Payment::Slots(slots) => Some(slots.held()),
+        };
+        // Only those that count have slots, in the order of their charges.
+        let receipt = self.id.map(|id| Receipt { id, held: self.paid.iter().filter_map(slots).collect() });
         self.paid.clear();
+        receipt.filter(|receipt| !receipt.held.is_empty())
+    }
+
+    /// The same, for a request of which the store has decided the `rest`. Slots of blocks are held under the store's receipt, if
+    /// there is one.
+    fn commit_with(
+        mut self,
+        counting: &[Charge<'_>],
+        decided: &[Option<Decision>],
+        of_store: Option<Receipt>,
+    ) -> Option<Receipt> {
+        let Some(Receipt { id, held }) = of_store else { return self.commit() };
+        let mut own = self.paid.drain(..).filter_map(|payment| match payment {
+            Payment::Tokens(..) => None,
+            Payment::Slots(slots) => {
+                slots.rename(id);
+                Some(slots.held())
+            }
+        });
+        let mut of_store = held.into_iter();
+        let of = |(charge, decided): (&Charge<'_>, &Option<Decision>)| match decided {
+            Some(_) => charge.limit.holds_slots().then(|| own.next()).flatten(),
+            None => charge.is_held().then(|| of_store.next()).flatten(),
+        };
+        Some(Receipt { id, held: counting.iter().zip(decided).filter_map(of).collect() })
     }
 }
 
@@ -88,6 +162,8 @@ enum Plan {
         /// Whether its demand was recorded already.
         is_recorded: bool,
     },
+    /// By slots of a block.
+    Slots,
     /// By the store.
     Store,
     /// It is denied.
@@ -99,7 +175,9 @@ impl<S, C: Clock> Shared<S, C> {
     #[inline]
     pub(super) fn pay_from_leases(&self, leases: &Leases, question: Question<'_>, answer: &mut Answer) -> bool {
         // Most requests have one limit, and nothing to put back.
-        if let ([charge], []) = (question.counting, question.shadows) {
+        if let ([charge], []) = (question.counting, question.shadows)
+            && !charge.limit.holds_slots()
+        {
             let Some(decision) = leases.pay(charge, &self.clock) else { return false };
             answer.decisions.push(decision);
             leases.counters.admitted.add_one();
@@ -110,7 +188,7 @@ impl<S, C: Clock> Shared<S, C> {
 
     fn pay_several(&self, leases: &Leases, question: Question<'_>, answer: &mut Answer) -> bool {
         let mut payments = Payments::new(leases, false);
-        if question.is_empty() || !payments.pay_all(question.counting, &self.clock, &mut answer.decisions) {
+        if question.is_empty() || !payments.pay_all_counting(question.counting, &self.clock, &mut answer.decisions) {
             return false;
         }
         if !question.shadows.is_empty() {
@@ -125,7 +203,7 @@ impl<S, C: Clock> Shared<S, C> {
             }
             answer.shadows = shadows.into();
         }
-        payments.commit();
+        answer.receipt = payments.commit();
         leases.counters.admitted.add_one();
         true
     }
@@ -141,6 +219,15 @@ impl<S, C: Clock> Shared<S, C> {
     ) -> bool {
         let (mut is_denied, mut is_scarce) = (false, false);
         for (charge, seen) in question.counting.iter().zip(seen) {
+            if charge.limit.holds_slots() {
+                if leases.blocks.can_begin(charge, now) {
+                    seen.told = leases.blocks.standing(charge, now).unwrap_or(seen.told);
+                } else if let Some(denial) = leases.blocks.deny(charge, now) {
+                    seen.told = denial;
+                    (is_denied, is_scarce) = (true, true);
+                }
+                continue;
+            }
             let Some(found) = leases.find(charge) else {
                 is_denied |= seen.is_denied();
                 continue;
@@ -185,7 +272,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
                 match plan {
                     Plan::Denied(denial) => seen.told = *denial,
                     Plan::Lease { key, .. } => seen.told = key.standing(now),
-                    Plan::Store => {}
+                    Plan::Slots | Plan::Store => {}
                 }
             }
             add(&leases.counters.denied, 1);
@@ -198,7 +285,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
         let left = deadline.map(|deadline| Micros::new(deadline.get().saturating_sub(now.since(asked).get()).max(1)));
         for (charge, plan) in counting.iter().zip(&plans) {
             let paid = match plan {
-                Plan::Lease { .. } => payments.pay(charge, &self.clock),
+                Plan::Lease { .. } | Plan::Slots => payments.pay_counting(charge, &self.clock),
                 Plan::Store | Plan::Denied(_) => None,
             };
             match (plan, paid) {
@@ -214,7 +301,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
                 answer.shadows = self.decide_shadows(leases, question, &seen, &mut payments, asked).await?;
             }
             leases.counters.admitted.add_one();
-            payments.commit();
+            answer.receipt = payments.commit();
             return Ok(());
         }
         shadows.iter().for_each(|shadow| leases.note_shadow(shadow, now));
@@ -231,7 +318,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
         let (now, is_allowed) = (self.clock.now(), answer.is_allowed());
         let of_store = std::mem::take(&mut answer.decisions);
         if is_allowed {
-            payments.commit();
+            answer.receipt = payments.commit_with(all.counting, &decided, answer.receipt.take());
         } else {
             drop(payments);
         }
@@ -243,9 +330,11 @@ impl<S: Store, C: Clock> Shared<S, C> {
             .map(|(charge, decided)| match decided {
                 Some(decision) if is_allowed => decision,
                 // Without this request.
-                Some(decision) => {
-                    leases.find(charge).and_then(|found| Some(found.get()?.standing(now))).unwrap_or(decision)
-                }
+                Some(decision) => leases
+                    .find(charge)
+                    .and_then(|found| Some(found.get()?.standing(now)))
+                    .or_else(|| leases.blocks.standing(charge, now))
+                    .unwrap_or(decision),
                 None => leases.told_by_store(charge, of_store.next().unwrap_or(Decision::NONE), now),
             })
             .collect();
@@ -300,6 +389,9 @@ impl<S: Store, C: Clock> Shared<S, C> {
         deadline: Option<Micros>,
         asked: Timestamp,
     ) -> Result<Plan, StoreError> {
+        if leases.blocks.can_begin(charge, self.clock.now()) {
+            return Ok(Plan::Slots);
+        }
         let Some(key) = leases.find(charge).and_then(|found| found.kept()) else {
             leases.count(charge, self.clock.now());
             return Ok(Plan::Store);

@@ -12,11 +12,15 @@
 //!   node crashes.
 //! - `remaining` is what this node holds, and what the store had left at the last renewal. It is never 0 while this node would
 //!   admit a request. The instant of a reset is the one of the last renewal.
-//! - The wait of a denial is enough at this node, if nobody else spends. It is at most one interval between renewals (200 ms)
-//!   longer than the store's. A shorter wait can be enough, if another node returns tokens.
+//! - The wait of a denial is at most one interval between renewals (200 ms) longer than the store's. It is enough at this node, if
+//!   nobody else spends, and nobody else has since the last renewal. If others have used up a window meanwhile, the next denial says
+//!   when it ends. A shorter wait can be enough, if another node returns tokens.
 //! - While the store is unavailable, a node spends what it holds. After that, requests fail.
 //!
-//! Not leased are keys with few requests, reserved costs, slots, shapers, logs, costs above a quarter of a lease, and limits that
+//! Slots of concurrency limits are leased in blocks, if the rule says so. Requests begin and end with them here, and receipts of such
+//! slots can be settled and renewed at this node only.
+//!
+//! Not leased are keys with few requests, reserved costs, shapers, logs, costs above a quarter of a lease, and limits that
 //! [say so](tidegate_core::lease::Leasing). Of a request over several limits, the leased ones are paid first, and the store is
 //! asked once for the rest; if it denies, what was paid is put back. Credits, penalties and resets at this node return the lease
 //! of their key first, so they take effect at once here, unless a renewal is on its way. Other nodes go on to spend what they hold.
@@ -51,8 +55,10 @@
 //! Just after a rule has changed its algorithm or its rate, a key drains as the old limit says until it is charged under the
 //! new one. The waits of denials are estimates then, those of the store too, and are remembered for no longer than others.
 
+mod blocks;
 mod countdown;
 mod denials;
+mod held_slots;
 mod leased_decision;
 mod leases;
 mod since_start;
@@ -67,6 +73,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_core::lease::Block;
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
     Charge, Clock, Decision, Key, Micros, NowOrLater, Question, Readiness, Receipt, RuleId, Settlement, Store,
@@ -75,6 +82,7 @@ use tidegate_core::{
 use tokio::runtime::Handle;
 use tokio::sync::futures::Notified;
 
+use self::blocks::tend;
 use self::denials::{Denials, Lookup};
 use self::leases::{LeasedKey, Leases};
 use self::store_keys::StoreCalls;
@@ -189,7 +197,9 @@ impl<S, C: Clock> Tier<S, C> {
 
     /// Whether this node leases a key, or is about to.
     pub fn leases_key(&self, rule: &RuleId, key: &Key<'_>) -> bool {
-        self.shared.leases.as_ref().is_some_and(|leases| leases.find_key(rule, key).is_some())
+        let is_leased =
+            |leases: &Leases| leases.find_key(rule, key).is_some() || !leases.blocks.all_of(rule, key).is_empty();
+        self.shared.leases.as_ref().is_some_and(is_leased)
     }
 }
 
@@ -210,13 +220,13 @@ impl<S: Store, C: Clock> Tier<S, C> {
     /// [without a task](Tier::with_leases_by_hand) that does this.
     pub async fn renew_leases(&self) {
         let Some(leases) = &self.shared.leases else { return };
-        leases.sweep(self.shared.clock.now());
+        leases.sweep(self.shared.store.server_generation(), self.shared.clock.now());
         self.send_due(leases).await;
     }
 
     async fn send_due(&self, leases: &Leases) {
         while leases.has_due() {
-            leases::renew(&self.shared, leases.next_round()).await;
+            leases::send(&self.shared, leases.next_round()).await;
         }
     }
 
@@ -232,6 +242,8 @@ impl<S: Store, C: Clock> Tier<S, C> {
         });
         let in_flight: Vec<_> = in_flight.collect();
         let now = self.shared.clock.now();
+        // Blocks whose slots are in use are released when they are idle, or end by themselves.
+        tend(&self.shared, leases.blocks.close(self.shared.store.server_generation(), now)).await;
         let held: Vec<_> = keys.iter().filter(|key| key.begin_return(now)).map(Arc::clone).collect();
         for keys in held.chunks(leases::KEYS_A_ROUND) {
             leases::renew(&self.shared, keys.to_vec()).await;
@@ -357,13 +369,17 @@ impl<S: Store, C: Clock> Store for Tier<S, C> {
     }
 
     async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
-        let keys = receipt.held.iter().map(|held| (&held.rule, &held.key));
-        self.shared.changing(keys, || self.shared.store.settle(receipt, actual)).await
+        if receipt.held.iter().any(Block::is_in_block) {
+            return self.shared.settle_slots(receipt, actual).await;
+        }
+        self.shared.settle_in_store(receipt, actual).await
     }
 
     async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
-        let keys = receipt.held.iter().map(|held| (&held.rule, &held.key));
-        self.shared.changing(keys, || self.shared.store.renew(receipt)).await
+        if receipt.held.iter().any(Block::is_in_block) {
+            return self.shared.renew_slots(receipt).await;
+        }
+        self.shared.renew_in_store(receipt).await
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
@@ -387,6 +403,9 @@ impl<S: Store, C: Clock> Store for Tier<S, C> {
 
     async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
         self.shared.return_lease(rule, key).await;
+        if let Some(leases) = &self.shared.leases {
+            leases.blocks.forget(rule, key);
+        }
         self.shared.changing(std::iter::once((rule, key)), || self.shared.store.reset(rule, key)).await
     }
 }

@@ -1,6 +1,7 @@
 //! Floods: of a client that is blocked, and of keys that nobody has seen.
 
 use tidegate_core::contract::faulty::Fault;
+use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Limit, Micros, RuleId, Store};
 use tidegate_redis::tier::Settings;
 
@@ -126,4 +127,17 @@ fn a_store_that_fails_teaches_nothing_and_what_is_known_still_denies() {
     assert!(!tiered.is_allowed(charge));
     tiered.wait(1_000);
     assert!(finish(tiered.tier.decide(&[charge])).is_err());
+}
+
+#[test]
+fn the_wait_of_a_key_in_debt_is_exact_after_a_request_that_costs_nothing() {
+    let tiered = Tiered::new();
+    // The waits of 3 and 4 tokens are not whole microseconds.
+    let (rule, key, limit) = (RuleId::new("r"), Key::from("mallory"), limit("gcra 7/s burst 6"));
+    let charge = Charge::new(&rule, &key, &limit);
+    finish(tiered.tier.adjust(&charge.cost(9), Adjustment::Penalty)).unwrap();
+    for cost in [0, 1, 1] {
+        let real = finish(tiered.tier.behind().peek(&[charge.cost(cost)])).unwrap()[0];
+        assert_eq!(tiered.decide(&[charge.cost(cost)]).decisions[0], real, "cost {cost}");
+    }
 }

@@ -75,7 +75,7 @@ fn a_quiet_key_is_decided_by_the_store() {
 
 #[test]
 fn some_things_are_never_leased() {
-    let slots = Named::new("slots", "concurrent 100000");
+    let slots = Named::new("slots", "concurrent 100000 ttl 500ms");
     let log = Named::new("log", "log 100000/min");
     let shaper = Named::new("shaper", "shaper 10000/s queue 100000");
     let short = Named::new("short", "1000/s burst 10");

@@ -4,10 +4,12 @@
 //! store without it, [`fleet`] through what other nodes do behind its back, [`flood`] through attacks, [`blocked`] through
 //! one against a real server, and [`shadowed`] through rules in the shadow there. [`leases`] has what a node decides from leases,
 //! [`returned_leases`] what it returns, [`lease_numbers`] what its decisions say, [`leased_fleet`] random traffic over several nodes
-//! that lease, lose calls and crash, and [`hot_keys`] the keys that the store is called for all the same.
+//! that lease, lose calls and crash, [`blocks`] and [`block_traces`] the same for slots, and [`hot_keys`] the keys that the store is called for all the same.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
+mod block_traces;
 mod blocked;
+mod blocks;
 mod contract;
 mod differential;
 mod fleet;

@@ -89,6 +89,8 @@ pub(crate) struct Network {
     /// The time that the answer to a renewal takes, in milliseconds.
     delay: AtomicU64,
     mutant: Option<Mutant>,
+    /// The rule whose renewals are never answered.
+    hung: Option<RuleId>,
 }
 
 impl Deref for Network {
@@ -100,6 +102,16 @@ impl Deref for Network {
 }
 
 impl Network {
+    pub(crate) fn new(store: &Common, clock: &ManualClock) -> Network {
+        let (store, delay) = (Faulty::new(store.clone()), AtomicU64::new(0));
+        Network { store, clock: clock.clone(), delay, mutant: None, hung: None }
+    }
+
+    /// The same way, on which renewals of one rule are never answered.
+    pub(crate) fn hung(self, rule: &RuleId) -> Network {
+        Network { hung: Some(rule.clone()), ..self }
+    }
+
     /// Answers to renewals take this long from now on.
     pub(crate) fn delay(&self, millis: u64) {
         self.delay.store(millis, Ordering::Relaxed);
@@ -146,6 +158,9 @@ impl Store for Network {
     }
 
     async fn lease(&self, requests: &[LeaseRequest<'_>]) -> Result<Grants, StoreError> {
+        if requests.iter().any(|request| Some(request.rule) == self.hung.as_ref()) {
+            std::future::pending::<()>().await;
+        }
         let answer = self.store.lease(requests).await;
         let took = Micros::from_millis(self.delay.load(Ordering::Relaxed));
         self.clock.advance(took);
@@ -226,8 +241,7 @@ impl Fleet {
 }
 
 fn node(store: &Common, clock: &ManualClock, drift: i64, mutant: Option<Mutant>) -> Node {
-    let (store, delay) = (Faulty::new(store.clone()), AtomicU64::new(0));
-    let network = Network { store, clock: clock.clone(), delay, mutant };
+    let network = Network { mutant, ..Network::new(store, clock) };
     Tier::with_clock(network, Settings::default(), Drifting { clock: clock.clone(), drift })
         .with_leases_by_hand(LeaseSettings::default())
 }

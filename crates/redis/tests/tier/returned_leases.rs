@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::contract::faulty::Fault;
-use tidegate_core::lease::{Grants, LeaseRequest, Leasing};
-use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{
-    Charge, Decision, Key, MemoryStore, Micros, NowOrLater, Question, Receipt, RuleId, Settlement, Store, StoreError,
-};
+use tidegate_core::lease::Leasing;
+use tidegate_core::{Charge, Key, MemoryStore, Micros, Store};
 use tidegate_redis::tier::{LeaseSettings, Settings, Tier};
 
 use crate::leases::Named;
-use crate::nodes::{Common, Fleet};
+use crate::nodes::{Common, Fleet, Network};
 use crate::support::{finish, start};
 
 #[test]
@@ -72,17 +69,36 @@ fn a_changed_limit_returns_what_was_leased_under_the_old_one() {
 
 #[test]
 fn a_quiet_key_is_returned_without_harm_to_a_limit_that_was_raised() {
-    let (fleet, old) = (Fleet::new(2), Named::new("api", "1/h burst 2000"));
-    let new = Named::new("api", "1/h burst 20000");
-    let admitted = fleet.load(0, old.charge(), 1, 400);
+    let old = Named::new("api", "1/h burst 2000");
+    for text in ["1/h burst 20000", "gcra 1/h burst 20000", "1/day burst 20000", "fixed 20000/day", "sliding 20000/day"]
+    {
+        let (fleet, new) = (Fleet::new(2), Named::new("api", text));
+        let admitted = fleet.load(0, old.charge(), 1, 400);
+        assert!(fleet.leases(0).outstanding > 0);
+        // The rule has another limit by now, of which this node has not seen a request for the key.
+        assert!(fleet.is_allowed(1, new.charge().cost(10_000)), "{text}");
+        fleet.wait(300);
+        let leases = fleet.leases(0);
+        assert!(leases.outstanding == 0 && leases.returned > 0, "{text}: {leases:?}");
+        let left = finish(fleet.store.peek(&[new.charge().cost(0)])).unwrap()[0].remaining;
+        assert_eq!(left, 20_000 - 10_000 - admitted, "{text}");
+    }
+}
+
+#[test]
+fn returns_that_fail_again_and_again_do_not_lengthen_the_pause() {
+    let (fleet, api) = (Fleet::new(1), Named::new("api", "10000/s burst 10000"));
+    fleet.load(0, api.charge(), 2, 500);
     assert!(fleet.leases(0).outstanding > 0);
-    // The rule has another limit by now, of which this node has not seen a request for the key.
-    assert!(fleet.is_allowed(1, new.charge().cost(10_000)));
-    fleet.wait(300);
-    let leases = fleet.leases(0);
-    assert!(leases.outstanding == 0 && leases.returned > 0, "{leases:?}");
-    let left = finish(fleet.store.peek(&[new.charge().cost(0)])).unwrap()[0].remaining;
-    assert_eq!(left, 20_000 - 10_000 - admitted);
+    fleet.nodes[0].behind().fail(Fault::Failed);
+    let failed = fleet.leases(0).failed;
+    fleet.wait(400);
+    assert!(fleet.leases(0).failed > failed + 10, "{:?}", fleet.leases(0));
+    fleet.nodes[0].behind().fail(None);
+    let granted = fleet.leases(0).granted;
+    // The first pause is a second.
+    fleet.load(0, api.charge(), 2, 1_500);
+    assert!(fleet.leases(0).granted > granted, "{:?}", fleet.leases(0));
 }
 
 #[test]
@@ -155,58 +171,14 @@ fn every_token_is_spent_returned_held_or_ended() {
     }
 }
 
-/// A store that never answers renewals of one rule.
-struct Hung {
-    store: Common,
-    rule: RuleId,
-}
-
-impl Store for Hung {
-    fn decide_into(
-        &self,
-        question: Question<'_>,
-        answer: &mut Answer,
-    ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
-        self.store.decide_into(question, answer)
-    }
-
-    async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
-        self.store.settle(receipt, actual).await
-    }
-
-    async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
-        self.store.renew(receipt).await
-    }
-
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
-        self.store.peek(charges).await
-    }
-
-    async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
-        self.store.adjust(charge, adjustment).await
-    }
-
-    async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
-        self.store.reset(rule, key).await
-    }
-
-    async fn lease(&self, requests: &[LeaseRequest<'_>]) -> Result<Grants, StoreError> {
-        if requests.iter().any(|request| *request.rule == self.rule) {
-            std::future::pending::<()>().await;
-        }
-        self.store.lease(requests).await
-    }
-}
-
 #[tokio::test]
 async fn renewals_without_an_answer_do_not_keep_a_node_from_returning_others() {
     let clock = start();
     let (hung, api) = (Named::new("hung", "1/h burst 10000"), Named::new("api", "1/h burst 10000"));
     let store = Common(Arc::new(MemoryStore::with_clock(clock.clone())));
     let hung_keys = [Key::of(["bob"]), Key::of(["carol"]), Key::of(["dave"])];
-    let tier =
-        Tier::with_clock(Hung { store: store.clone(), rule: hung.rule.clone() }, Settings::default(), clock.clone())
-            .with_leases(LeaseSettings::default());
+    let network = Network::new(&store, &clock).hung(&hung.rule);
+    let tier = Tier::with_clock(network, Settings::default(), clock.clone()).with_leases(LeaseSettings::default());
     let mut admitted = 0;
     for _ in 0..500 {
         clock.advance(Micros::from_millis(1));

@@ -2,7 +2,7 @@
 
 use super::span_of;
 use crate::yaml::{Node, Reader, Value};
-use tidegate_core::lease::{Leasing, Terms};
+use tidegate_core::lease::{Block, Leasing, Terms};
 use tidegate_core::{Limit, Micros};
 
 pub(crate) const LEASE: [&str; 2] = ["at_most", "every"];
@@ -61,14 +61,15 @@ pub(super) fn warn_if_vain(
     reserve: Option<Micros>,
 ) {
     let is_wanted = leasing.is_some_and(|leasing| !leasing.is_off());
-    if is_wanted && (reserve.is_some() || Terms::under(limit, Leasing::AUTO).is_none()) {
+    let can_be = Terms::under(limit, Leasing::AUTO).is_some() || Block::limit(limit).is_some();
+    if is_wanted && (reserve.is_some() || !can_be) {
         let problem = if reserve.is_some() {
             "`lease` on a limit whose cost is reserved, which is never leased".to_owned()
         } else {
             format!("`lease` on `{limit}`, which is never leased")
         };
         let help = "remove it; buckets and windows that last for 100 ms are leased from 40 a second on, or from 2000 at once \
-                    (windows of more than an hour: from 64000)";
+                    (windows of more than an hour: from 64000), slots from 64 on with a `ttl` of a second or more";
         reader.warning(node.at, problem, help);
     }
 }

@@ -299,6 +299,11 @@ fn a_rule_says_how_its_limits_are_leased_and_a_limit_says_otherwise() {
     assert_eq!(of_limit("{ at_most: 10%, every: 100ms }"), Leasing::within(10, 100).unwrap());
     assert_eq!(of_limit("{ at_most: 1% }"), Leasing::within(1, 200).unwrap());
     assert_eq!(of_limit("{ every: 20ms }"), Leasing::within(50, 20).unwrap());
+    // Slots are leased if somebody says so.
+    assert_eq!(leasings("limits: [1000/s, concurrent 100]"), [Leasing::AUTO, Leasing::OFF]);
+    assert_eq!(leasings("limits: [1000/s, concurrent 100], lease: auto"), [Leasing::AUTO; 2]);
+    assert_eq!(leasings("shed: { slots: 1000 }"), [Leasing::OFF]);
+    assert_eq!(leasings("shed: { slots: 1000 }, lease: { at_most: 10% }"), [Leasing::within(10, 200).unwrap()]);
 }
 
 #[test]

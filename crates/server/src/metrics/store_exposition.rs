@@ -164,6 +164,8 @@ fn write_leases(leases: &LeaseStats, page: &mut Page) {
     page.gauge("lease_keys", "Keys that are leased or observed", &[(&[], leases.keys as u64)]);
     page.gauge("lease_keys_held", "Keys that this node holds a lease of", &[(&[], leases.leased as u64)]);
     page.gauge("lease_cost_held", "Unspent costs of the leases that this node holds", &[(&[], leases.outstanding)]);
+    page.gauge("lease_slots_held", "Slots of concurrency limits that this node leases", &[(&[], leases.slots)]);
+    page.gauge("lease_slots_in_use", "Leased slots that requests hold", &[(&[], leases.slots_in_use)]);
 }
 
 fn write_servers(store: &RedisStore, page: &mut Page) {

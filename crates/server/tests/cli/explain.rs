@@ -162,3 +162,24 @@ fn explain_shows_what_clients_see() {
     assert_eq!((&rule["problem"], &rule["status"]), (&"abnormal-usage".into(), &403.into()), "{told}");
     assert_eq!((&rule["limits"][0]["show"], &rule["limits"][1]["show"]), (&true.into(), &false.into()), "{told}");
 }
+
+#[test]
+fn explain_says_how_limits_are_leased() {
+    for (rule, said) in [
+        ("limit: 1000/s, lease: off", "1000/s, cost 1, never leased\n"),
+        ("limit: 1000/s, lease: { at_most: 10%, every: 100ms }", "1000/s, cost 1, leased at most 10%, every 100ms\n"),
+        (
+            "limit: concurrent 100, lease: auto",
+            "concurrent 100 ttl 1min, cost 1, leased in blocks of slots, at most 50%\n",
+        ),
+        ("limit: concurrent 100", "concurrent 100 ttl 1min, cost 1\n"),
+        (
+            "shed: { slots: 1000 }, lease: { at_most: 20% }",
+            ", leased in blocks of slots, at most 20% (for this priority)\n",
+        ),
+    ] {
+        let folder = Folder::with(&[("rules.yaml", &format!("rules: [{{ id: r, {rule} }}]"))]);
+        let told = folder.run(&["explain", "rules.yaml", "--request", "GET /"]).good().to_owned();
+        assert!(told.contains(said), "{said}: {told}");
+    }
+}

@@ -32,6 +32,8 @@ enum Step {
     Begin(usize),
     /// The request that began first ends.
     Finish(usize),
+    /// The request that began first renews its slot.
+    Prolong(usize),
     /// A node releases its block, if it is idle. The release may be lost.
     Release {
         node: usize,
@@ -43,8 +45,8 @@ enum Step {
 #[derive(Clone, Default)]
 struct Node {
     block: Option<(Block, ReceiptId, Mark)>,
-    /// The ends of the requests' own leases.
-    running: Vec<u64>,
+    /// The requests by their receipts, and the ends of their own leases by the node's clock.
+    running: Vec<(ReceiptId, Mark, Timestamp)>,
     drift: i64,
 }
 
@@ -74,7 +76,7 @@ impl World {
         let slots = Concurrency::new(slots, Micros::new(TTL)).unwrap();
         let limit = Limit::from(slots);
         let nodes = drifts.iter().map(|&drift| Node { drift, ..Node::default() }).collect();
-        let blocks = Block::limit(&limit).unwrap();
+        let blocks = Block::limit_of(&slots).unwrap();
         World {
             limit,
             blocks,
@@ -108,7 +110,8 @@ impl World {
                     let mark = self.blocks.charge(&mut self.state, slots, now, id);
                     if let Some(delay) = delay {
                         self.now += delay;
-                        self.nodes[node].block = Some((Block::new(slots, &self.slots, sent), id, mark));
+                        self.nodes[node].block =
+                            Block::new(slots, Micros::new(TTL), sent).map(|block| (block, id, mark));
                     }
                 }
             }
@@ -127,16 +130,27 @@ impl World {
             Step::Begin(node) => self.begin(node % count),
             Step::Finish(node) => {
                 let node = &mut self.nodes[node % count];
+                let clock = node.clock(self.now);
                 if !node.running.is_empty() {
-                    node.running.remove(0);
+                    let (id, mark, _) = node.running.remove(0);
                     if let Some((block, ..)) = &mut node.block {
-                        block.finish(1);
+                        block.finish(id, mark, clock);
                     }
+                }
+            }
+            Step::Prolong(node) => {
+                let node = &mut self.nodes[node % count];
+                let clock = node.clock(self.now);
+                if let (Some((id, mark, end)), Some((block, ..))) = (node.running.first_mut(), &mut node.block)
+                    && block.renew(*id, *mark, clock)
+                {
+                    *end = clock + Micros::new(TTL);
                 }
             }
             Step::Release { node, arrives } => {
                 let node = &mut self.nodes[node % count];
-                if let Some((_, id, mark)) = node.block.take_if(|(block, ..)| block.is_idle())
+                let clock = node.clock(self.now);
+                if let Some((_, id, mark)) = node.block.take_if(|(block, ..)| block.is_idle(clock))
                     && arrives
                 {
                     limit.refund(&mut self.state, 0, mark, now, id);
@@ -150,16 +164,16 @@ impl World {
     }
 
     fn begin(&mut self, node: usize) {
-        let (now, begins_late) = (self.now, self.begins_late);
+        let (now, begins_late, id) = (self.now, self.begins_late, self.receipt());
         let node = &mut self.nodes[node];
         let clock = node.clock(now);
         let Some((block, ..)) = &mut node.block else { return };
-        if begins_late && block.free() > 0 && clock < block.end {
-            block.in_use += 1;
-        } else if !block.begin(1, clock) {
-            return;
-        }
-        node.running.push(now + TTL);
+        let begun = if begins_late {
+            (block.free(clock) > 0 && clock < block.end).then(|| block.give(1, id, clock))
+        } else {
+            block.begin(1, id, clock)
+        };
+        node.running.extend(begun.map(|mark| (id, mark, clock + Micros::new(TTL))));
     }
 
     fn receipt(&mut self) -> ReceiptId {
@@ -169,8 +183,8 @@ impl World {
 
     /// Requests that hold a slot: those that have neither ended nor outlived its time to live.
     fn held(&self) -> usize {
-        let all = self.nodes.iter().flat_map(|node| &node.running).chain(&self.direct);
-        all.filter(|&&end| end > self.now).count()
+        let at = |node: &Node| node.running.iter().filter(|(.., end)| *end > node.clock(self.now)).count();
+        self.nodes.iter().map(at).sum::<usize>() + self.direct.iter().filter(|end| **end > self.now).count()
     }
 
     fn holds(&self) -> bool {
@@ -188,6 +202,7 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => (node.clone(), delay()).prop_map(|(node, delay)| Step::Renew { node, delay }),
         8 => node.clone().prop_map(Step::Begin),
         4 => node.clone().prop_map(Step::Finish),
+        2 => node.clone().prop_map(Step::Prolong),
         1 => (node.clone(), any::<bool>()).prop_map(|(node, arrives)| Step::Release { node, arrives }),
         1 => node.prop_map(Step::Crash),
     ]
@@ -198,7 +213,7 @@ fn traces() -> impl Strategy<Value = (u64, Vec<i64>, Vec<Step>)> {
 }
 
 proptest! {
-    #![proptest_config(cases(3_000))]
+    #![proptest_config(cases(10_000))]
 
     #[test]
     fn a_fleet_holds_no_more_slots_than_there_are((slots, drifts, steps) in traces()) {

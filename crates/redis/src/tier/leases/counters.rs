@@ -32,15 +32,21 @@ pub struct LeaseStats {
     pub leased: usize,
     /// The tokens that this node holds.
     pub outstanding: u64,
+    /// Blocks of slots that this node holds.
+    pub blocks: usize,
+    /// The slots in them.
+    pub slots: u64,
+    /// Those of them that requests hold.
+    pub slots_in_use: u64,
 }
 
 #[derive(Default)]
 pub(in crate::tier) struct Counters {
     pub(in crate::tier) admitted: StripedCount,
     pub(in crate::tier) denied: AtomicU64,
-    pub(super) calls: AtomicU64,
-    pub(super) renewals: AtomicU64,
-    pub(super) failed: AtomicU64,
+    pub(in crate::tier) calls: AtomicU64,
+    pub(in crate::tier) renewals: AtomicU64,
+    pub(in crate::tier) failed: AtomicU64,
     pub(super) granted: AtomicU64,
     pub(super) returned: AtomicU64,
     pub(super) ended: AtomicU64,

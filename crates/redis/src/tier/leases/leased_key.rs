@@ -3,20 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate_core::lease::{Ask, Grant, Holding, Leasing, Next, Pace, Renewal, Taken, Terms};
+use tidegate_core::lease::{Ask, Holding, Leasing, Next, Pace, Taken, Terms};
 use tidegate_core::{Clock, Decision, Key, Limit, Micros, Outcome, RuleId, StoreError, Timestamp};
 use tokio::sync::Notify;
 
 use crate::tier::countdown::refusal;
-
-/// The time without requests after which a key leaves the table.
-const FORGOTTEN_AFTER: Micros = Micros::from_secs(10);
-/// The time for which the store decides the requests of a key that holds foreign data.
-const UNUSABLE_FOR: Micros = Micros::from_secs(10);
-/// The first pause after the store has refused to renew a lease, and the longest. Each is twice as long as the one before.
-const FIRST_PAUSE: Micros = Micros::from_secs(1);
-pub(super) const LONGEST_PAUSE: Micros = Micros::from_secs(64);
-const NEVER: u64 = u64::MAX;
 
 /// A key with the tokens that this node holds of it.
 ///
@@ -26,53 +17,53 @@ const NEVER: u64 = u64::MAX;
 pub(in crate::tier) struct LeasedKey {
     pub(super) rule: RuleId,
     /// The tokens at the last answer.
-    lease: AtomicU64,
+    pub(super) lease: AtomicU64,
     /// The largest cost that is paid from the lease.
-    most_cost: AtomicU64,
+    pub(super) most_cost: AtomicU64,
     /// The tokens that the store had left at the last answer.
-    available: AtomicU64,
+    pub(super) available: AtomicU64,
     /// The instant at which everything spent has recovered, by the last answer.
-    resets_at: AtomicU64,
+    pub(super) resets_at: AtomicU64,
     /// The instant before which a lease that runs low is not renewed.
-    quiet_until: AtomicU64,
+    pub(super) quiet_until: AtomicU64,
     pub(super) leasing: Leasing,
-    is_retired: AtomicBool,
+    pub(super) is_retired: AtomicBool,
     pub(super) limit: Limit,
     pub(super) key: Key<'static>,
-    holding: Holding,
+    pub(super) holding: Holding,
     pub(super) hash: u64,
-    terms: Terms,
-    progress: Mutex<Progress>,
+    pub(super) terms: Terms,
+    pub(super) progress: Mutex<Progress>,
     /// Notified of every answer to a renewal.
     pub(in crate::tier) answered: Notify,
 }
 
-struct Progress {
-    pace: Pace,
+pub(super) struct Progress {
+    pub(super) pace: Pace,
     /// The unspent tokens at the last look: those taken since are demand that was not recorded yet.
-    unspent: u64,
-    used_at: Timestamp,
+    pub(super) unspent: u64,
+    pub(super) used_at: Timestamp,
     /// The renewal that is due or waits for its answer.
-    asking: Option<Ask>,
+    pub(super) asking: Option<Ask>,
     /// The limit under which tokens are returned, if the rule has another one by now.
-    returned_under: Option<Limit>,
-    last: Option<LastAnswer>,
+    pub(super) returned_under: Option<Limit>,
+    pub(super) last: Option<LastAnswer>,
     /// The error of the last renewal.
-    error: Option<StoreError>,
+    pub(super) error: Option<StoreError>,
     /// The instant before which the store decides every request.
-    direct_until: Timestamp,
+    pub(super) direct_until: Timestamp,
     /// The time for which it does so after the store has refused to renew the lease. Zero if it did not refuse the last renewal.
-    pause: Micros,
+    pub(super) pause: Micros,
 }
 
 /// The store's last answer, as far as denials follow from it.
 #[derive(Clone, Copy, Debug)]
-struct LastAnswer {
-    decision: Decision,
+pub(super) struct LastAnswer {
+    pub(super) decision: Decision,
     /// The cost that the decision is about.
-    cost: u64,
-    at: Timestamp,
-    is_short: bool,
+    pub(super) cost: u64,
+    pub(super) at: Timestamp,
+    pub(super) is_short: bool,
 }
 
 /// Tokens taken for a charge.
@@ -96,23 +87,6 @@ pub(in crate::tier) enum Step {
     Store,
     /// Deny: tokens are scarce, and this node has had its share of them.
     Deny(Decision),
-}
-
-/// The need of a key that a sweep found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Swept {
-    Nothing,
-    /// Its tokens are to be returned.
-    Return,
-    /// It is to be removed from the table.
-    Retired,
-}
-
-/// A renewal to send.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ToSend {
-    pub(super) renewal: Renewal,
-    pub(super) limit: Limit,
 }
 
 impl LeasedKey {
@@ -219,37 +193,6 @@ impl LeasedKey {
         Decision { remaining, ..*decision }
     }
 
-    /// Whether a lease that runs low is to be renewed now. If so, the caller sends the renewal.
-    pub(super) fn begins_renewal(&self, is_open: bool, now: Timestamp) -> bool {
-        let mut progress = self.progress();
-        if progress.asking.is_some() {
-            return false;
-        }
-        self.record_taken(&mut progress, now);
-        let next = if is_open && !self.is_retired() && now >= progress.direct_until {
-            progress.pace.next(0, self.holding.cell().tokens(now), now)
-        } else {
-            Next::Spend
-        };
-        match next {
-            Next::Ask(ask) => {
-                self.begin(&mut progress, ask);
-                true
-            }
-            Next::Spend | Next::Decide | Next::Wait(_) => {
-                let pause = now + Micros::new(self.terms.interval().get() / 4);
-                self.quiet_until.store(pause.max(progress.pace.not_before()).as_micros(), Ordering::Relaxed);
-                false
-            }
-        }
-    }
-
-    fn begin(&self, progress: &mut Progress, ask: Ask) {
-        progress.asking = Some(ask);
-        self.most_cost.store(progress.pace.most_cost(), Ordering::Relaxed);
-        self.quiet_until.store(NEVER, Ordering::Relaxed);
-    }
-
     /// The next step for a charge that could not be paid. Its demand is recorded if this `is_first` step.
     pub(in crate::tier) fn step(&self, cost: u64, is_first: bool, is_open: bool, now: Timestamp) -> Step {
         let mut progress = self.progress();
@@ -333,7 +276,7 @@ impl LeasedKey {
     }
 
     /// Records the tokens taken since the last look as demand.
-    fn record_taken(&self, progress: &mut Progress, now: Timestamp) {
+    pub(super) fn record_taken(&self, progress: &mut Progress, now: Timestamp) {
         let unspent = self.holding.cell().unspent();
         let taken = progress.unspent.saturating_sub(unspent);
         progress.unspent = unspent;
@@ -343,159 +286,7 @@ impl LeasedKey {
         }
     }
 
-    /// Looks after a key now and then: returns tokens that are not used, and removes keys that are not.
-    pub(super) fn sweep(&self, now: Timestamp) -> Swept {
-        let mut progress = self.progress();
-        self.record_taken(&mut progress, now);
-        if progress.asking.is_some() {
-            return Swept::Nothing;
-        }
-        let tokens = self.holding.cell().tokens(now);
-        if tokens > 0 && (progress.pace.is_idle(now) || self.would_end_unspent(&progress, tokens, now)) {
-            self.begin(&mut progress, Ask { returns: true, ..Ask::default() });
-            return Swept::Return;
-        }
-        if tokens == 0 && now.since(progress.used_at) >= FORGOTTEN_AFTER {
-            self.is_retired.store(true, Ordering::Relaxed);
-            return Swept::Retired;
-        }
-        Swept::Nothing
-    }
-
-    /// Whether the lease ends soon, and its tokens will not be used up by then.
-    fn would_end_unspent(&self, progress: &Progress, tokens: u64, now: Timestamp) -> bool {
-        let left = self.holding.cell().end().since(now).get();
-        let lasted = progress.last.map_or(0, |last| now.since(last.at).get());
-        let used = u128::from(progress.pace.demand()) * u128::from(left) / 1_000_000;
-        left.saturating_mul(3) < lasted && u128::from(tokens) > used
-    }
-
-    /// Whether the key can be dropped at once to make room for another.
-    pub(super) fn is_replaceable(&self, now: Timestamp) -> bool {
-        let progress = self.progress();
-        progress.asking.is_none() && self.holding.cell().tokens(now) == 0 && progress.pace.is_idle(now)
-    }
-
-    /// Retires the key: it is not leased again. Returns whether tokens are to be returned, under the `new` limit if there is one.
-    pub(super) fn retire(&self, new: Option<&Limit>, now: Timestamp) -> bool {
-        self.is_retired.store(true, Ordering::Relaxed);
-        let mut progress = self.progress();
-        progress.returned_under = new.copied();
-        self.begins_return(&mut progress, now)
-    }
-
-    /// Begins to return all tokens. Returns whether the caller has to send that.
-    pub(in crate::tier) fn begin_return(&self, now: Timestamp) -> bool {
-        self.begins_return(&mut self.progress(), now)
-    }
-
-    fn begins_return(&self, progress: &mut Progress, now: Timestamp) -> bool {
-        if progress.asking.is_some() || self.holding.cell().tokens(now) == 0 {
-            return false;
-        }
-        self.begin(progress, Ask { returns: true, ..Ask::default() });
-        true
-    }
-
-    /// Forgets the demand and the last answer: somebody has changed the key.
-    pub(in crate::tier) fn begin_anew(&self, now: Timestamp) {
-        let mut progress = self.progress();
-        progress.pace = Pace::new(self.terms, now);
-        progress.last = None;
-    }
-
-    pub(super) fn is_retired(&self) -> bool {
-        self.is_retired.load(Ordering::Relaxed)
-    }
-
-    /// Whether a renewal is due or waits for its answer.
-    pub(in crate::tier) fn is_asking(&self) -> bool {
-        self.progress().asking.is_some()
-    }
-
-    /// The tokens that this node holds.
-    pub(super) fn tokens(&self, now: Timestamp) -> u64 {
-        self.holding.cell().tokens(now)
-    }
-
-    /// Tokens that ended unspent since the last call.
-    pub(super) fn take_ended(&self, now: Timestamp) -> u64 {
-        let mut progress = self.progress();
-        self.record_taken(&mut progress, now);
-        let ended = self.holding.take_ended(now);
-        progress.unspent = self.holding.cell().unspent();
-        ended
-    }
-
-    /// The renewal to send now, to servers of this generation.
-    pub(super) fn to_send(&self, server_generation: u64, now: Timestamp) -> Option<ToSend> {
-        let mut progress = self.progress();
-        let ask = progress.asking?;
-        self.record_taken(&mut progress, now);
-        self.holding.server_replaced(server_generation);
-        let renewal = self.holding.ask(&ask, now);
-        progress.unspent = self.holding.cell().unspent();
-        let Some(renewal) = renewal else {
-            progress.asking = None;
-            return None;
-        };
-        Some(ToSend { renewal, limit: progress.returned_under.unwrap_or(self.limit) })
-    }
-
-    /// The store has answered the renewal. Returns the time for which tokens are scarce. `chance` is a random number.
-    pub(super) fn granted(&self, grant: &Grant, chance: u64, now: Timestamp) -> Micros {
-        let mut progress = self.progress();
-        let Some(ask) = progress.asking.take() else { return Micros::ZERO };
-        self.record_taken(&mut progress, now);
-        self.holding.granted(grant);
-        let left = self.holding.cell().tokens(now);
-        progress.unspent = self.holding.cell().unspent();
-        (progress.error, progress.pause) = (None, Micros::ZERO);
-        if ask.returns {
-            progress.last = None;
-        } else {
-            progress.pace.granted(grant, left, chance, now);
-            let (decision, is_short) = (grant.decision, grant.is_short);
-            progress.last = Some(LastAnswer { decision, cost: ask.least, at: now, is_short });
-        }
-        self.lease.store(left, Ordering::Relaxed);
-        self.most_cost.store(progress.pace.most_cost(), Ordering::Relaxed);
-        self.available.store(grant.decision.remaining, Ordering::Relaxed);
-        self.resets_at.store((now + grant.decision.reset_after).as_micros(), Ordering::Relaxed);
-        self.quiet_until.store(progress.pace.not_before().as_micros(), Ordering::Relaxed);
-        let short = if grant.is_short && !ask.returns { progress.pace.not_before().since(now) } else { Micros::ZERO };
-        drop(progress);
-        self.answered.notify_waiters();
-        short
-    }
-
-    /// The renewal has failed.
-    pub(super) fn failed(&self, error: &StoreError, now: Timestamp) {
-        let mut progress = self.progress();
-        if error.may_have_charged() {
-            self.holding.lost();
-        } else {
-            self.holding.not_sent();
-        }
-        progress.asking = None;
-        progress.unspent = self.holding.cell().unspent();
-        progress.error = Some(error.clone());
-        match error {
-            StoreError::UnusableKey { .. } => progress.direct_until = now + UNUSABLE_FOR,
-            StoreError::Failed { .. } => {
-                let pause = (2 * progress.pause.get()).clamp(FIRST_PAUSE.get(), LONGEST_PAUSE.get());
-                progress.pause = Micros::new(pause);
-                progress.direct_until = now + progress.pause;
-            }
-            _ => {}
-        }
-        let pause = now + Micros::new(self.terms.interval().get() / 4);
-        self.quiet_until.store(pause.as_micros(), Ordering::Relaxed);
-        drop(progress);
-        self.answered.notify_waiters();
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

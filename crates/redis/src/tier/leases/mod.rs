@@ -2,6 +2,7 @@
 
 mod candidates;
 mod counters;
+mod key_renewal;
 mod leased_key;
 mod renewals;
 mod table;
@@ -9,20 +10,21 @@ mod table;
 pub use self::counters::LeaseStats;
 pub(super) use self::counters::add;
 pub(super) use self::leased_key::{LeasedKey, Step};
-pub(super) use self::renewals::{renew, run};
+pub(super) use self::renewals::{renew, run, send};
 pub(super) use self::table::Found;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::lease::Terms;
-use tidegate_core::{Charge, Clock, Decision, Key, Limit, RuleId, Timestamp};
+use tidegate_core::{Charge, Clock, Decision, Key, Limit, Micros, Outcome, RuleId, Timestamp};
 use tokio::sync::Notify;
 
 use self::candidates::Candidates;
 use self::counters::Counters;
-use self::leased_key::Swept;
+use self::key_renewal::Swept;
 use self::table::Table;
+use super::blocks::{Blocks, Due};
 
 /// The words in which requests for other keys are counted, of eight bytes each.
 const CANDIDATES: usize = 1 << 16;
@@ -43,9 +45,17 @@ impl Default for LeaseSettings {
     }
 }
 
+/// Calls that are sent together: renewals of keys, and calls for blocks of slots.
+pub(super) struct Round {
+    keys: Vec<Arc<LeasedKey>>,
+    blocks: Vec<Due>,
+}
+
 pub(super) struct Leases {
     table: Table,
     candidates: Candidates,
+    /// Slots of concurrency limits.
+    pub(in crate::tier) blocks: Blocks,
     /// Keys with a renewal to send.
     due: Mutex<Vec<Arc<LeasedKey>>>,
     /// Notified when a renewal is due or the first key is in the table.
@@ -63,11 +73,13 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn new(settings: LeaseSettings, is_background: bool) -> Leases {
+        let work = Arc::new(Notify::new());
         Leases {
             table: Table::new(settings.most_keys),
             candidates: Candidates::new(CANDIDATES),
+            blocks: Blocks::new(settings.most_keys, Arc::clone(&work)),
             due: Mutex::default(),
-            work: Arc::new(Notify::new()),
+            work,
             keys: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             logged_until: AtomicU64::new(0),
@@ -118,6 +130,10 @@ impl Leases {
 
     /// Counts a charge that the store decides, and adds its key to the table if it is busy.
     pub(super) fn count(&self, charge: &Charge<'_>, now: Timestamp) {
+        if charge.limit.holds_slots() {
+            self.count_slots(charge, now);
+            return;
+        }
         self.return_under_changed(charge, now);
         if !may_be_leased(charge) || !self.is_open() {
             return;
@@ -136,6 +152,14 @@ impl Leases {
                 self.retire(old, new, now);
             }
             None => self.keys_changed(),
+        }
+    }
+
+    fn count_slots(&self, charge: &Charge<'_>, now: Timestamp) {
+        let is_new = Blocks::may_lease(charge) && self.is_open() && !self.blocks.missed(charge, now);
+        let hash = self.table.hash(charge.rule, charge.key);
+        if is_new && self.candidates.count(hash, charge.cost, now) && self.blocks.add(charge, now) {
+            self.keys_changed();
         }
     }
 
@@ -178,6 +202,11 @@ impl Leases {
 
     /// The store's answer to a peek. If this node could pay the charge, it would be allowed.
     pub(super) fn peeked(&self, charge: &Charge<'_>, decision: Decision, now: Timestamp) -> Decision {
+        if self.blocks.can_begin(charge, now) {
+            let free = self.blocks.free(charge, now).saturating_sub(charge.cost);
+            let remaining = decision.remaining.saturating_add(free).min(decision.limit);
+            return Decision { outcome: Outcome::Allow { delay: Micros::ZERO }, remaining, ..decision };
+        }
         let payer = self.find(charge).and_then(|found| found.kept()).filter(|key| key.can_pay(charge.cost, now));
         match payer {
             Some(key) if !decision.is_allowed() => {
@@ -189,7 +218,7 @@ impl Leases {
     }
 
     fn keys_changed(&self) {
-        let keys = self.table.len();
+        let keys = self.table.len() + self.blocks.len();
         if self.keys.swap(keys, Ordering::Relaxed) == 0 && keys > 0 {
             self.work.notify_one();
         }
@@ -220,18 +249,21 @@ impl Leases {
 
     /// Whether any renewal is to be sent.
     pub(super) fn has_due(&self) -> bool {
-        !self.due().is_empty()
+        !self.due().is_empty() || self.blocks.has_due()
     }
 
-    /// Keys whose renewals are to be sent together.
-    pub(super) fn next_round(&self) -> Vec<Arc<LeasedKey>> {
+    /// The calls that are to be sent together.
+    pub(super) fn next_round(&self) -> Round {
         let mut due = self.due();
         let count = due.len().min(KEYS_A_ROUND);
-        due.drain(..count).collect()
+        Round { keys: due.drain(..count).collect(), blocks: self.blocks.next_due() }
     }
 
-    /// Looks after all keys: tokens that are not used are returned, and keys that are not used are removed.
-    pub(super) fn sweep(&self, now: Timestamp) {
+    /// Looks after all keys: tokens and slots that are not used are returned, and keys that are not used are removed.
+    pub(super) fn sweep(&self, server_generation: u64, now: Timestamp) {
+        if self.blocks.sweep(server_generation, self.is_open(), now) {
+            self.keys_changed();
+        }
         let mut retired = Vec::new();
         for key in self.table.keys() {
             match key.sweep(now) {
@@ -251,7 +283,7 @@ impl Leases {
     fn logs_refusal(&self, now: Timestamp) -> bool {
         let now = now.as_micros();
         let is_due = self.logged_until.load(Ordering::Relaxed) <= now;
-        is_due && self.logged_until.swap(now + leased_key::LONGEST_PAUSE.get(), Ordering::Relaxed) <= now
+        is_due && self.logged_until.swap(now + key_renewal::LONGEST_PAUSE.get(), Ordering::Relaxed) <= now
     }
 
     /// Takes no more leases, and returns all keys.
@@ -265,7 +297,8 @@ impl Leases {
         let keys = self.table.keys();
         let held = keys.iter().map(|key| key.tokens(now)).filter(|tokens| *tokens > 0);
         let (leased, outstanding) = held.fold((0, 0_u64), |(keys, sum), tokens| (keys + 1, sum.saturating_add(tokens)));
-        LeaseStats { keys: keys.len(), leased, outstanding, ..self.counters.stats() }
+        let (blocks, slots, slots_in_use) = self.blocks.counts(now);
+        LeaseStats { keys: keys.len(), leased, outstanding, blocks, slots, slots_in_use, ..self.counters.stats() }
     }
 
     fn due(&self) -> MutexGuard<'_, Vec<Arc<LeasedKey>>> {

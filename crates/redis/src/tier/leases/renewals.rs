@@ -8,11 +8,13 @@ use tidegate_core::{Charge, Clock, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::Leases;
 use super::counters::add;
-use super::leased_key::{LeasedKey, ToSend};
+use super::key_renewal::ToSend;
+use super::leased_key::LeasedKey;
+use super::{Leases, Round};
 use crate::join_all::join_all;
 use crate::tier::Shared;
+use crate::tier::blocks::tend;
 
 /// The time between two looks at all keys.
 const SWEEP_EVERY: Duration = Duration::from_millis(50);
@@ -37,18 +39,26 @@ pub(in crate::tier) async fn run<S: Store + 'static, C: Clock + 'static>(tier: W
         let Some(shared) = tier.upgrade() else { return };
         let Some(leases) = &shared.leases else { return };
         if Instant::now() >= next_sweep {
-            leases.sweep(shared.clock.now());
+            leases.sweep(shared.store.server_generation(), shared.clock.now());
             next_sweep = Instant::now() + SWEEP_EVERY;
         }
         while leases.has_due() {
             let Ok(permit) = Arc::clone(&rounds).acquire_owned().await else { return };
-            let (keys, shared) = (leases.next_round(), Arc::clone(&shared));
+            let (round, shared) = (leases.next_round(), Arc::clone(&shared));
             tokio::spawn(async move {
-                renew(&shared, keys).await;
+                send(&shared, round).await;
                 drop(permit);
             });
         }
     }
+}
+
+/// Sends a round of calls, and waits for the answers.
+pub(in crate::tier) async fn send<S: Store, C: Clock>(tier: &Shared<S, C>, round: Round) {
+    let Round { keys, blocks } = round;
+    // Renewals of keys first: requests wait for them.
+    renew(tier, keys).await;
+    tend(tier, blocks).await;
 }
 
 /// Sends the renewals that are due for these keys, and waits for the answers. Each key is renewed by a call of its own, so that the

@@ -1,0 +1,345 @@
+//! The slots of one key under one limit that this node leases, in blocks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_core::lease::{Block, Leasing};
+use tidegate_core::limit::{Algorithm, Mark};
+use tidegate_core::receipt::ReceiptId;
+use tidegate_core::{Charge, Decision, Key, Limit, Micros, Outcome, Receipt, RuleId, Timestamp};
+
+use super::Due;
+
+/// The time without requests after which a block is released.
+const IDLE: Micros = Micros::from_millis(250);
+/// The time without requests after which a key is forgotten.
+const FORGOTTEN_AFTER: Micros = Micros::from_secs(10);
+/// The time after which a call without an answer does not keep another one from being made.
+const LONGEST_CALL: Micros = Micros::from_secs(1);
+/// Looks at the store are rarer than renewals of leases by this factor, and denials for lack of slots last for that part of them.
+const LOOKS: u64 = 5;
+const DENIALS: u64 = 10;
+
+/// A key with the blocks of slots that this node holds of it.
+pub(in crate::tier) struct BlockKey {
+    pub(super) rule: RuleId,
+    pub(super) key: Key<'static>,
+    pub(super) limit: Limit,
+    /// The limit under which blocks are taken.
+    pub(super) of_blocks: Limit,
+    pub(super) leasing: Leasing,
+    pub(super) hash: u64,
+    pub(super) ttl: Micros,
+    slots: Mutex<LeasedSlots>,
+}
+
+#[derive(Default)]
+struct LeasedSlots {
+    /// In the order in which they were taken. Requests get slots of the first ones, so that the last ones become idle.
+    blocks: Vec<HeldBlock>,
+    used_at: Timestamp,
+    /// The instant until which an answer about another block is awaited.
+    asking_until: Timestamp,
+    /// The instant before which no other block is asked for.
+    not_before: Timestamp,
+    looked_at: Timestamp,
+    /// The slots that the store had left at the last answer.
+    available: u64,
+    /// Whether the fleet holds more slots than the limit has, under a greater limit of the same key. No request begins then.
+    is_beyond: bool,
+    /// The last denial of the store for lack of slots, and the instant until which it stands for others.
+    denied: Option<(Timestamp, Micros)>,
+}
+
+struct HeldBlock {
+    block: Block,
+    receipt: Receipt,
+    renewed_at: Timestamp,
+    used_at: Timestamp,
+    /// The instant until which an answer to its renewal is awaited.
+    renewing_until: Timestamp,
+    /// The generation of the store's servers that know of it.
+    server_generation: u64,
+    /// Whether a server was replaced since: no request begins before the block is renewed.
+    is_suspended: bool,
+}
+
+/// Slots that a request has begun with.
+pub(in crate::tier) struct BegunSlots {
+    pub(in crate::tier) mark: Mark,
+    pub(in crate::tier) decision: Decision,
+    /// Whether the caller asks for another block.
+    pub(super) asks: bool,
+}
+
+/// The outcome of renewing the slots of a request.
+pub(in crate::tier) enum SlotRenewal {
+    Renewed,
+    Gone,
+    /// The block has to be renewed first, by its receipt.
+    BlockFirst(Receipt),
+}
+
+impl BlockKey {
+    /// The key of a charge. `None` if its limit is not leased.
+    pub(super) fn of(charge: &Charge<'_>, hash: u64, now: Timestamp) -> Option<BlockKey> {
+        let (of_blocks, Algorithm::Concurrency(limit)) = (Block::limit(charge.limit)?, charge.limit.algorithm()) else {
+            return None;
+        };
+        let slots = LeasedSlots { used_at: now, looked_at: now, ..LeasedSlots::default() };
+        Some(BlockKey {
+            rule: charge.rule.clone(),
+            key: charge.key.owned(),
+            limit: *charge.limit,
+            of_blocks,
+            leasing: charge.leasing,
+            hash,
+            ttl: limit.ttl(),
+            slots: Mutex::new(slots),
+        })
+    }
+
+    pub(super) fn is_of(&self, rule: &RuleId, key: &Key<'_>) -> bool {
+        self.rule == *rule && self.key == *key
+    }
+
+    /// Gives slots to a request, if there are some.
+    pub(super) fn begin(&self, cost: u64, id: ReceiptId, now: Timestamp) -> Option<BegunSlots> {
+        let mut slots = self.slots();
+        if slots.is_beyond {
+            return None;
+        }
+        let usable = slots.blocks.iter_mut().filter(|held| !held.is_suspended);
+        let mark = { usable }.find_map(|held| {
+            let mark = held.block.begin(cost, id, now)?;
+            held.used_at = now;
+            Some(mark)
+        })?;
+        slots.used_at = now;
+        let asks = 4 * slots.free(now) <= slots.held() && self.begins_to_ask(&mut slots, now);
+        Some(BegunSlots { mark, decision: self.standing_of(&slots, now), asks })
+    }
+
+    /// Whether slots could be given to a request.
+    pub(super) fn can_begin(&self, cost: u64, now: Timestamp) -> bool {
+        let slots = self.slots();
+        !slots.is_beyond && slots.usable(now).any(|free| cost <= free)
+    }
+
+    /// A request found no slots. Returns whether the caller asks for another block.
+    pub(super) fn missed(&self, now: Timestamp) -> bool {
+        let mut slots = self.slots();
+        slots.used_at = now;
+        self.begins_to_ask(&mut slots, now)
+    }
+
+    fn begins_to_ask(&self, slots: &mut LeasedSlots, now: Timestamp) -> bool {
+        let begins = now >= slots.asking_until
+            && now >= slots.not_before
+            && !slots.is_beyond
+            && self.wanted_with(slots, now) > 0;
+        if begins {
+            slots.asking_until = now + LONGEST_CALL;
+        }
+        begins
+    }
+
+    /// The slots to ask for.
+    pub(super) fn wanted(&self, now: Timestamp) -> u64 {
+        self.wanted_with(&self.slots(), now)
+    }
+
+    fn wanted_with(&self, slots: &LeasedSlots, now: Timestamp) -> u64 {
+        let held = slots.held();
+        let most = self.limit.capacity() * u64::from(self.leasing.percent()) / 100;
+        Block::wanted(&self.limit, held - slots.free(now)).min(most.saturating_sub(held))
+    }
+
+    /// The denial of a cost, if the store has denied a moment ago or the fleet holds more than the limit.
+    pub(super) fn deny(&self, cost: u64, now: Timestamp) -> Option<Decision> {
+        let mut slots = self.slots();
+        let next_look = slots.looked_at + Micros::new(2 * self.looks_every().get());
+        let retry_after = match slots.denied {
+            _ if cost == 0 => return None,
+            _ if slots.is_beyond && now < next_look => next_look.since(now),
+            Some((until, retry_after)) if now < until => retry_after,
+            _ => return None,
+        };
+        slots.used_at = now;
+        let outcome = Outcome::Deny { retry_after: retry_after.min(self.ttl).max(Micros::new(1)) };
+        Some(Decision { outcome, remaining: 0, ..self.standing_of(&slots, now) })
+    }
+
+    /// The slots that requests can begin with.
+    pub(super) fn free(&self, now: Timestamp) -> u64 {
+        self.slots().free(now)
+    }
+
+    /// The numbers of the key.
+    pub(super) fn standing(&self, now: Timestamp) -> Decision {
+        self.standing_of(&self.slots(), now)
+    }
+
+    fn standing_of(&self, slots: &LeasedSlots, now: Timestamp) -> Decision {
+        let limit = self.limit.capacity();
+        let remaining = slots.free(now).saturating_add(slots.available).min(limit);
+        Decision { outcome: Outcome::Allow { delay: Micros::ZERO }, limit, remaining, reset_after: self.ttl }
+    }
+
+    /// Takes back the slots of a request. `None` if it holds none here.
+    pub(super) fn finish(&self, id: ReceiptId, mark: Mark, now: Timestamp) -> Option<u64> {
+        self.slots().blocks.iter_mut().find_map(|held| {
+            let freed = held.block.finish(id, mark, now);
+            if freed > 0 {
+                held.used_at = held.used_at.max(now);
+            }
+            (freed > 0).then_some(freed)
+        })
+    }
+
+    /// Puts the slots of a request under another receipt.
+    pub(super) fn rename(&self, id: ReceiptId, new: ReceiptId, mark: Mark, at: Timestamp) {
+        self.slots().blocks.iter_mut().for_each(|held| held.block.rename(id, new, mark, at));
+    }
+
+    /// Restarts the time to live of the slots of a request.
+    pub(super) fn renew(&self, id: ReceiptId, mark: Mark, now: Timestamp) -> SlotRenewal {
+        let mut slots = self.slots();
+        let Some(held) = slots.blocks.iter_mut().find(|held| held.block.holds(id, now)) else {
+            return SlotRenewal::Gone;
+        };
+        held.used_at = now;
+        if !held.is_suspended && held.block.renew(id, mark, now) {
+            return SlotRenewal::Renewed;
+        }
+        SlotRenewal::BlockFirst(held.receipt.clone())
+    }
+
+    /// Looks after the blocks now and then. Returns the calls that are due, and whether the key is forgotten.
+    pub(super) fn sweep(self: &Arc<Self>, generation: u64, is_open: bool, now: Timestamp, due: &mut Vec<Due>) -> bool {
+        let mut slots = self.slots();
+        let is_beyond = slots.is_beyond;
+        slots.blocks.retain_mut(|held| {
+            held.is_suspended |= held.server_generation != generation;
+            let is_renewed = now < held.renewing_until;
+            let is_released = is_beyond || !is_open || now.since(held.used_at) >= IDLE;
+            if held.block.is_idle(now) && is_released && !is_renewed {
+                due.push(Due::Release(held.receipt.clone()));
+                return false;
+            }
+            if !is_renewed && (held.is_suspended || now.since(held.renewed_at).get() >= self.ttl.get() / 2) {
+                held.renewing_until = now + LONGEST_CALL;
+                due.push(Due::Renew(Arc::clone(self), held.receipt.clone()));
+            }
+            true
+        });
+        let is_used = now.since(slots.used_at) < self.looks_every() || !slots.blocks.is_empty();
+        if is_open && is_used && now.since(slots.looked_at) >= self.looks_every() {
+            slots.looked_at = now;
+            due.push(Due::Look(Arc::clone(self)));
+        }
+        slots.blocks.is_empty() && now >= slots.asking_until && now.since(slots.used_at) >= FORGOTTEN_AFTER
+    }
+
+    /// The store has granted a block.
+    pub(super) fn granted(
+        &self,
+        receipt: Receipt,
+        block: Block,
+        server_generation: u64,
+        available: u64,
+        now: Timestamp,
+    ) {
+        let mut slots = self.slots();
+        (slots.asking_until, slots.denied, slots.available) = (Timestamp::EPOCH, None, available);
+        slots.blocks.push(HeldBlock {
+            block,
+            receipt,
+            renewed_at: now,
+            used_at: now,
+            renewing_until: Timestamp::EPOCH,
+            server_generation,
+            is_suspended: false,
+        });
+    }
+
+    /// The store has no slots left, or fails.
+    pub(super) fn not_granted(&self, retry_after: Option<Micros>, now: Timestamp) {
+        let mut slots = self.slots();
+        let pause = match retry_after {
+            Some(_) => Micros::new(self.leasing.every().get() / DENIALS),
+            None => self.leasing.every(),
+        };
+        (slots.asking_until, slots.not_before) = (Timestamp::EPOCH, now + pause);
+        slots.denied = retry_after.map(|retry_after| (now + pause, retry_after));
+        slots.available = 0;
+    }
+
+    /// The fleet holds so many slots.
+    pub(super) fn looked(&self, held: u64, now: Timestamp) {
+        let mut slots = self.slots();
+        slots.looked_at = now;
+        slots.is_beyond = held > self.limit.capacity();
+        slots.available = self.limit.capacity().saturating_sub(held);
+    }
+
+    /// The answer to the renewal of a block, which was sent at `sent_at`. `None` if there is none.
+    pub(super) fn renewed(
+        &self,
+        id: ReceiptId,
+        is_there: Option<bool>,
+        server_generation: u64,
+        sent_at: Timestamp,
+        now: Timestamp,
+    ) {
+        let mut slots = self.slots();
+        if is_there == Some(false) {
+            // The store knows nothing of it any more. Requests that hold its slots go on.
+            slots.blocks.retain(|held| held.receipt.id != id);
+            return;
+        }
+        let Some(held) = slots.blocks.iter_mut().find(|held| held.receipt.id == id) else { return };
+        if is_there.is_some() {
+            held.block.renewed(sent_at);
+            (held.renewed_at, held.server_generation, held.is_suspended) = (sent_at, server_generation, false);
+            held.renewing_until = Timestamp::EPOCH;
+        } else {
+            held.renewing_until = now + self.leasing.every();
+        }
+    }
+
+    /// Forgets all blocks: somebody has reset the key.
+    pub(super) fn forget(&self) {
+        self.slots().blocks.clear();
+    }
+
+    /// The blocks, their slots, and those of them in use.
+    pub(super) fn counts(&self, now: Timestamp) -> (usize, u64, u64) {
+        let slots = self.slots();
+        let (held, free) = (slots.held(), slots.blocks.iter().map(|held| held.block.free(now)).sum::<u64>());
+        (slots.blocks.len(), held, held - free)
+    }
+
+    fn looks_every(&self) -> Micros {
+        Micros::new(LOOKS * self.leasing.every().get())
+    }
+
+    fn slots(&self) -> MutexGuard<'_, LeasedSlots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeasedSlots {
+    fn held(&self) -> u64 {
+        self.blocks.iter().map(|held| held.block.slots()).sum()
+    }
+
+    /// The free slots of each block that requests can begin in.
+    fn usable(&self, now: Timestamp) -> impl Iterator<Item = u64> + '_ {
+        let usable = self.blocks.iter().filter(move |held| !held.is_suspended && held.block.outlives_request(now));
+        usable.map(move |held| held.block.free(now))
+    }
+
+    fn free(&self, now: Timestamp) -> u64 {
+        self.usable(now).sum()
+    }
+}
