@@ -280,6 +280,31 @@ fn a_simulation_is_the_same_every_time() {
 }
 
 #[test]
+fn a_fleet_is_simulated_with_the_price_of_a_crash_and_a_partition() {
+    let folder = Folder::new();
+    let run = ["simulate", "2000/s", "--traffic", "poisson 3000/s", "--for", "12s", "--fleet"];
+    let out = folder.good(&[&run[..], &["20"]].concat());
+    for part in
+        ["20 nodes with leases", "above the limit              0", "2 nodes crash after 6s", "2 nodes cut off for 3s"]
+    {
+        assert!(out.contains(part), "{part} in\n{out}");
+    }
+    let fleet = &folder.json(&[&run[..], &["20", "--format", "json"]].concat())["limits"][0]["fleet"];
+    let number = |value: &Value| value.as_u64().unwrap();
+    assert!(number(&fleet["admitted_cost"]) * 100 >= number(&fleet["ideal_cost"]) * 95, "{fleet}");
+    assert!(fleet["acceptance"][0].as_f64().unwrap() > 0.4, "{fleet}");
+    for fault in [&fleet["crash"], &fleet["partition"]] {
+        assert_eq!((number(&fault["excess_cost"]), number(&fault["nodes"])), (0, 2), "{fleet}");
+    }
+    // A tenth of the requests for three seconds, less those that were paid from leases.
+    assert!((500..1_000).contains(&number(&fleet["partition"]["undecided_cost"])), "{fleet}");
+    // Redis can be sized for fleets that nobody has yet.
+    let large = ["simulate", "1000000/s", "--traffic", "poisson 100000/s", "--for", "1s", "--fleet"];
+    assert!(folder.good(&[&large[..], &["10000"]].concat()).contains("10000 nodes with leases"));
+    assert!(folder.bad(2, &[&large[..], &["10001"]].concat()).contains("10000"));
+}
+
+#[test]
 fn recorded_arrivals_are_simulated_too() {
     let folder = Folder::new();
     std::fs::write(folder.0.path().join("trace.csv"), "0,ann\n0.1,ann\n0.2,ann\n5,bob,3\n").unwrap();

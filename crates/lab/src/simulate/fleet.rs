@@ -1,12 +1,12 @@
 //! Simulation of a fleet whose nodes lease limits from one store.
 //!
 //! The types of [`tidegate_core::lease`] decide, as in production, with the arrivals' times as clock. Calls to the store take no
-//! time. Each arrival goes to a random node.
+//! time. Each arrival goes to a random node. Some nodes may suffer a [`FleetFault`].
 
 use std::collections::HashMap;
 
 use serde::Serialize;
-use tidegate_core::lease::{Ask, Holding, Leasing, Next, Pace, Terms};
+use tidegate_core::lease::{Ask, Grant, Holding, Leasing, Next, Pace, Terms};
 use tidegate_core::limit::State;
 use tidegate_core::{Limit, Micros, Timestamp};
 
@@ -15,6 +15,48 @@ use crate::traffic::Arrival;
 
 /// The time between two looks at leases that are not used.
 const SWEEP_EVERY: Micros = Micros::from_millis(50);
+/// The time without requests after which a node forgets a client.
+const FORGOTTEN_AFTER: Micros = Micros::from_secs(10);
+
+/// A fault that some nodes of a fleet suffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FleetFault {
+    /// They crash, and start again without their leases.
+    Crash {
+        /// The number of nodes.
+        nodes: usize,
+        /// The instant.
+        at: Timestamp,
+    },
+    /// They cannot reach the store. Requests for which they hold no tokens are undecided.
+    Partition {
+        /// The number of nodes.
+        nodes: usize,
+        /// The instant at which it begins.
+        at: Timestamp,
+        /// The instant at which it ends.
+        until: Timestamp,
+    },
+}
+
+impl FleetFault {
+    const fn begins_at(&self) -> Timestamp {
+        match *self {
+            FleetFault::Crash { at, .. } | FleetFault::Partition { at, .. } => at,
+        }
+    }
+
+    const fn nodes(&self) -> usize {
+        match *self {
+            FleetFault::Crash { nodes, .. } | FleetFault::Partition { nodes, .. } => nodes,
+        }
+    }
+
+    /// Whether the node with this number cannot reach the store.
+    fn cuts_off(&self, node: usize, now: Timestamp) -> bool {
+        matches!(*self, FleetFault::Partition { nodes, at, until } if node < nodes && at <= now && now < until)
+    }
+}
 
 /// The outcome of a fleet under one limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,6 +77,12 @@ pub struct FleetTotals {
     pub renewals: u64,
     /// The smallest and the largest share of its own demand that a node could admit.
     pub acceptance: (f64, f64),
+    /// The cost that the nodes which suffered a fault held when it began.
+    #[serde(skip)]
+    pub held_cost: u64,
+    /// The cost of requests that nodes could not decide, because they could not reach the store.
+    #[serde(skip)]
+    pub undecided_cost: u64,
 }
 
 /// A fleet that shares one limit.
@@ -45,6 +93,11 @@ pub struct SimulatedFleet {
     clients: HashMap<u32, Shared>,
     random: Random,
     swept: Timestamp,
+    /// The fault, and whether it has begun.
+    fault: Option<FleetFault>,
+    has_begun: bool,
+    held: u64,
+    undecided: u64,
     arrivals: u64,
     admitted: u64,
     ideal: u64,
@@ -62,9 +115,16 @@ struct Shared {
     monitor: State,
 }
 
+/// The lease of a client at a node.
+struct ClientLease {
+    holding: Holding,
+    pace: Pace,
+    used_at: Timestamp,
+}
+
 #[derive(Default)]
 struct Node {
-    leases: HashMap<u32, (Holding, Pace)>,
+    leases: HashMap<u32, ClientLease>,
     asked: u64,
     admitted: u64,
 }
@@ -80,6 +140,10 @@ impl SimulatedFleet {
             clients: HashMap::new(),
             random: Random::seeded(Random::branch(seed, 0x1ea5e)),
             swept: Timestamp::EPOCH,
+            fault: None,
+            has_begun: false,
+            held: 0,
+            undecided: 0,
             arrivals: 0,
             admitted: 0,
             ideal: 0,
@@ -89,9 +153,28 @@ impl SimulatedFleet {
         }
     }
 
+    /// The same fleet, some of whose nodes suffer a fault.
+    #[must_use]
+    pub fn suffering(self, fault: FleetFault) -> SimulatedFleet {
+        SimulatedFleet { fault: Some(fault), ..self }
+    }
+
+    /// Begins the fault, if it is time.
+    fn begin_fault(&mut self, now: Timestamp) {
+        let Some(fault) = self.fault.filter(|fault| !self.has_begun && now >= fault.begins_at()) else { return };
+        self.has_begun = true;
+        for node in self.nodes.iter_mut().take(fault.nodes()) {
+            self.held += node.leases.values().map(|lease| lease.holding.cell().tokens(now)).sum::<u64>();
+            if let FleetFault::Crash { .. } = fault {
+                node.leases.clear();
+            }
+        }
+    }
+
     /// Decides an arrival at a random node. Arrivals must be in order.
     pub fn take(&mut self, arrival: &Arrival) {
         let Arrival { at: now, client, cost } = *arrival;
+        self.begin_fault(now);
         if now.since(self.swept) >= SWEEP_EVERY {
             self.swept = now;
             self.sweep(now);
@@ -116,46 +199,70 @@ impl SimulatedFleet {
     }
 
     fn decide(&mut self, number: usize, client: u32, cost: u64, now: Timestamp) -> bool {
+        let is_cut_off = self.fault.is_some_and(|fault| fault.cuts_off(number, now));
         let limit = &self.limit;
         let fresh = || Shared { state: limit.fresh(), ideal: limit.fresh(), monitor: limit.fresh() };
         let shared = self.clients.entry(client).or_insert_with(fresh);
-        let Some(terms) = self.terms else {
-            self.calls += 1;
-            return limit.decide(&mut shared.state, cost, now).is_allowed();
+        let mut by_store = |undecided: &mut u64, calls: &mut u64| {
+            if is_cut_off {
+                *undecided += cost;
+                return false;
+            }
+            *calls += 1;
+            limit.decide(&mut shared.state, cost, now).is_allowed()
         };
+        let Some(terms) = self.terms else { return by_store(&mut self.undecided, &mut self.calls) };
         let lease = self.nodes[number].leases.entry(client);
-        let (holding, pace) = lease.or_insert_with(|| (Holding::new(), Pace::new(terms, now)));
+        let fresh = || ClientLease { holding: Holding::new(), pace: Pace::new(terms, now), used_at: now };
+        let ClientLease { holding, pace, used_at } = lease.or_insert_with(fresh);
+        *used_at = now;
         pace.record(cost, now);
         match pace.next(cost, holding.cell().tokens(now), now) {
-            Next::Spend | Next::Wait(_) => {}
-            Next::Decide => {
-                self.calls += 1;
-                return limit.decide(&mut shared.state, cost, now).is_allowed();
+            Next::Spend if cost <= pace.most_cost() => holding.take(cost, || now).is_some(),
+            Next::Spend | Next::Decide => by_store(&mut self.undecided, &mut self.calls),
+            Next::Wait(_) => holding.take(cost, || now).is_some(),
+            Next::Ask(_) if is_cut_off => {
+                let is_paid = holding.take(cost, || now).is_some();
+                self.undecided += if is_paid { 0 } else { cost };
+                is_paid
             }
             Next::Ask(ask) => {
                 self.calls += 1;
                 self.renewals += 1;
                 let chance = self.random.bits();
-                renew(limit, &mut shared.state, (holding, pace), &ask, chance, now);
+                let grant = renew(limit, &mut shared.state, (holding, pace), &ask, chance, now);
+                if holding.take(cost, || now).is_some() {
+                    return true;
+                }
+                if grant.is_none_or(|grant| grant.is_short || !grant.decision.is_allowed()) {
+                    return false;
+                }
+                // Nothing was granted although there is something: other nodes hold all that may be leased.
+                self.calls += 1;
+                limit.decide(&mut shared.state, cost, now).is_allowed()
             }
         }
-        holding.take(cost, || now).is_some()
     }
 
-    /// Returns leases that are not used.
+    /// Returns leases that are not used, and forgets clients that are gone.
     fn sweep(&mut self, now: Timestamp) {
-        for node in &mut self.nodes {
-            for (client, (holding, pace)) in &mut node.leases {
+        for (number, node) in self.nodes.iter_mut().enumerate() {
+            if self.fault.is_some_and(|fault| fault.cuts_off(number, now)) {
+                continue;
+            }
+            node.leases.retain(|client, ClientLease { holding, pace, used_at }| {
+                let has_tokens = holding.cell().tokens(now) > 0;
                 if let Some(shared) = self.clients.get_mut(client)
                     && pace.is_idle(now)
-                    && holding.cell().tokens(now) > 0
+                    && has_tokens
                 {
                     self.calls += 1;
                     self.renewals += 1;
                     let ask = Ask { returns: true, ..Ask::default() };
                     renew(&self.limit, &mut shared.state, (holding, pace), &ask, 0, now);
                 }
-            }
+                has_tokens || now.since(*used_at) < FORGOTTEN_AFTER
+            });
         }
     }
 
@@ -174,6 +281,8 @@ impl SimulatedFleet {
             calls: self.calls,
             renewals: self.renewals,
             acceptance: (least.min(most), most),
+            held_cost: self.held,
+            undecided_cost: self.undecided,
         }
     }
 }
@@ -185,13 +294,14 @@ fn renew(
     ask: &Ask,
     chance: u64,
     now: Timestamp,
-) {
-    let Some(renewal) = holding.ask(ask, now) else { return };
+) -> Option<Grant> {
+    let renewal = holding.ask(ask, now)?;
     let grant = limit.lease(state, &renewal, now);
     holding.granted(&grant);
     if !ask.returns {
         pace.granted(&grant, holding.cell().tokens(now), chance, now);
     }
+    Some(grant)
 }
 
 #[cfg(test)]
@@ -200,7 +310,12 @@ mod tests {
     use crate::traffic::{START, Traffic};
 
     fn run(limit: &str, traffic: &str, nodes: usize) -> FleetTotals {
+        run_with(limit, traffic, nodes, None)
+    }
+
+    fn run_with(limit: &str, traffic: &str, nodes: usize, fault: Option<FleetFault>) -> FleetTotals {
         let mut fleet = SimulatedFleet::new(limit.parse().unwrap(), nodes, 1);
+        fleet.fault = fault;
         let traffic: Traffic = traffic.parse().unwrap();
         traffic.arrivals_from(START, Micros::from_secs(5), 1).for_each(|arrival| fleet.take(&arrival));
         fleet.totals()
@@ -226,5 +341,40 @@ mod tests {
     fn the_same_seed_makes_the_same_run() {
         let run = || run("1000/s", "poisson 3000/s", 4);
         assert_eq!(run(), run());
+    }
+
+    const HALF_WAY: Timestamp = Timestamp::from_micros(START.as_micros() + 2_500_000);
+
+    #[test]
+    fn a_crash_costs_no_more_than_the_nodes_held() {
+        let traffic = "poisson 5000/s";
+        let well = run("10000/s burst 10000", traffic, 10);
+        assert_eq!((well.held_cost, well.undecided_cost), (0, 0));
+        let crash = FleetFault::Crash { nodes: 10, at: HALF_WAY };
+        let crashed = run_with("10000/s burst 10000", traffic, 10, Some(crash));
+        assert!(crashed.held_cost > 100 && crashed.excess_cost == 0, "{crashed:?}");
+        // There was enough for all, also without these.
+        assert_eq!((crashed.admitted_cost, well.admitted_cost), (well.arrivals, well.arrivals));
+    }
+
+    #[test]
+    fn nodes_that_are_cut_off_spend_what_they_hold_and_no_more() {
+        let traffic = "poisson 5000/s";
+        let until = HALF_WAY + Micros::from_secs(2);
+        let cut = FleetFault::Partition { nodes: 5, at: HALF_WAY, until };
+        let cut = run_with("10000/s burst 10000", traffic, 10, Some(cut));
+        let by_cut_off = cut.admitted_cost + cut.undecided_cost;
+        assert_eq!((by_cut_off, cut.excess_cost), (cut.arrivals, 0), "{cut:?}");
+        // Half of all requests for two seconds, less those that were paid from leases.
+        assert!(cut.held_cost > 100 && (4_000..5_100).contains(&cut.undecided_cost), "{cut:?}");
+    }
+
+    #[test]
+    fn clients_that_are_gone_are_forgotten() {
+        let mut fleet = SimulatedFleet::new("100/s burst 1000".parse().unwrap(), 5, 1);
+        let traffic: Traffic = "poisson 2000/s clients 100 for 2s then steady 1/s as 1000".parse().unwrap();
+        traffic.arrivals_from(START, Micros::from_secs(20), 1).for_each(|arrival| fleet.take(&arrival));
+        let leases: usize = fleet.nodes.iter().map(|node| node.leases.len()).sum();
+        assert!(leases <= 5, "{leases}");
     }
 }

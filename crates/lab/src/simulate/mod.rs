@@ -8,7 +8,7 @@ mod fleet;
 mod picture;
 mod served;
 
-pub use fleet::{FleetTotals, SimulatedFleet};
+pub use fleet::{FleetFault, FleetTotals, SimulatedFleet};
 pub use picture::{MOST_DRAWN, Picture};
 pub use served::{Adaptation, ServedError, ServerModel};
 

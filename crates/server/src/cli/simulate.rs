@@ -11,8 +11,8 @@ use serde::Serialize;
 use tidegate_core::{Limit, Micros, NotationError};
 use tidegate_lab::accuracy::{AccuracyTable, Judgement, Promise};
 use tidegate_lab::expect::{Expectation, expect};
-use tidegate_lab::simulate::{FleetTotals, SimulatedFleet, Simulation, Totals};
-use tidegate_lab::traffic::{START, Trace, Traffic};
+use tidegate_lab::simulate::{FleetFault, FleetTotals, SimulatedFleet, Simulation, Totals};
+use tidegate_lab::traffic::{Arrival, START, Trace, Traffic};
 
 use super::replay::span;
 use super::{ERROR, FAINT, OutputFormat, STRONG, plain, print_json};
@@ -67,8 +67,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "SPAN", value_parser = span)]
     holding: Option<Micros>,
 
-    /// Also simulate a fleet of so many nodes that share each limit through Redis, with leases. Arrivals are spread at random.
-    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    /// Also simulate a fleet of so many nodes that share each limit through Redis, with leases: as it is, with a tenth of the nodes
+    /// crashing half-way, and with a tenth cut off from Redis for a while. Arrivals are spread at random.
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     fleet: Option<u16>,
 
     /// Also compare each limit with an exact log of its admissions.
@@ -133,7 +134,88 @@ struct SimulatedRun {
     #[serde(skip_serializing_if = "Option::is_none")]
     accuracy: Option<SimulatedLimit>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    fleet: Option<FleetTotals>,
+    fleet: Option<FleetOutcome>,
+}
+
+/// A fleet, and the same fleet with each fault.
+#[derive(Serialize)]
+struct FleetOutcome {
+    #[serde(flatten)]
+    well: FleetTotals,
+    crash: FaultOutcome,
+    partition: FaultOutcome,
+}
+
+/// The price of a fault.
+#[derive(Serialize)]
+struct FaultOutcome {
+    /// The number of nodes that suffer it.
+    nodes: usize,
+    /// The time from the beginning of the run to that of the fault, and the length of the fault.
+    after_micros: u64,
+    micros: u64,
+    /// The cost that these nodes held then.
+    held_cost: u64,
+    /// The cost of requests that they could not decide.
+    undecided_cost: u64,
+    /// The cost that the fleet admitted less than without the fault.
+    lost_cost: u64,
+    /// The cost that the fleet admitted beyond the limit.
+    excess_cost: u64,
+}
+
+/// The fleets of one limit that are simulated.
+struct Fleets {
+    well: SimulatedFleet,
+    crashing: SimulatedFleet,
+    cut_off: SimulatedFleet,
+    faults: FaultPlan,
+}
+
+/// Who suffers faults, and when.
+#[derive(Clone, Copy)]
+struct FaultPlan {
+    nodes: usize,
+    after: Micros,
+    length: Micros,
+}
+
+/// The longest time for which nodes are cut off: longer than their leases last.
+const LONGEST_CUT: Micros = Micros::from_secs(5);
+
+impl Fleets {
+    fn new(limit: Limit, nodes: u16, seed: u64, length: Micros) -> Fleets {
+        let fleet = || SimulatedFleet::new(limit, usize::from(nodes), seed);
+        let (after, cut) = (Micros::new(length.get() / 2), Micros::new(length.get() / 4).min(LONGEST_CUT));
+        let faults = FaultPlan { nodes: usize::from(nodes).div_ceil(10), after, length: cut };
+        let at = START + after;
+        Fleets {
+            well: fleet(),
+            crashing: fleet().suffering(FleetFault::Crash { nodes: faults.nodes, at }),
+            cut_off: fleet().suffering(FleetFault::Partition { nodes: faults.nodes, at, until: at + cut }),
+            faults,
+        }
+    }
+
+    fn take(&mut self, arrival: &Arrival) {
+        [&mut self.well, &mut self.crashing, &mut self.cut_off].into_iter().for_each(|fleet| fleet.take(arrival));
+    }
+
+    fn report(&self) -> FleetOutcome {
+        let well = self.well.totals();
+        let fault = |totals: &FleetTotals, length: Micros| FaultOutcome {
+            nodes: self.faults.nodes,
+            after_micros: self.faults.after.get(),
+            micros: length.get(),
+            held_cost: totals.held_cost,
+            undecided_cost: totals.undecided_cost,
+            lost_cost: well.admitted_cost.saturating_sub(totals.admitted_cost),
+            excess_cost: totals.excess_cost,
+        };
+        let crash = fault(&self.crashing.totals(), Micros::ZERO);
+        let partition = fault(&self.cut_off.totals(), self.faults.length);
+        FleetOutcome { well, crash, partition }
+    }
 }
 
 #[derive(Serialize)]
@@ -154,10 +236,9 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun>
     if args.accuracy {
         tables.extend(args.limits.iter().map(|limit| AccuracyTable::new(std::slice::from_ref(limit), limit)));
     }
-    let fleet = |limit: &Limit, nodes: u16| SimulatedFleet::new(*limit, usize::from(nodes), args.seed);
-    let mut fleets: Vec<SimulatedFleet> = Vec::new();
+    let mut fleets: Vec<Fleets> = Vec::new();
     if let Some(nodes) = args.fleet {
-        fleets.extend(args.limits.iter().map(|limit| fleet(limit, nodes)));
+        fleets.extend(args.limits.iter().map(|limit| Fleets::new(*limit, nodes, args.seed, length)));
     }
     simulation.run(traffic.arrivals_from(START, length, args.seed), |simulation, arrival| {
         fleets.iter_mut().for_each(|fleet| fleet.take(arrival));
@@ -180,7 +261,7 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun>
         totals: *totals,
         expected: expect(traffic, limit, START, length, args.holding),
         accuracy: judged(number),
-        fleet: fleets.get(number).map(SimulatedFleet::totals),
+        fleet: fleets.get(number).map(Fleets::report),
     })
     .collect()
 }
@@ -245,8 +326,30 @@ fn print_run(out: &mut impl Write, run: &SimulatedRun, length: Micros) -> io::Re
     writeln!(out)
 }
 
-fn print_fleet(out: &mut impl Write, fleet: &FleetTotals, length: Micros) -> io::Result<()> {
-    let FleetTotals { nodes, arrivals, admitted_cost, ideal_cost, excess_cost, calls, renewals, acceptance } = fleet;
+fn print_fleet(out: &mut impl Write, fleet: &FleetOutcome, length: Micros) -> io::Result<()> {
+    print_well(out, &fleet.well, length)?;
+    let count = |nodes: usize| if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    let FaultOutcome { nodes, after_micros, .. } = fleet.crash;
+    writeln!(out, "  {FAINT}{} crash after {}{FAINT:#}", count(nodes), Micros::new(after_micros))?;
+    print_fault(out, &fleet.crash)?;
+    let FaultOutcome { nodes, micros, .. } = fleet.partition;
+    writeln!(out, "  {FAINT}{} cut off for {}{FAINT:#}", count(nodes), Micros::new(micros))?;
+    print_fault(out, &fleet.partition)
+}
+
+fn print_fault(out: &mut impl Write, fault: &FaultOutcome) -> io::Result<()> {
+    let mut line = |what: &str, value: u64| writeln!(out, "  {what:<16}{value:>14}");
+    line("held by them", fault.held_cost)?;
+    if fault.micros > 0 {
+        line("undecided", fault.undecided_cost)?;
+    }
+    line("admitted less", fault.lost_cost)?;
+    line("above the limit", fault.excess_cost)
+}
+
+fn print_well(out: &mut impl Write, fleet: &FleetTotals, length: Micros) -> io::Result<()> {
+    let FleetTotals { nodes, arrivals, admitted_cost, ideal_cost, excess_cost, calls, renewals, acceptance, .. } =
+        fleet;
     let seconds = (length.get() as f64 / 1e6).max(1e-6);
     let of_ideal = 100.0 * *admitted_cost as f64 / (*ideal_cost).max(1) as f64;
     let nodes = if *nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
