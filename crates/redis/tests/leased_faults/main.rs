@@ -6,6 +6,7 @@
 
 mod admissions;
 mod fleet;
+mod slots;
 
 use tidegate_core::lease::{LeaseRequest, Renewal};
 use tidegate_core::{Key, Limit, RuleId, Store, StoreError};
