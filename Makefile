@@ -10,6 +10,8 @@ run:
 tour:
 	@cargo run --quiet --package tidegate-examples --bin quickstart
 
+# A whole run compiles almost everything once, and caches of increments would only make that slower.
+test: export CARGO_INCREMENTAL = 0
 test: setup lint unit
 
 # Installs, through apt, what the tests need and this machine lacks.
