@@ -1,9 +1,10 @@
 //! Budget: how many retries are sent.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
+
+use crate::recent_counts::RecentCounts;
 
 /// Seconds that the budget looks back.
 const WINDOW: u64 = 10;
@@ -31,7 +32,7 @@ const WINDOW: u64 = 10;
 pub struct Budget {
     share: f64,
     per_second: u32,
-    seconds: Mutex<Seconds>,
+    seconds: Mutex<RecentCounts<Second>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,39 +42,31 @@ struct Second {
     retries: u64,
 }
 
-/// The seconds in which something was sent, and those in which retries will be, counted from the first request.
-#[derive(Debug, Default)]
-struct Seconds {
-    start: Option<Instant>,
-    present: u64,
-    used: BTreeMap<u64, Second>,
-}
-
 impl Budget {
     /// A budget of this share of requests, plus this many retries a second.
     #[must_use]
     pub fn new(share: f64, per_second: u32) -> Budget {
-        Budget { share: share.max(0.0), per_second, seconds: Mutex::default() }
+        Budget { share: share.max(0.0), per_second, seconds: Mutex::new(RecentCounts::new(1, WINDOW)) }
     }
 
     /// Counts a request. Retries are not requests.
     pub fn deposit(&self, now: Instant) {
         let mut seconds = self.seconds();
         let present = seconds.advance(now);
-        seconds.used.entry(present).or_default().requests += 1;
+        seconds.slot(present).requests += 1;
     }
 
     /// Takes one retry from the budget, to be sent at the instant `at`. `false` if nothing is left.
     #[must_use]
     pub fn withdraw(&self, now: Instant, at: Instant) -> bool {
         let mut seconds = self.seconds();
-        seconds.advance(now);
-        let requests: u64 = seconds.used.values().map(|second| second.requests).sum();
+        let present = seconds.advance(now);
+        let requests: u64 = seconds.all().map(|second| second.requests).sum();
         let budget = requests as f64 * self.share + (u64::from(self.per_second) * WINDOW) as f64;
-        let sent_in = seconds.number(at).max(seconds.present);
-        let is_within = (seconds.most_retries_around(sent_in) + 1) as f64 <= budget;
+        let sent_in = seconds.number(at).max(present);
+        let is_within = (most_retries_around(&seconds, sent_in) + 1) as f64 <= budget;
         if is_within {
-            seconds.used.entry(sent_in).or_default().retries += 1;
+            seconds.slot(sent_in).retries += 1;
         }
         is_within
     }
@@ -82,40 +75,20 @@ impl Budget {
     pub fn refund(&self, at: Instant) {
         let mut seconds = self.seconds();
         let sent_in = seconds.number(at);
-        if let Some(second) = seconds.used.get_mut(&sent_in) {
+        if let Some(second) = seconds.used(sent_in) {
             second.retries = second.retries.saturating_sub(1);
         }
     }
 
-    fn seconds(&self) -> MutexGuard<'_, Seconds> {
+    fn seconds(&self) -> MutexGuard<'_, RecentCounts<Second>> {
         self.seconds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seconds {
-    fn number(&mut self, at: Instant) -> u64 {
-        at.saturating_duration_since(*self.start.get_or_insert(at)).as_secs()
-    }
-
-    /// Moves to this instant and forgets what is older than the window. Returns the present second.
-    fn advance(&mut self, now: Instant) -> u64 {
-        // A clock that steps back stays in the newest second.
-        self.present = self.number(now).max(self.present);
-        let oldest = (self.present + 1).saturating_sub(WINDOW);
-        while let Some(entry) = self.used.first_entry().filter(|entry| *entry.key() < oldest) {
-            entry.remove();
-        }
-        self.present
-    }
-
-    /// The most retries of any ten seconds that this second is one of.
-    fn most_retries_around(&self, second: u64) -> u64 {
-        let retries = |last: u64| -> u64 {
-            let first = (last + 1).saturating_sub(WINDOW);
-            self.used.range(first..=last).map(|(_, second)| second.retries).sum()
-        };
-        (second..second.saturating_add(WINDOW)).map(retries).max().unwrap_or(0)
-    }
+/// The most retries of any ten seconds that this second is one of.
+fn most_retries_around(seconds: &RecentCounts<Second>, second: u64) -> u64 {
+    let retries = |last: u64| -> u64 { seconds.until(last).map(|second| second.retries).sum() };
+    (second..second.saturating_add(WINDOW)).map(retries).max().unwrap_or(0)
 }
 
 /// The terms of a budget: 10 % of requests plus 1 a second by default.

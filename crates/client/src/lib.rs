@@ -49,6 +49,7 @@ mod layer;
 pub mod limits;
 mod pace;
 mod partition;
+mod recent_counts;
 mod replay;
 #[cfg(feature = "reqwest")]
 mod reqwest;

@@ -1,13 +1,14 @@
 //! Client-side throttling: what a server would refuse is not sent.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Slots of the window.
-const SLOTS: usize = 12;
-const SLOT: Duration = Duration::from_secs(10);
+use crate::recent_counts::RecentCounts;
+
+const SLOT_SECONDS: u64 = 10;
+/// Two minutes.
+const SLOTS: u64 = 12;
 
 /// Refuses requests locally while a server accepts few of them, as in the chapter on overload of Google's SRE book.
 ///
@@ -17,32 +18,30 @@ const SLOT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Throttle {
     k: f64,
-    window: Mutex<Window>,
+    window: Mutex<RecentCounts<RequestCounts>>,
 }
 
-#[derive(Debug, Default)]
-struct Window {
-    start: Option<Instant>,
-    newest: u64,
-    /// Requests and accepts.
-    slots: [(u64, u64); SLOTS],
+#[derive(Clone, Copy, Debug, Default)]
+struct RequestCounts {
+    requests: u64,
+    accepts: u64,
 }
 
 impl Throttle {
     /// A throttle that refuses what is beyond `k` times the accepted requests.
     #[must_use]
     pub fn new(k: f64) -> Throttle {
-        Throttle { k: k.max(1.0), window: Mutex::default() }
+        Throttle { k: k.max(1.0), window: Mutex::new(RecentCounts::new(SLOT_SECONDS, SLOTS)) }
     }
 
     /// Whether a request may be sent. One that may not is counted. `random` lies between 0 and 1.
     #[must_use]
     pub fn admit(&self, now: Instant, random: f64) -> bool {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        window.slot(now);
-        let is_admitted = random >= window.refusal(self.k);
+        let present = window.advance(now);
+        let is_admitted = random >= refusal(&window, self.k);
         if !is_admitted {
-            window.slot(now).0 += 1;
+            window.slot(present).requests += 1;
         }
         is_admitted
     }
@@ -50,42 +49,24 @@ impl Throttle {
     /// Counts the answer to a request that was sent. A refusal for overload is not accepted; any other answer is.
     pub fn answered(&self, now: Instant, is_accepted: bool) {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = window.slot(now);
-        slot.0 += 1;
-        slot.1 += u64::from(is_accepted);
+        let present = window.advance(now);
+        let counts = window.slot(present);
+        counts.requests += 1;
+        counts.accepts += u64::from(is_accepted);
     }
 }
 
-impl Window {
-    fn slot(&mut self, now: Instant) -> &mut (u64, u64) {
-        let start = *self.start.get_or_insert(now);
-        let passed = now.saturating_duration_since(start).as_secs() / SLOT.as_secs();
-        let newest = passed.max(self.newest);
-        if newest - self.newest >= SLOTS as u64 {
-            self.slots = Default::default();
-        } else {
-            for slot in self.newest + 1..=newest {
-                self.slots[index(slot)] = (0, 0);
-            }
-        }
-        self.newest = newest;
-        &mut self.slots[index(newest)]
-    }
-    fn refusal(&self, k: f64) -> f64 {
-        let (requests, accepts) =
-            self.slots.iter().fold((0, 0), |(requests, accepts), slot| (requests + slot.0, accepts + slot.1));
-        ((requests as f64 - k * accepts as f64) / (requests as f64 + 1.0)).max(0.0)
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "less than twelve")]
-const fn index(slot: u64) -> usize {
-    (slot % SLOTS as u64) as usize
+/// The probability with which a request is refused.
+fn refusal(window: &RecentCounts<RequestCounts>, k: f64) -> f64 {
+    let requests: u64 = window.all().map(|counts| counts.requests).sum();
+    let accepts: u64 = window.all().map(|counts| counts.accepts).sum();
+    ((requests as f64 - k * accepts as f64) / (requests as f64 + 1.0)).max(0.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     /// Requests that a server sees while it accepts some of those that it sees, in two minutes of 100 a second.
     fn sent(accepts: fn(u64) -> bool) -> u64 {
@@ -121,6 +102,6 @@ mod tests {
             throttle.answered(start, false);
         }
         assert!(!throttle.admit(start, 0.5));
-        assert!(throttle.admit(start + SLOT * 12, 0.5), "after two minutes nothing is left of it");
+        assert!(throttle.admit(start + Duration::from_mins(2), 0.5), "after two minutes nothing is left of it");
     }
 }
