@@ -8,7 +8,7 @@ use crate::grpc;
 /// The instant by which a call must have ended, as an extension of its request. For gRPC, `grpc-timeout` says it too.
 ///
 /// No wait goes past it: a denied response whose hint does is returned at once. An attempt that is in flight then is cancelled,
-/// and the call fails with [`DeadlineExceeded`].
+/// and the call fails with [`DeadlineExceeded`]. A request with `grpc-timeout` that has waited states the time that is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(pub Instant);
 
@@ -22,4 +22,13 @@ pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions, now: Instant) -> 
     let given = extensions.get::<Deadline>().map(|deadline| deadline.0);
     let stated = grpc::timeout(headers).filter(|_| grpc::is_grpc(headers)).and_then(|timeout| now.checked_add(timeout));
     given.into_iter().chain(stated).min()
+}
+
+/// Lowers `grpc-timeout` to the time that is left after a wait, so that the server does not work past the deadline of the call.
+pub(crate) fn restate(headers: &mut HeaderMap, deadline: Option<Instant>, now: Instant) {
+    let (Some(deadline), Some(stated)) = (deadline, grpc::timeout(headers)) else { return };
+    let left = deadline.saturating_duration_since(now);
+    if left < stated {
+        grpc::set_timeout(headers, left);
+    }
 }

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::times;
 
@@ -70,6 +70,20 @@ pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
         "u" => Some(Duration::from_micros(number)),
         "n" => Some(Duration::from_nanos(number)),
         _ => None,
+    }
+}
+
+/// Writes `grpc-timeout` in the finest unit that needs no more than eight digits. Rounded down, but not to zero: gRPC wants a positive
+/// number.
+pub(crate) fn set_timeout(headers: &mut HeaderMap, left: Duration) {
+    const MOST: u128 = 99_999_999;
+    const SECOND: u128 = 1_000_000_000;
+    const UNITS: [(u128, char); 6] =
+        [(1, 'n'), (1_000, 'u'), (1_000_000, 'm'), (SECOND, 'S'), (60 * SECOND, 'M'), (3_600 * SECOND, 'H')];
+    let numbers = UNITS.iter().map(|(nanos, unit)| (left.as_nanos().max(1) / nanos, unit));
+    let (number, unit) = numbers.into_iter().find(|(number, _)| *number <= MOST).unwrap_or((MOST, &'H'));
+    if let Ok(value) = HeaderValue::try_from(format!("{number}{unit}")) {
+        headers.insert(TIMEOUT, value);
     }
 }
 
@@ -187,12 +201,22 @@ mod tests {
         assert_eq!(timeout(&with(TIMEOUT, "250m")), Some(Duration::from_millis(250)));
         assert_eq!(timeout(&with(TIMEOUT, "2H")), Some(Duration::from_hours(2)));
         for text in ["", "5", "m", "123456789S", "-1S", "5é"] {
-            let headers = HeaderMap::from_iter([(TIMEOUT, http::HeaderValue::from_bytes(text.as_bytes()).unwrap())]);
+            let headers = HeaderMap::from_iter([(TIMEOUT, HeaderValue::from_bytes(text.as_bytes()).unwrap())]);
             assert_eq!(timeout(&headers), None, "{text}");
         }
     }
 
     proptest! {
+        #[test]
+        fn a_timeout_that_was_written_is_read_again(secs in 0_u64..300_000_000_000, nanos in 0_u32..1_000_000_000, shift in 0_u32..50) {
+            let left = Duration::new(secs >> shift.min(38), nanos >> shift.min(29));
+            let mut headers = HeaderMap::new();
+            set_timeout(&mut headers, left);
+            let read = timeout(&headers).unwrap();
+            prop_assert!(!read.is_zero() && read <= left.max(Duration::from_nanos(1)));
+            prop_assert!(left.saturating_sub(read) <= left / 50_000, "{left:?} became {read:?}");
+        }
+
         #[test]
         fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
             let _ = retry_delay(&bytes);

@@ -84,14 +84,14 @@ pub use reqwest::ReqwestClient;
 pub use reqwest::ReqwestMiddleware;
 pub use retry::{Idempotent, Retry, RetryLayer};
 #[cfg(feature = "shared")]
-pub use shared::{Reservation, SharedPace, SharedPaceLayer, TooLarge};
+pub use shared::{Reservation, RuleRefused, SharedPace, SharedPaceLayer, TooLarge};
 pub use throttle::Throttle;
 pub use throttle_service::{ThrottleLayer, ThrottleService, Throttled};
 pub use tokens::Tokens;
 pub use unsent::Unsent;
 
 /// The error of the services: boxed, as in tower. It is the error of the inner service, [`Paced`], [`Throttled`],
-/// [`DeadlineExceeded`], `HostBusy` (feature `adaptive`) or `TooLarge` (feature `shared`).
+/// [`DeadlineExceeded`], `HostBusy` (feature `adaptive`), or `TooLarge` or `RuleRefused` (feature `shared`).
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The future of the services.

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::{Request, Response};
-use tidegate_client::{BoxError, Deadline, Paced, Reservation, SharedPaceLayer, Tokens, TooLarge, Unsent};
+use tidegate_client::{BoxError, Deadline, Paced, Reservation, RuleRefused, SharedPaceLayer, Tokens, TooLarge, Unsent};
 use tidegate_core::{Clock, MemoryStore, Micros, Store, Timestamp};
 use tidegate_redis::{RedisStore, Settings};
-use tidegate_rules::{Limiter, RuleSet};
+use tidegate_rules::{KeyFault, Limiter, RuleSet};
 use tidegate_test_redis::Server;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 /// The core's clock in Tokio's time.
@@ -86,6 +87,54 @@ async fn a_request_that_would_wait_too_long_fails() {
     let mut large = get();
     large.extensions_mut().insert(Tokens(5));
     assert!(client.oneshot(large).await.unwrap_err().is::<TooLarge>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_that_never_fits_fails_at_once_while_others_wait() {
+    let limiter = limiter("rules: [{ id: tokens, key: host, limit: 10/min, cost: hits }]");
+    let client = ServiceBuilder::new().layer(SharedPaceLayer::new(limiter)).service(service_fn(ok));
+    client.clone().oneshot(estimated(10)).await.unwrap();
+    let waiting = tokio::spawn(client.clone().oneshot(estimated(4)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let start = Instant::now();
+    let error = client.oneshot(estimated(11)).await.unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&TooLarge { max: 10 }), "{error}");
+    assert!(start.elapsed().is_zero(), "{:?}", start.elapsed());
+    assert!(waiting.await.unwrap().is_ok());
+}
+
+const KEYED: &str = "rules: [{ id: keyed, key: api_key, limit: 5/h, on_missing_key: refuse }]";
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_a_rule_refuses_is_not_sent() {
+    for reserves in [true, false] {
+        let layer = SharedPaceLayer::new(limiter(KEYED));
+        let layer = if reserves { layer.reserve(Duration::from_mins(5)) } else { layer };
+        let sent = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&sent);
+        let client = ServiceBuilder::new().layer(layer).service(service_fn(move |request| {
+            count.fetch_add(1, Ordering::Relaxed);
+            ok(request)
+        }));
+        let start = Instant::now();
+        let error = client.oneshot(get()).await.unwrap_err();
+        let refused = RuleRefused { rule: "keyed".to_owned(), fault: KeyFault::Missing };
+        assert_eq!(error.downcast_ref(), Some(&refused), "{error}");
+        assert!(error.to_string().contains("\"keyed\" of the shared pace refuses"), "{error}");
+        assert_eq!((sent.load(Ordering::Relaxed), start.elapsed()), (0, Duration::ZERO));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_request_that_new_rules_refuse_is_not_sent() {
+    let limiter = limiter("rules: [{ id: partner, key: host, limit: 1/s burst 1 }]");
+    let client = ServiceBuilder::new().layer(SharedPaceLayer::new(Arc::clone(&limiter))).service(service_fn(ok));
+    client.clone().oneshot(get()).await.unwrap();
+    let waiting = tokio::spawn(client.oneshot(get()));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    limiter.replace(RuleSet::parse("rules.yaml", KEYED).unwrap().rules);
+    let error = waiting.await.unwrap().unwrap_err();
+    assert!(error.is::<RuleRefused>(), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,6 +271,52 @@ async fn a_waiting_call_that_is_dropped_leaves_its_turn_to_the_next() {
     client.oneshot(get()).await.unwrap();
     assert!(start.elapsed() <= Duration::from_millis(1_001), "it was the next: {:?}", start.elapsed());
     assert_eq!(layer.snapshot()["partner.example.com"].waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_call_in_a_shapers_queue_leaves_its_place_to_the_next_if_it_is_dropped() {
+    for reserves in [true, false] {
+        let layer = SharedPaceLayer::new(limiter("rules: [{ id: partner, key: host, limit: shaper 1/s queue 100 }]"));
+        let layer = if reserves { layer.reserve(Duration::from_mins(5)) } else { layer };
+        let client = ServiceBuilder::new().layer(layer.clone()).service(service_fn(ok));
+        let start = Instant::now();
+        client.clone().oneshot(get()).await.unwrap();
+        let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(client.clone().oneshot(get()))).collect();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(layer.snapshot()["partner.example.com"].waiting, 20);
+        // Those behind a place have their times already, so only the last one can be given back.
+        waiting.iter().rev().for_each(tokio::task::JoinHandle::abort);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        client.oneshot(get()).await.unwrap();
+        assert!(start.elapsed() <= Duration::from_millis(1_001), "it was the next: {:?}", start.elapsed());
+        assert_eq!(layer.snapshot()["partner.example.com"].waiting, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_dropped_at_any_instant_leaves_nothing_behind() {
+    for limit in ["1/s burst 1", "shaper 1/s queue 100"] {
+        for millis in (25..2_000).step_by(50) {
+            let limiter = limiter(&format!("rules: [{{ id: partner, key: host, limit: {limit} }}]"));
+            let (layer, start) = (SharedPaceLayer::new(limiter), Instant::now());
+            let sent = Arc::new(Mutex::new(Vec::new()));
+            let seen = Arc::clone(&sent);
+            let slow = service_fn(move |request| {
+                seen.lock().unwrap().push(start.elapsed().as_millis());
+                tokio::time::sleep(Duration::from_millis(200)).then(|()| ok(request))
+            });
+            let client = ServiceBuilder::new().layer(layer.clone()).service(slow);
+            client.clone().oneshot(get()).await.unwrap();
+            // Charged and sent after one second, answered after 1.2.
+            let at = start + Duration::from_millis(millis);
+            let is_dropped = timeout_at(at, client.clone().oneshot(get())).await.is_err();
+            assert_eq!(is_dropped, millis < 1_200, "{limit}, {millis} ms");
+            assert_eq!(layer.snapshot()["partner.example.com"].waiting, 0, "{limit}, {millis} ms");
+            client.oneshot(get()).await.unwrap();
+            let expected: &[u128] = if millis < 1_000 { &[0, 1_000] } else { &[0, 1_000, 2_000] };
+            assert_eq!(*sent.lock().unwrap(), expected, "{limit}, {millis} ms");
+        }
+    }
 }
 
 #[tokio::test]

@@ -184,7 +184,42 @@ fn malformed_and_implausible_fields_are_ignored() {
     }
 }
 
+/// A timestamp of RFC 3339.
+fn timestamp(seconds: u64) -> String {
+    let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
+    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = months.iter().position(|month| date[8..].starts_with(month)).unwrap() + 1;
+    format!("{}-{month:02}-{}T{}Z", &date[12..16], &date[5..7], &date[17..25])
+}
+
 proptest! {
+    /// Each form in which servers state limits, with the name that the limit has.
+    #[test]
+    fn every_form_reads_what_a_server_means(
+        quota in 1_u64..1_000_000, remaining in 0_u64..1_000_000, window in 1_u64..31 * 86_400,
+    ) {
+        let epoch = 1_795_000_000 + window;
+        let (hours, minutes, seconds) = (window / 3_600, window / 60 % 60, window % 60);
+        let until = timestamp(epoch);
+        for (name, lines) in [
+            ("a", format!("RateLimit-Policy: \"a\";q={quota};w=9\nRateLimit: \"a\";r={remaining};t={window}")),
+            ("a", format!("RateLimit-Policy: \"a\";q={quota};w=9\nRateLimit: \"a\";a={remaining};w={window}")),
+            ("", format!("RateLimit: limit={quota}, remaining={remaining}, reset={window}")),
+            ("", format!("RateLimit-Limit: {quota}\nRateLimit-Remaining: {remaining}\nRateLimit-Reset: {window}")),
+            ("", format!("RateLimit-Limit: {quota}\nRateLimit-Remaining: {remaining}\nRateLimit-Reset: {epoch}")),
+            ("", format!("X-RateLimit-Limit: {quota}\nX-RateLimit-Remaining: {remaining}\nX-RateLimit-Reset: {window}")),
+            ("", format!("X-RateLimit-Limit: {quota}\nX-RateLimit-Remaining: {remaining}\nX-RateLimit-Reset: {epoch}")),
+            ("b", format!("X-RateLimit-Limit: {quota}\nX-RateLimit-Remaining: {remaining}\nX-RateLimit-Bucket: b
+                X-RateLimit-Reset: {epoch}\nX-RateLimit-Reset-After: {window}")),
+            ("requests", format!("x-ratelimit-limit-requests: {quota}\nx-ratelimit-remaining-requests: {remaining}
+                x-ratelimit-reset-requests: {hours}h{minutes}m{seconds}s")),
+            ("requests", format!("anthropic-ratelimit-requests-limit: {quota}
+                anthropic-ratelimit-requests-remaining: {remaining}\nanthropic-ratelimit-requests-reset: {until}")),
+        ] {
+            prop_assert_eq!(limits(&lines), [limit(name, quota, remaining, window * 1_000)], "{}", lines);
+        }
+    }
+
     #[test]
     fn the_present_draft_reads_what_a_server_means(
         name in "[ -~]{1,20}", quota in 1_u64..1_000_000, remaining in 0_u64..1_000_000, window in 1_u64..2_000_000,

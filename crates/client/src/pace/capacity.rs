@@ -31,6 +31,7 @@ impl Pacer {
             }
             // The turn is for now. After the wait it would count in a time that has passed.
             in_flight.unsend();
+            in_flight.deadline = deadline;
             let permit = self.wait_for_room(&host, concurrency, since, deadline).await?;
             let (route, tokens) = (in_flight.turn.route, in_flight.turn.tokens);
             match self.is_paced.then(|| host.pace.enter(route, tokens, clock.now())) {

@@ -65,6 +65,13 @@ impl PaceLayer {
         self
     }
 
+    /// Sets the source of randomness: numbers from 0 up to, but not including, 1.
+    #[must_use]
+    pub fn random(mut self, random: impl Fn() -> f64 + Send + Sync + 'static) -> PaceLayer {
+        self.pacer.environment.random = Arc::new(random);
+        self
+    }
+
     /// The state of each host: limits learned, and counters.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -113,8 +120,9 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut inner, pacer) = (self.inner.clone(), Arc::clone(&self.pacer));
         Box::pin(async move {
-            let (parts, body) = request.into_parts();
+            let (mut parts, body) = request.into_parts();
             let in_flight = pacer.admit(&parts.method, &parts.uri, &parts.headers, &parts.extensions).await?;
+            in_flight.restate_timeout(&mut parts.headers);
             let ended = send(&mut inner, Request::from_parts(parts, body)).await.map_err(Into::into);
             match &ended {
                 Ok(response) => in_flight.answered(response.status(), response.headers()),

@@ -89,15 +89,20 @@ impl Pacer {
         };
         let now = self.environment.clock.now();
         let deadline = || deadline::of(headers, extensions, now);
+        let mut has_waited = false;
         let sent = match self.is_paced.then(|| host.pace.enter(turn.route, turn.tokens, now)) {
             None => None,
             Some(Entry::Sent(sent)) => Some(sent),
             Some(Entry::Queued(place)) => {
+                has_waited = true;
                 Counters::add(&host.counters.waits);
                 Some(self.wait(QueuedPlace { host: &host, place }, now, deadline()).await?)
             }
         };
-        let in_flight = InFlight::new(self, host, turn, sent);
+        let mut in_flight = InFlight::new(self, host, turn, sent);
+        if has_waited {
+            in_flight.deadline = deadline();
+        }
         #[cfg(feature = "adaptive")]
         let in_flight = self.within_capacity(in_flight, deadline()).await?;
         Ok(in_flight)
@@ -163,6 +168,8 @@ pub(crate) struct InFlight<'p> {
     pub(super) turn: AskedTurn,
     /// `None` without a pace.
     pub(super) sent: Option<Sent>,
+    /// The deadline of a request that has waited.
+    pub(super) deadline: Option<Instant>,
     #[cfg(feature = "adaptive")]
     pub(super) permit: Option<HostPermit>,
 }
@@ -174,8 +181,16 @@ impl<'p> InFlight<'p> {
             host,
             turn,
             sent,
+            deadline: None,
             #[cfg(feature = "adaptive")]
             permit: None,
+        }
+    }
+
+    /// Lowers the timeout that a request states to the time that is left, if it has waited.
+    pub(crate) fn restate_timeout(&self, headers: &mut HeaderMap) {
+        if self.deadline.is_some() {
+            deadline::restate(headers, self.deadline, self.pacer.environment.clock.now());
         }
     }
 

@@ -55,6 +55,7 @@ impl CallTerms {
                     drop(ended);
                     attempts.wait(planned).await;
                     request = kept;
+                    attempts.restate_timeout(request.headers_mut());
                 }
                 (Next::Retry(planned), None) => {
                     attempts.give_up(planned);

@@ -79,7 +79,7 @@ fn into_middleware_error(error: BoxError) -> Error {
     #[cfg(feature = "adaptive")]
     let known = known.or_else(typed::<crate::HostBusy>);
     #[cfg(feature = "shared")]
-    let known = known.or_else(typed::<crate::TooLarge>);
+    let known = known.or_else(typed::<crate::TooLarge>).or_else(typed::<crate::RuleRefused>);
     known.unwrap_or_else(|error| Error::middleware(Foreign(error)))
 }
 

@@ -99,6 +99,11 @@ impl Attempts<'_> {
         self.retries += 1;
     }
 
+    /// Lowers the timeout that a retry states to the time that is left.
+    pub(crate) fn restate_timeout(&self, headers: &mut HeaderMap) {
+        deadline::restate(headers, self.deadline, self.retrier.environment.clock.now());
+    }
+
     /// Gives a retry back to the budget that is not sent after all.
     pub(crate) fn give_up(&self, planned: Planned) {
         self.refund(planned.at);

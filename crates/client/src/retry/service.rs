@@ -200,6 +200,7 @@ where
         drop(ended);
         attempts.wait(planned).await;
         (parts, body) = (kept, again);
+        attempts.restate_timeout(&mut parts.headers);
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use http::{Extensions, HeaderMap, Method, Uri};
 use tidegate_core::limit::Algorithm;
 use tidegate_core::{Clock as StoreClock, Micros, Outcome, RuleId, Store};
-use tidegate_rules::{Limiter, Refundable, Request as Facts};
+use tidegate_rules::{KeyFault, KeyRefusal, Limiter, Refundable, RefusingRule, Request as Facts, Ruling};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::reservation::{Charged, RequestEnd, Reserved};
+use super::reservation::{Charged, RequestEnd, Reserved, Unspent};
 use crate::BoxError;
 use crate::counters::Counters;
 use crate::deadline;
@@ -24,6 +24,24 @@ use crate::tokens::Tokens;
 pub struct TooLarge {
     /// The most that can ever pass at once.
     pub max: u64,
+}
+
+/// The error of a request that a rule of the shared pace refuses, because it cannot tell whom to charge, or how much.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not sent: rule {rule:?} of the shared pace refuses the request, {}", reason(*fault))]
+pub struct RuleRefused {
+    /// The id of the rule.
+    pub rule: String,
+    /// The fault of the request.
+    pub fault: KeyFault,
+}
+
+const fn reason(fault: KeyFault) -> &'static str {
+    match fault {
+        KeyFault::Missing => "which lacks a part of the key",
+        KeyFault::Repeated => "which has a part of the key more than once",
+        KeyFault::Unmeasured => "which costs as much as its body is long and does not say how long that is",
+    }
 }
 
 /// The limiter, and the terms of waiting for it.
@@ -68,30 +86,46 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
         let deadline = deadline::of(headers, extensions, since);
         let last = deadline.into_iter().chain([since + self.longest]).min().unwrap_or(since);
         let asked = Asked::of(method, uri, headers, extensions, &host.name);
+        let never = |error: BoxError| {
+            tracing::debug!(host = %host.name, %error, "not sending");
+            error
+        };
+        // A request that can never be sent need not stand behind others to be told so.
+        self.check_possible(&asked.facts).map_err(never)?;
         // While others wait, this request goes behind them.
         if host.turn.try_lock().is_ok()
-            && let Admission::After(delay, charged) = self.ask(&asked, last).await?
+            && let Admission::After(delay, charged) = self.ask(&asked, last).await.map_err(never)?
         {
-            wait_to_send(&host, delay).await;
-            return Ok(charged);
+            return Ok(self.wait_to_send(&host, delay, charged).await);
         }
         Counters::add(&host.counters.waits);
         let waiting = host.counters.begin_wait();
         let Ok(turn) = timeout_at(last, host.turn.lock()).await else { return Err(self.refused(&host, since, last)) };
         loop {
-            match self.ask(&asked, last).await? {
+            match self.ask(&asked, last).await.map_err(never)? {
                 Admission::After(delay, charged) => {
                     drop((turn, waiting));
                     let waited = self.environment.clock.now().saturating_duration_since(since);
                     host.counters.waited(waited);
                     tracing::debug!(host = %host.name, ?waited, "sending after a wait for the shared pace");
-                    wait_to_send(&host, delay).await;
-                    return Ok(charged);
+                    return Ok(self.wait_to_send(&host, delay, charged).await);
                 }
                 Admission::NotBefore(until) if until > last => return Err(self.refused(&host, since, until)),
                 Admission::NotBefore(until) => sleep_until(until).await,
             }
         }
+    }
+
+    /// Waits for the place in a shaper's queue. A request that is dropped meanwhile gives the place back, if it is the last.
+    async fn wait_to_send(&self, host: &Host, delay: Duration, charged: Charged) -> Charged {
+        if delay.is_zero() {
+            return charged;
+        }
+        let _waiting = host.counters.begin_wait();
+        let unspent = Unspent::new(charged, Arc::clone(&self.limiter));
+        sleep(delay).await;
+        host.counters.waited(delay);
+        unspent.spend()
     }
 
     fn refused(&self, host: &Host, since: Instant, until: Instant) -> BoxError {
@@ -101,7 +135,20 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
         Paced { host: host.name.to_string(), wait }.into()
     }
 
-    async fn ask(&self, asked: &Asked<'_>, last: Instant) -> Result<Admission, TooLarge> {
+    /// Fails for a request that no wait helps, as far as the present rules tell.
+    fn check_possible(&self, facts: &Facts) -> Result<(), BoxError> {
+        self.limiter.with_rules(|generation| {
+            let matched = generation.rules.matching(facts);
+            if let Some(RefusingRule { rule, fault }) = matched.refused {
+                return Err(RuleRefused { rule: rule.id().to_string(), fault }.into());
+            }
+            let is_too_large = |charge: &tidegate_core::Charge<'_>| charge.cost > charge.limit.capacity();
+            let most = matched.charges().filter(is_too_large).map(|charge| charge.limit.capacity()).min();
+            most.map_or(Ok(()), |max| Err(TooLarge { max }.into()))
+        })
+    }
+
+    async fn ask(&self, asked: &Asked<'_>, last: Instant) -> Result<Admission, BoxError> {
         let after = |wait: Micros| self.environment.clock.now() + Duration::from(wait);
         // A place in a shaper's queue that would come too late is not taken: it would be lost to all others.
         if self.is_shaped(&asked.facts)
@@ -110,7 +157,7 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
         {
             return Ok(Admission::NotBefore(after(delay)));
         }
-        let (outcome, charged) = self.charge(asked).await;
+        let (outcome, charged) = self.charge(asked).await?;
         match outcome {
             Outcome::Allow { delay } if delay == Micros::ZERO || after(delay) <= last => {
                 Ok(Admission::After(delay.into(), charged))
@@ -121,25 +168,29 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
                 Ok(Admission::NotBefore(after(delay)))
             }
             Outcome::Deny { retry_after } => Ok(Admission::NotBefore(after(retry_after.max(Micros::from_millis(1))))),
-            Outcome::TooLarge { max } => Err(TooLarge { max }),
+            Outcome::TooLarge { max } => Err(TooLarge { max }.into()),
         }
     }
 
-    async fn charge(&self, asked: &Asked<'_>) -> (Outcome, Charged) {
+    async fn charge(&self, asked: &Asked<'_>) -> Result<(Outcome, Charged), RuleRefused> {
         let Some(ttl) = self.reserves else {
             let now = self.limiter.clock().now();
             let check = self.limiter.check_then(&asked.facts, |matched, ruling| {
-                (ruling.verdict.outcome, Charged::Final(Refundable::by(matched, ruling, now)))
+                not_refused(ruling)?;
+                let spent = Refundable::by(matched, ruling, now);
+                let places = std::mem::take(&mut ruling.receipts).into_vec();
+                Ok((ruling.verdict.outcome, Charged::Final(spent, places)))
             });
             return check.await;
         };
         let ruling = self.limiter.reserve(&asked.facts, ttl).await;
+        not_refused(&ruling)?;
         let reserved = Reserved {
             estimate: asked.tokens,
             receipts: ruling.receipts.into_vec().into(),
             of_tokens: self.limits_on_tokens(asked),
         };
-        (ruling.verdict.outcome, Charged::Reserved(reserved))
+        Ok((ruling.verdict.outcome, Charged::Reserved(reserved)))
     }
 
     fn is_shaped(&self, facts: &Facts) -> bool {
@@ -162,12 +213,11 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
     }
 }
 
-/// Waits for the place in a shaper's queue, which has been taken: it must be used.
-async fn wait_to_send(host: &Host, delay: Duration) {
-    if !delay.is_zero() {
-        let _waiting = host.counters.begin_wait();
-        sleep(delay).await;
-        host.counters.waited(delay);
+/// The verdict of limits says nothing about a request that a rule refuses.
+fn not_refused(ruling: &Ruling<'_>) -> Result<(), RuleRefused> {
+    match &ruling.refused {
+        Some(KeyRefusal { rule, fault }) => Err(RuleRefused { rule: rule.to_string(), fault: *fault }),
+        None => Ok(()),
     }
 }
 

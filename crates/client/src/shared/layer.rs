@@ -14,6 +14,7 @@ use super::admission::SharedTerms;
 use super::reservation::RequestEnd;
 use crate::clock::Clock;
 use crate::counters::Snapshot;
+use crate::deadline;
 use crate::environment::Environment;
 use crate::send::send;
 use crate::{BoxError, BoxFuture};
@@ -25,6 +26,9 @@ use crate::{BoxError, BoxFuture};
 /// Requests to a host that have to wait do so in order, and only the first of them asks the limiter. One that would have to wait longer
 /// than [`longest_wait`](SharedPaceLayer::longest_wait), or past its [`Deadline`](crate::Deadline), fails with [`Paced`](crate::Paced). If the store is
 /// unavailable, the failure policy of each rule decides.
+///
+/// A request that no wait helps fails at once, also while others wait: with [`TooLarge`](crate::TooLarge) if it costs more than a limit
+/// can ever allow, and with [`RuleRefused`](crate::RuleRefused) if a rule refuses requests without its key.
 ///
 /// A request of which nothing was sent ([`Unsent`](crate::Unsent), or a connection that was never made) gets back what it was charged.
 /// Any other error keeps the charge: the server may have counted the request.
@@ -135,8 +139,11 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut inner, pace) = (self.inner.clone(), self.pace.clone());
         Box::pin(async move {
-            let (parts, body) = request.into_parts();
+            let (mut parts, body) = request.into_parts();
+            let clock = &pace.environment.clock;
+            let deadline = deadline::of(&parts.headers, &parts.extensions, clock.now());
             let charged = pace.admit(&parts.method, &parts.uri, &parts.headers, &parts.extensions).await?;
+            deadline::restate(&mut parts.headers, deadline, clock.now());
             let mut ended = send(&mut inner, Request::from_parts(parts, body)).await.map_err(Into::into);
             let end = match &ended {
                 Ok(response) => RequestEnd::of_response(response.status(), response.headers()),

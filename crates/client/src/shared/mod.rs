@@ -6,7 +6,7 @@ mod any;
 mod layer;
 mod reservation;
 
-pub use admission::TooLarge;
+pub use admission::{RuleRefused, TooLarge};
 #[cfg(feature = "reqwest")]
 pub(crate) use any::{AnySharedPace, RequestHead};
 pub use layer::{SharedPace, SharedPaceLayer};

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
-use tidegate_core::{Clock as StoreClock, Receipt, RuleId, Store, StoreError};
+use tidegate_core::{Clock as StoreClock, Readiness, Receipt, RuleId, Store, StoreError, now_or_never};
 use tidegate_rules::{Limiter, Refundable};
+use tokio::runtime::Handle;
 
+use super::admission::{RuleRefused, TooLarge};
 use crate::pace::{Paced, is_denied};
 use crate::throttle_service::Throttled;
 use crate::unsent::is_unsent;
@@ -13,8 +15,8 @@ use crate::{BoxError, BoxFuture};
 
 /// The charges of a request that may be sent.
 pub(super) enum Charged {
-    /// Costs that are known.
-    Final(Refundable),
+    /// Costs that are known, and the receipts of places in queues.
+    Final(Refundable, Vec<Receipt>),
     /// Costs that are open until they are settled.
     Reserved(Reserved),
 }
@@ -55,7 +57,8 @@ impl RequestEnd {
 
     pub(crate) fn of_error(error: &BoxError) -> RequestEnd {
         // Layers below may have held it back.
-        let is_held_back = error.is::<Paced>() || error.is::<Throttled>();
+        let is_held_back =
+            error.is::<Paced>() || error.is::<Throttled>() || error.is::<TooLarge>() || error.is::<RuleRefused>();
         #[cfg(feature = "adaptive")]
         let is_held_back = is_held_back || error.is::<crate::HostBusy>();
         if is_held_back || is_unsent(&**error) { RequestEnd::Unsent } else { RequestEnd::Failed }
@@ -70,14 +73,13 @@ impl Charged {
         C: StoreClock + 'static,
     {
         match (self, end) {
-            (Charged::Final(spent), RequestEnd::Unsent) => {
+            (Charged::Final(spent, places), RequestEnd::Unsent) => {
                 let _ = limiter.refund(spent).await;
+                release(&places, limiter).await;
                 None
             }
             (Charged::Reserved(reserved), RequestEnd::Unsent) => {
-                for receipt in reserved.receipts.iter() {
-                    let _ = limiter.settle(receipt, &vec![0; receipt.held.len()]).await;
-                }
+                release(&reserved.receipts, limiter).await;
                 None
             }
             // A server that denies a request has used no tokens for it.
@@ -89,7 +91,47 @@ impl Charged {
             }
             (Charged::Reserved(reserved), RequestEnd::Answered) => Some(Reservation::new(reserved, limiter)),
             (Charged::Reserved(_), RequestEnd::Failed)
-            | (Charged::Final(_), RequestEnd::Failed | RequestEnd::Denied | RequestEnd::Answered) => None,
+            | (Charged::Final(..), RequestEnd::Failed | RequestEnd::Denied | RequestEnd::Answered) => None,
+        }
+    }
+}
+
+/// Gives all of these back.
+async fn release<S: Store, C: StoreClock>(receipts: &[Receipt], limiter: &Limiter<S, C>) {
+    for receipt in receipts {
+        let _ = limiter.settle(receipt, &vec![0; receipt.held.len()]).await;
+    }
+}
+
+/// Charges of a request that waits to be sent. If it is dropped meanwhile, it gives them back.
+pub(super) struct Unspent<S: Store + 'static, C: StoreClock + 'static> {
+    charged: Option<Charged>,
+    limiter: Arc<Limiter<S, C>>,
+}
+
+impl<S: Store + 'static, C: StoreClock + 'static> Unspent<S, C> {
+    pub(super) const fn new(charged: Charged, limiter: Arc<Limiter<S, C>>) -> Unspent<S, C> {
+        Unspent { charged: Some(charged), limiter }
+    }
+
+    /// Ends the wait: the request is sent.
+    pub(super) fn spend(mut self) -> Charged {
+        self.charged.take().unwrap_or_else(|| Charged::Final(Refundable::default(), Vec::new()))
+    }
+}
+
+impl<S: Store + 'static, C: StoreClock + 'static> Drop for Unspent<S, C> {
+    fn drop(&mut self) {
+        let Some(charged) = self.charged.take() else { return };
+        let limiter = Arc::clone(&self.limiter);
+        let is_ready = limiter.store().readiness() == Readiness::Always;
+        let refund = async move {
+            charged.ended(RequestEnd::Unsent, &limiter).await;
+        };
+        if is_ready {
+            let _done = now_or_never(refund);
+        } else if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(refund);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use tidegate_client::{ClientLayer, Deadline, DeadlineExceeded, Hint, Paced};
+use tidegate_client::{ClientLayer, Deadline, DeadlineExceeded, Hint, PaceLayer, Paced, RetryLayer};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
@@ -34,14 +34,55 @@ async fn an_attempt_is_cancelled_at_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_grpc_timeout_is_a_deadline() {
     let server = Server::new(|_, _| reply(200, &[])).latency(Duration::from_mins(1));
-    let mut request = get();
-    request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
-    request.headers_mut().insert("grpc-timeout", "250m".parse().unwrap());
     let start = Instant::now();
-    let error = client!(server, ClientLayer::new()).oneshot(request).await.unwrap_err();
+    let error = client!(server, ClientLayer::new()).oneshot(grpc("250m")).await.unwrap_err();
     assert!(error.is::<DeadlineExceeded>(), "{error}");
     let took = start.elapsed();
     assert!(took >= Duration::from_millis(250) && took <= Duration::from_millis(251), "{took:?}");
+}
+
+/// A gRPC call with this timeout.
+fn grpc(timeout: &str) -> Request<Full<Bytes>> {
+    let mut request = get();
+    request.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+    request.headers_mut().insert("grpc-timeout", timeout.parse().unwrap());
+    request
+}
+
+/// The timeouts that a server saw.
+fn timeouts(server: &Server) -> Vec<String> {
+    server.seen().iter().map(|seen| seen.headers["grpc-timeout"].to_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_states_the_time_that_is_left() {
+    let server = Server::new(|number, _| match number {
+        0 | 1 => reply(
+            200,
+            &[("content-type", "application/grpc"), ("grpc-status", "8"), ("grpc-retry-pushback-ms", "2500")],
+        ),
+        _ => reply(200, &[]),
+    });
+    let layer = RetryLayer::new().random(|| 0.0);
+    assert_eq!(client!(server, layer).oneshot(grpc("10S")).await.unwrap().status(), 200);
+    assert_eq!(timeouts(&server), ["10S", "7500000u", "5000000u"]);
+    let mut sooner = grpc("10S");
+    sooner.extensions_mut().insert(Deadline(Instant::now() + Duration::from_secs(4)));
+    let server = Server::new(|number, _| match number {
+        0 => reply(503, &[("retry-after", "3")]),
+        _ => reply(200, &[]),
+    });
+    assert_eq!(client!(server, layer).oneshot(sooner).await.unwrap().status(), 200);
+    assert_eq!(timeouts(&server), ["10S", "1000000u"], "of the sooner deadline");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_has_waited_for_its_turn_states_the_time_that_is_left() {
+    let server = Server::new(|_, _| reply(200, &[("ratelimit", "\"api\";r=0;t=3")]));
+    let client = client!(server, PaceLayer::new().random(|| 0.0));
+    client.clone().oneshot(grpc("10S")).await.unwrap();
+    client.oneshot(grpc("10S")).await.unwrap();
+    assert_eq!(timeouts(&server), ["10S", "7000000u"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -209,6 +209,22 @@ async fn a_server_that_fails_gets_a_tenth_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_host_has_a_budget_of_its_own() {
+    let server = Server::new(|_, _| reply(503, &[]));
+    let layer = RetryLayer::new().retries(1).budget(0.0, 1);
+    let client = client!(server, layer);
+    for (host, calls) in [("a.example.com", 40), ("b.example.com", 6)] {
+        for _ in 0..calls {
+            let request = Request::get(format!("http://{host}/")).body(Full::<Bytes>::default()).unwrap();
+            assert_eq!(client.clone().oneshot(request).await.unwrap().status(), 503);
+        }
+    }
+    let counted = |host: &str| (layer.snapshot()[host].retries, layer.snapshot()[host].budget_refusals);
+    assert_eq!(counted("a.example.com"), (10, 30), "one a second for ten seconds");
+    assert_eq!(counted("b.example.com"), (6, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_wait_is_longer_than_the_longest_but_for_the_jitter_of_a_hint() {
     let longest = Duration::from_secs(1);
     for (headers, most) in [(&[][..], longest), (&[("retry-after", "1")], longest + Duration::from_millis(99))] {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use tidegate_client::BoxError;
@@ -29,6 +29,7 @@ pub(crate) struct Server {
 pub(crate) struct Seen {
     pub(crate) at: Instant,
     pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
@@ -48,13 +49,14 @@ impl Server {
         B: Body,
         B::Error: Into<BoxError>,
     {
-        let body = request.into_body().collect().await.map_err(Into::into)?.to_bytes();
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(Into::into)?.to_bytes();
         sleep(self.latency).await;
         let reply = {
             let mut seen = self.seen.lock().unwrap();
             let at = Instant::now();
             let reply = (self.behave.lock().unwrap())(u64::try_from(seen.len()).unwrap(), at);
-            seen.push(Seen { at, status: reply.status(), body });
+            seen.push(Seen { at, status: reply.status(), headers: head.headers, body });
             reply
         };
         sleep(self.latency).await;
