@@ -22,6 +22,7 @@ lint:
 	cargo fmt --all --check
 	cargo fmt --manifest-path bench/Cargo.toml --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	./tools/features
 	./tools/deny licenses bans sources
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --quiet
 

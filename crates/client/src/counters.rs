@@ -84,6 +84,7 @@ impl Counters {
     }
 
     /// Counts an attempt that waits, until the wait is dropped.
+    #[cfg(any(feature = "adaptive", feature = "shared"))]
     pub(crate) fn begin_wait(&self) -> CountedWait<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         CountedWait(&self.waiting)
@@ -120,8 +121,10 @@ fn add_time(micros: &AtomicU64, time: Duration) {
 }
 
 /// An attempt that waits.
+#[cfg(any(feature = "adaptive", feature = "shared"))]
 pub(crate) struct CountedWait<'c>(&'c AtomicUsize);
 
+#[cfg(any(feature = "adaptive", feature = "shared"))]
 impl Drop for CountedWait<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);

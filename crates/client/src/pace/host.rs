@@ -160,6 +160,7 @@ impl HostPace {
     }
 
     /// Takes back a request that had its turn at this instant and is not sent now.
+    #[cfg(feature = "adaptive")]
     pub(crate) fn unsend(&self, sent: &Sent, now: Instant) {
         let mut state = self.state();
         state.in_flight = state.in_flight.saturating_sub(1);

@@ -114,6 +114,7 @@ impl PacedLimit {
     }
 
     /// Takes back a request that was counted at this instant and is not sent now.
+    #[cfg(feature = "adaptive")]
     pub(super) fn unsend(&mut self, cost: u64, now: Instant) {
         self.ended(cost);
         if now < self.ends {
