@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use ahash::RandomState;
 use http::header::HOST;
 use http::{HeaderMap, Uri};
 use tokio::time::Instant;
@@ -40,7 +41,7 @@ pub(crate) struct Host {
 pub(crate) struct Hosts {
     pub(crate) budget: BudgetTerms,
     pub(crate) k: f64,
-    hosts: RwLock<HashMap<Box<str>, Arc<Host>>>,
+    hosts: RwLock<HashMap<Box<str>, Arc<Host>, RandomState>>,
     lookups: AtomicU64,
 }
 
@@ -85,7 +86,7 @@ impl Hosts {
 }
 
 /// Forgets the eighth of hosts that was not used for the longest time. Those in use stay.
-fn forget_some(hosts: &mut HashMap<Box<str>, Arc<Host>>) {
+fn forget_some(hosts: &mut HashMap<Box<str>, Arc<Host>, RandomState>) {
     let mut used: Vec<u64> = hosts.values().map(|host| host.used.load(Ordering::Relaxed)).collect();
     used.sort_unstable();
     let threshold = used[used.len() / 8];
@@ -118,8 +119,12 @@ pub(crate) fn name_of<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Cow<'r, str> 
         Some(authority) => authority.as_str(),
         None => headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
     };
+    // Most authorities are written as names are: one look says so.
+    if !authority.bytes().any(|byte| byte == b'@' || byte.is_ascii_uppercase()) {
+        return authority.into();
+    }
     let name = authority.rsplit_once('@').map_or(authority, |(_, name)| name);
-    if name.bytes().any(|byte| byte.is_ascii_uppercase()) { name.to_ascii_lowercase().into() } else { name.into() }
+    name.to_ascii_lowercase().into()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::counters::Snapshot;
 use crate::environment::{Environment, USUAL_K};
 use crate::hosts::Hosts;
-use crate::pace::{Pace, PaceLayer, Pacer};
+use crate::pace::{PaceLayer, Pacer};
 use crate::retry::{Retrier, Retry, RetryLayer};
 use crate::throttle_service::ThrottleLayer;
 
@@ -231,10 +231,9 @@ impl From<ThrottleLayer> for ClientLayer {
 }
 
 impl<S> Layer<S> for ClientLayer {
-    type Service = Retry<Pace<S>>;
+    type Service = Retry<S>;
 
-    fn layer(&self, inner: S) -> Retry<Pace<S>> {
-        let inner = Pace { inner, pacer: Arc::new(self.pacer.clone()) };
-        Retry { inner, retrier: Arc::new(self.retrier.clone()) }
+    fn layer(&self, inner: S) -> Retry<S> {
+        Retry { inner, retrier: Arc::new(self.retrier.clone()), pacer: Some(Arc::new(self.pacer.clone())) }
     }
 }

@@ -15,7 +15,8 @@ use crate::BoxError;
 /// A body is recorded up to a bound. A longer one is passed on and sent once. An attempt that follows another sends what was
 /// recorded, and then the rest.
 pub struct ReplayBody<B: Body> {
-    recording: Arc<Mutex<Recording<B>>>,
+    /// `None` for a body without frames: there is nothing to record.
+    recording: Option<Arc<Mutex<Recording<B>>>>,
     /// The attempt that this body belongs to.
     attempt: u64,
     /// The recorded frames that were sent.
@@ -39,44 +40,44 @@ struct Recording<B: Body> {
 struct Superseded;
 
 impl<B: Body> ReplayBody<B> {
-    /// Records up to `most` bytes.
-    pub(crate) fn new(body: B, most: usize) -> ReplayBody<B> {
-        let rest = if body.is_end_stream() { None } else { Some(Box::pin(body)) };
-        let recording = Recording { rest, frames: Vec::new(), trailers: None, room: Some(most), attempt: 0 };
-        ReplayBody { recording: Arc::new(Mutex::new(recording)), attempt: 0, sent: 0, has_sent_trailers: false }
-    }
-
-    /// Hands out the body for the first attempt, and keeps what it takes to repeat it.
+    /// Hands out the body for the first attempt, and keeps what it takes to repeat it. Up to `most` bytes are recorded.
     pub(crate) fn first(body: B, most: usize) -> (ReplayBody<B>, Repeat<B>) {
-        let body = ReplayBody::new(body, most);
-        let repeat = Repeat { recording: Arc::clone(&body.recording) };
-        (body, repeat)
+        let recording = (!body.is_end_stream()).then(|| {
+            let rest = Some(Box::pin(body));
+            let (frames, trailers, room) = (Vec::new(), None, Some(most));
+            Arc::new(Mutex::new(Recording { rest, frames, trailers, room, attempt: 0 }))
+        });
+        (ReplayBody::of(recording.clone(), 0), Repeat { recording })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Recording<B>> {
-        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    const fn of(recording: Option<Arc<Mutex<Recording<B>>>>, attempt: u64) -> ReplayBody<B> {
+        ReplayBody { recording, attempt, sent: 0, has_sent_trailers: false }
     }
 }
 
 /// The means to send a body again.
 pub(crate) struct Repeat<B: Body> {
-    recording: Arc<Mutex<Recording<B>>>,
+    recording: Option<Arc<Mutex<Recording<B>>>>,
 }
 
 impl<B: Body> Repeat<B> {
     /// The body for another attempt. `None` if more was sent than could be recorded, or if the body failed.
     pub(crate) fn again(&self) -> Option<ReplayBody<B>> {
-        let mut recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(shared) = &self.recording else { return Some(ReplayBody::of(None, 0)) };
+        let mut recording = lock(shared);
         recording.room?;
         recording.attempt += 1;
-        let (recording, attempt) = (Arc::clone(&self.recording), recording.attempt);
-        Some(ReplayBody { recording, attempt, sent: 0, has_sent_trailers: false })
+        Some(ReplayBody::of(Some(Arc::clone(shared)), recording.attempt))
     }
 
     /// Whether the body can be sent again.
     pub(crate) fn is_possible(&self) -> bool {
-        self.recording.lock().unwrap_or_else(PoisonError::into_inner).room.is_some()
+        self.recording.as_ref().is_none_or(|recording| lock(recording).room.is_some())
     }
+}
+
+fn lock<B: Body>(recording: &Mutex<Recording<B>>) -> MutexGuard<'_, Recording<B>> {
+    recording.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<B> Recording<B>
@@ -123,8 +124,8 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
-        let recording = Arc::clone(&this.recording);
-        let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(recording) = &this.recording else { return Poll::Ready(None) };
+        let mut recording = lock(recording);
         if recording.attempt != this.attempt {
             return Poll::Ready(Some(Err(Superseded.into())));
         }
@@ -152,14 +153,16 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        let recording = self.lock();
+        let Some(recording) = &self.recording else { return true };
+        let recording = lock(recording);
         recording.rest.is_none()
             && self.sent >= recording.frames.len()
             && (self.has_sent_trailers || recording.trailers.is_none())
     }
 
     fn size_hint(&self) -> SizeHint {
-        let recording = self.lock();
+        let Some(recording) = &self.recording else { return SizeHint::with_exact(0) };
+        let recording = lock(recording);
         let recorded: usize = recording.frames.iter().skip(self.sent).map(Bytes::len).sum();
         let recorded = u64::try_from(recorded).unwrap_or(u64::MAX);
         let rest = recording.rest.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint);
@@ -225,6 +228,11 @@ mod tests {
         let again = repeat.again().unwrap();
         assert_eq!((again.size_hint().exact(), again.is_end_stream()), (Some(5), false));
         assert_eq!(text(again).await, "hello");
-        assert!(ReplayBody::new(Full::<Bytes>::default(), 100).is_end_stream());
+        let (empty, repeat) = ReplayBody::first(Full::<Bytes>::default(), 100);
+        for empty in [empty, repeat.again().unwrap()] {
+            assert_eq!((empty.size_hint().exact(), empty.is_end_stream()), (Some(0), true));
+            assert_eq!(text(empty).await, "");
+        }
+        assert!(repeat.is_possible());
     }
 }

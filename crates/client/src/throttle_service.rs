@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, Request, Response, StatusCode};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -105,7 +105,8 @@ where
         let mut inner = self.inner.clone();
         let environment = self.environment.clone();
         Box::pin(async move {
-            let host = admit(&environment, request.uri(), request.headers())?;
+            let host = environment.host_of(request.uri(), request.headers());
+            admit(&environment, &host)?;
             let ended = send(&mut inner, request).await.map_err(Into::into);
             let is_accepted = ended.as_ref().is_ok_and(|response| is_accepted(response.status(), response.headers()));
             host.throttle.answered(environment.clock.now(), is_accepted);
@@ -114,11 +115,10 @@ where
     }
 }
 
-/// The host of a request, if the request may be sent.
-pub(crate) fn admit(environment: &Environment, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Host>, Throttled> {
-    let host = environment.host_of(uri, headers);
+/// Refuses a request that its host would probably refuse.
+pub(crate) fn admit(environment: &Environment, host: &Host) -> Result<(), Throttled> {
     if host.throttle.admit(environment.clock.now(), (environment.random)()) {
-        return Ok(host);
+        return Ok(());
     }
     Counters::add(&host.counters.throttled);
     tracing::debug!(host = %host.name, "not sending: the host refuses most requests");

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use axum::routing::get;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body_util::Empty;
 use reqwest_middleware::ClientBuilder;
 use reqwest_retry::RetryTransientMiddleware;
@@ -40,13 +40,16 @@ pub(super) fn measure(report: &mut Report) -> Result<(), BoxError> {
         .with(RetryTransientMiddleware::new_with_policy(ExponentialBackoff::builder().build_with_max_retries(2)))
         .build();
     let theirs = micros(&calling, || async { retrying.get(&url).send().await.map_err(BoxError::from) });
-    let added = in_process();
+    let (unlimited, stated) = (in_process(false), in_process(true));
     report.section(
         "a call that is not limited, over loopback",
         vec![
             Row::smaller_is_better("a GET with reqwest", ours, "reqwest alone", alone, "µs").with_id("client/overhead"),
             Row::smaller_is_better("the same", ours, "reqwest-retry", theirs, "µs"),
-            Row::smaller_is_better("added in process", added, "the aim", 1_000.0, "ns"),
+            Row::smaller_is_better("added in process", unlimited, "the aim", 1_000.0, "ns")
+                .with_id("client/in-process"),
+            Row::smaller_is_better("the same, by a server that states its limit", stated, "the aim", 1_000.0, "ns")
+                .with_id("client/in-process-limits"),
         ],
     );
     Ok(())
@@ -79,9 +82,11 @@ where
     median(quiet_rounds(ROUNDS, round))
 }
 
-/// Answers at once.
-#[derive(Clone)]
-struct Hello;
+/// Answers at once, and may state a limit that holds nobody back.
+#[derive(Clone, Copy)]
+struct Hello {
+    states_limit: bool,
+}
 
 impl<B> Service<Request<B>> for Hello {
     type Response = Response<()>;
@@ -93,15 +98,22 @@ impl<B> Service<Request<B>> for Hello {
     }
 
     fn call(&mut self, _: Request<B>) -> Self::Future {
-        ready(Ok(Response::new(())))
+        let mut response = Response::new(());
+        if self.states_limit {
+            let headers = response.headers_mut();
+            headers.insert("ratelimit-policy", HeaderValue::from_static("\"api\";q=1000000000;w=60"));
+            headers.insert("ratelimit", HeaderValue::from_static("\"api\";r=999999999;t=60"));
+        }
+        ready(Ok(response))
     }
 }
 
 /// The nanoseconds that the layer adds to a call of a service that answers at once.
-fn in_process() -> f64 {
+fn in_process(states_limit: bool) -> f64 {
+    let mut hello = Hello { states_limit };
     let request = || Request::get("http://api.example.com/things").body(Empty::<Bytes>::new()).expect("a request");
-    let bare = median(quiet_rounds(ROUNDS, |_| nanos(&mut Hello, request)));
-    let layered = median(quiet_rounds(ROUNDS, |_| nanos(&mut ClientLayer::new().layer(Hello), request)));
+    let bare = median(quiet_rounds(ROUNDS, |_| nanos(&mut hello, request)));
+    let layered = median(quiet_rounds(ROUNDS, |_| nanos(&mut ClientLayer::new().layer(hello), request)));
     layered - bare
 }
 

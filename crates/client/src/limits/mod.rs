@@ -72,17 +72,22 @@ pub enum Unit {
 /// ```
 #[must_use]
 pub fn read(headers: &HeaderMap, wall: SystemTime) -> Vec<ServerLimit> {
-    if !are_stated(headers) || is_cached(headers) {
+    let stated = StatedFields::of(headers);
+    if stated == StatedFields::default() || is_cached(headers) {
         return Vec::new();
     }
     let now = sent_at(headers, wall);
     // A server that sends both means the same limit by them, and the standard ones say more.
-    let mut limits = ietf::read(headers, now);
-    if limits.is_empty() {
-        limits.extend(conventional::read(headers, now));
+    let mut limits = if stated.ietf { ietf::read(headers, now) } else { Vec::new() };
+    if stated.conventional {
+        if limits.is_empty() {
+            limits.extend(conventional::read(headers, now));
+        }
+        limits.extend(provider::openai(headers));
     }
-    limits.extend(provider::openai(headers));
-    limits.extend(provider::anthropic(headers, now));
+    if stated.anthropic {
+        limits.extend(provider::anthropic(headers, now));
+    }
     limits
 }
 
@@ -93,10 +98,29 @@ pub(crate) fn read_at(path: &str, headers: &HeaderMap, wall: SystemTime) -> Vec<
     limits
 }
 
-/// Whether a response has any field that may state a limit. Most have none, and need not be searched for each.
+/// Whether a response has any field that may state a limit.
 pub(crate) fn are_stated(headers: &HeaderMap) -> bool {
-    const BEGINNINGS: [&str; 4] = ["ratelimit", "x-ratelimit-", "x-rate-limit-", "anthropic-ratelimit-"];
-    headers.keys().any(|name| BEGINNINGS.iter().any(|beginning| name.as_str().starts_with(beginning)))
+    StatedFields::of(headers) != StatedFields::default()
+}
+
+/// The families of fields that a response has. Most have none or one, and need not be searched for all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct StatedFields {
+    ietf: bool,
+    conventional: bool,
+    anthropic: bool,
+}
+
+impl StatedFields {
+    fn of(headers: &HeaderMap) -> StatedFields {
+        let mut stated = StatedFields::default();
+        for name in headers.keys().map(HeaderName::as_str) {
+            stated.ietf |= name.starts_with("ratelimit");
+            stated.conventional |= name.starts_with("x-ratelimit-") || name.starts_with("x-rate-limit-");
+            stated.anthropic |= name.starts_with("anthropic-ratelimit-");
+        }
+        stated
+    }
 }
 
 /// Whether a response comes from a cache.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate_core::adaptive::LimitController;
 use tokio::time::Instant;
 
 use super::host::Entry;
@@ -15,12 +16,12 @@ impl Pacer {
     /// Holds a request that has its turn until the host has room for it.
     pub(super) async fn within_capacity<'p>(
         &'p self,
+        controller: &LimitController,
         mut in_flight: InFlight<'p>,
         deadline: Option<Instant>,
     ) -> Result<InFlight<'p>, BoxError> {
-        let Some(controller) = &self.controller else { return Ok(in_flight) };
         let clock = &self.environment.clock;
-        let host = Arc::clone(&in_flight.host);
+        let host = in_flight.host;
         let new = || Arc::new(HostConcurrency::new(controller.clone(), Arc::clone(clock)));
         let concurrency = host.concurrency.get_or_init(new);
         let since = clock.now();
@@ -32,12 +33,12 @@ impl Pacer {
             // The turn is for now. After the wait it would count in a time that has passed.
             in_flight.unsend();
             in_flight.deadline = deadline;
-            let permit = self.wait_for_room(&host, concurrency, since, deadline).await?;
+            let permit = self.wait_for_room(host, concurrency, since, deadline).await?;
             let (route, tokens) = (in_flight.turn.route, in_flight.turn.tokens);
             match self.is_paced.then(|| host.pace.enter(route, tokens, clock.now())) {
                 Some(Entry::Queued(place)) => {
                     drop(permit);
-                    in_flight.sent = Some(self.wait(QueuedPlace { host: &host, place }, since, deadline).await?);
+                    in_flight.sent = Some(self.wait(QueuedPlace { host, place }, since, deadline).await?);
                 }
                 entry => {
                     in_flight.permit = Some(permit);

@@ -13,6 +13,7 @@ mod wait;
 
 pub(crate) use denial::is_denied;
 pub(crate) use host::HostPace;
+pub(crate) use service::send_paced;
 pub use service::{Pace, PaceLayer};
 pub use wait::Paced;
 pub(crate) use wait::Pacer;

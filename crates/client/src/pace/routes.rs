@@ -1,9 +1,9 @@
 //! The limits of each route, as far as answers have named them.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
+use ahash::RandomState;
 use http::Method;
 
 use crate::limits::LimitId;

@@ -1,5 +1,6 @@
 //! The pace as tower middleware.
 
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::wait::Pacer;
 use crate::clock::Clock;
 use crate::counters::Snapshot;
 use crate::environment::Environment;
-use crate::send::send;
+use crate::hosts::Host;
 use crate::{BoxError, BoxFuture};
 
 /// Holds requests back so that servers need not deny them, by what their responses say of their limits.
@@ -120,15 +121,39 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut inner, pacer) = (self.inner.clone(), Arc::clone(&self.pacer));
         Box::pin(async move {
-            let (mut parts, body) = request.into_parts();
-            let in_flight = pacer.admit(&parts.method, &parts.uri, &parts.headers, &parts.extensions).await?;
-            in_flight.restate_timeout(&mut parts.headers);
-            let ended = send(&mut inner, Request::from_parts(parts, body)).await.map_err(Into::into);
-            match &ended {
-                Ok(response) => in_flight.answered(response.status(), response.headers()),
-                Err(_) => in_flight.failed(),
-            }
-            ended
+            let host = pacer.environment.host_of(request.uri(), request.headers());
+            send_paced(&mut inner, Some(&pacer), &host, request).await
         })
+    }
+}
+
+/// Sends a request to its host when it may be sent: at once without a pacer.
+#[expect(clippy::manual_async_fn, reason = "an `async fn` would have room for its arguments twice")]
+pub(crate) fn send_paced<'s, S, B, R>(
+    inner: &'s mut S,
+    pacer: Option<&'s Pacer>,
+    host: &'s Host,
+    mut request: Request<B>,
+) -> impl Future<Output = Result<Response<R>, BoxError>> + use<'s, S, B, R>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    S::Error: Into<BoxError>,
+{
+    async move {
+        let mut in_flight = None;
+        if let Some(pacer) = pacer {
+            let (method, uri, extensions) = (request.method(), request.uri(), request.extensions());
+            let admitted = pacer.admit(host, method, uri, request.headers(), extensions).await?;
+            admitted.restate_timeout(request.headers_mut());
+            in_flight = Some(admitted);
+        }
+        poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
+        let ended = inner.call(request).await.map_err(Into::into);
+        match (in_flight, &ended) {
+            (Some(in_flight), Ok(response)) => in_flight.answered(response.status(), response.headers()),
+            (Some(in_flight), Err(_)) => in_flight.failed(),
+            (None, _) => {}
+        }
+        ended
     }
 }

@@ -65,20 +65,43 @@ impl Pacer {
         }
     }
 
-    /// Waits until a request may be sent. The error is [`Paced`], [`Throttled`](crate::Throttled) or `HostBusy`.
-    pub(crate) async fn admit(
-        &self,
+    /// Waits until a request to this host may be sent. The error is [`Paced`], [`Throttled`](crate::Throttled) or `HostBusy`.
+    pub(crate) async fn admit<'p>(
+        &'p self,
+        host: &'p Host,
         method: &Method,
         uri: &Uri,
         headers: &HeaderMap,
         extensions: &Extensions,
-    ) -> Result<InFlight<'_>, BoxError> {
-        let host = match self.is_throttled {
-            true => throttle_service::admit(&self.environment, uri, headers)?,
-            false => self.environment.host_of(uri, headers),
-        };
+    ) -> Result<InFlight<'p>, BoxError> {
+        if self.is_throttled {
+            throttle_service::admit(&self.environment, host)?;
+        }
+        let mut in_flight = InFlight::new(self, host, self.asked(method, uri, extensions));
+        let now = self.environment.clock.now();
+        let deadline = || deadline::of(headers, extensions, now);
+        if self.is_paced {
+            match host.pace.enter(in_flight.turn.route, in_flight.turn.tokens, now) {
+                Entry::Sent(sent) => in_flight.sent = Some(sent),
+                Entry::Queued(place) => {
+                    Counters::add(&host.counters.waits);
+                    in_flight.deadline = deadline();
+                    // Boxed, so that calls that need not wait have no room for it.
+                    let turn = Box::pin(self.wait(QueuedPlace { host, place }, now, in_flight.deadline));
+                    in_flight.sent = Some(turn.await?);
+                }
+            }
+        }
+        #[cfg(feature = "adaptive")]
+        if let Some(controller) = &self.controller {
+            in_flight = Box::pin(self.within_capacity(controller, in_flight, deadline())).await?;
+        }
+        Ok(in_flight)
+    }
+
+    fn asked(&self, method: &Method, uri: &Uri, extensions: &Extensions) -> AskedTurn {
         let partition = extensions.get::<Partition>();
-        let turn = AskedTurn {
+        AskedTurn {
             route: match &self.route {
                 Some(name) => Route::named(&name(method, uri), partition.map(Partition::name)),
                 None => Route::of(method, uri.path(), partition.map(Partition::name)),
@@ -86,26 +109,7 @@ impl Pacer {
             tokens: extensions.get::<Tokens>().map_or(1, |tokens| tokens.0),
             path: uri.path_and_query().cloned(),
             partition: partition.cloned(),
-        };
-        let now = self.environment.clock.now();
-        let deadline = || deadline::of(headers, extensions, now);
-        let mut has_waited = false;
-        let sent = match self.is_paced.then(|| host.pace.enter(turn.route, turn.tokens, now)) {
-            None => None,
-            Some(Entry::Sent(sent)) => Some(sent),
-            Some(Entry::Queued(place)) => {
-                has_waited = true;
-                Counters::add(&host.counters.waits);
-                Some(self.wait(QueuedPlace { host: &host, place }, now, deadline()).await?)
-            }
-        };
-        let mut in_flight = InFlight::new(self, host, turn, sent);
-        if has_waited {
-            in_flight.deadline = deadline();
         }
-        #[cfg(feature = "adaptive")]
-        let in_flight = self.within_capacity(in_flight, deadline()).await?;
-        Ok(in_flight)
     }
 
     pub(super) async fn wait(
@@ -164,7 +168,7 @@ pub(super) struct AskedTurn {
 /// counted it.
 pub(crate) struct InFlight<'p> {
     pacer: &'p Pacer,
-    pub(super) host: Arc<Host>,
+    pub(super) host: &'p Host,
     pub(super) turn: AskedTurn,
     /// `None` without a pace.
     pub(super) sent: Option<Sent>,
@@ -175,12 +179,12 @@ pub(crate) struct InFlight<'p> {
 }
 
 impl<'p> InFlight<'p> {
-    pub(super) const fn new(pacer: &'p Pacer, host: Arc<Host>, turn: AskedTurn, sent: Option<Sent>) -> InFlight<'p> {
+    const fn new(pacer: &'p Pacer, host: &'p Host, turn: AskedTurn) -> InFlight<'p> {
         InFlight {
             pacer,
             host,
             turn,
-            sent,
+            sent: None,
             deadline: None,
             #[cfg(feature = "adaptive")]
             permit: None,

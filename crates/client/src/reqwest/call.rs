@@ -1,12 +1,14 @@
 //! The attempts of a call by `reqwest`.
 
 use std::future::Future;
+use std::pin::pin;
 
 use ::reqwest::{Body, Request, Response};
 use http::{Extensions, Uri};
 
 use crate::BoxError;
 use crate::hint::Hint;
+use crate::hosts::Host;
 use crate::layer::ClientLayer;
 use crate::retry::Next;
 #[cfg(feature = "shared")]
@@ -45,7 +47,10 @@ impl CallTerms {
         loop {
             let may_keep = attempts.may_retry() && is_within(request.body(), retrier.terms.body_bytes);
             let kept = if may_keep { request.try_clone() } else { None };
-            let ended = attempts.run(self.attempt(request, &uri, extensions, &mut send)).await?;
+            let ended = {
+                let attempt = pin!(self.attempt(request, attempts.host(), &uri, extensions, &mut send));
+                attempts.run(attempt).await?
+            };
             let next = match &ended {
                 Ok(response) => attempts.after_response(response.status(), response.headers(), kept.is_some()),
                 Err(error) => attempts.after_error(&**error, kept.is_some()),
@@ -73,6 +78,7 @@ impl CallTerms {
     async fn attempt<F>(
         &self,
         request: Request,
+        host: &Host,
         uri: &Uri,
         extensions: &Extensions,
         send: &mut impl FnMut(Request) -> F,
@@ -80,9 +86,9 @@ impl CallTerms {
     where
         F: Future<Output = Result<Response, BoxError>>,
     {
-        let Some(shared) = &self.shared else { return self.paced_attempt(request, uri, extensions, send).await };
+        let Some(shared) = &self.shared else { return self.paced_attempt(request, host, uri, extensions, send).await };
         let charged = shared.admit(RequestHead::new(request.method(), uri, request.headers(), extensions)).await?;
-        let mut ended = self.paced_attempt(request, uri, extensions, send).await;
+        let mut ended = self.paced_attempt(request, host, uri, extensions, send).await;
         let end = match &ended {
             Ok(response) => RequestEnd::of_response(response.status(), response.headers()),
             Err(error) => RequestEnd::of_error(error),
@@ -97,6 +103,7 @@ impl CallTerms {
     async fn attempt<F>(
         &self,
         request: Request,
+        host: &Host,
         uri: &Uri,
         extensions: &Extensions,
         send: &mut impl FnMut(Request) -> F,
@@ -104,13 +111,14 @@ impl CallTerms {
     where
         F: Future<Output = Result<Response, BoxError>>,
     {
-        self.paced_attempt(request, uri, extensions, send).await
+        self.paced_attempt(request, host, uri, extensions, send).await
     }
 
     /// One attempt, throttled and paced.
     async fn paced_attempt<F>(
         &self,
         request: Request,
+        host: &Host,
         uri: &Uri,
         extensions: &Extensions,
         send: &mut impl FnMut(Request) -> F,
@@ -118,7 +126,7 @@ impl CallTerms {
     where
         F: Future<Output = Result<Response, BoxError>>,
     {
-        let in_flight = self.layer.pacer.admit(request.method(), uri, request.headers(), extensions).await?;
+        let in_flight = self.layer.pacer.admit(host, request.method(), uri, request.headers(), extensions).await?;
         let ended = send(request).await;
         match &ended {
             Ok(response) => in_flight.answered(response.status(), response.headers()),

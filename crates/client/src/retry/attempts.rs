@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
@@ -59,13 +60,18 @@ pub(crate) struct Attempts<'r> {
 }
 
 impl Attempts<'_> {
+    /// The host of the call.
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// Whether a retry could be wanted, so that it is worth to keep the request.
     pub(crate) fn may_retry(&self) -> bool {
         self.retries < self.retrier.terms.most
     }
 
     /// Runs an attempt until the deadline.
-    pub(crate) async fn run<T>(&self, attempt: impl Future<Output = T>) -> Result<T, DeadlineExceeded> {
+    pub(crate) async fn run<T>(&self, attempt: Pin<&mut impl Future<Output = T>>) -> Result<T, DeadlineExceeded> {
         match self.deadline {
             Some(deadline) => timeout_at(deadline, attempt).await.map_err(|_| DeadlineExceeded),
             None => Ok(attempt.await),

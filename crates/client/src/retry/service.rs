@@ -1,5 +1,7 @@
 //! Retries as tower middleware.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,8 +20,8 @@ use crate::counters::Snapshot;
 use crate::environment::{Environment, USUAL_K};
 use crate::hint::Hint;
 use crate::hosts::Hosts;
+use crate::pace::{Pacer, send_paced};
 use crate::replay::ReplayBody;
-use crate::send::send;
 use crate::{BoxError, BoxFuture};
 
 /// Retries denied and failed requests when the server asks for it, within a budget.
@@ -135,15 +137,17 @@ impl<S> Layer<S> for RetryLayer {
     type Service = Retry<S>;
 
     fn layer(&self, inner: S) -> Retry<S> {
-        Retry { inner, retrier: Arc::new(self.retrier.clone()) }
+        Retry { inner, retrier: Arc::new(self.retrier.clone()), pacer: None }
     }
 }
 
-/// A service whose requests are retried. Made by a [`RetryLayer`].
+/// A service whose requests are retried. Made by a [`RetryLayer`], or by a [`ClientLayer`](crate::ClientLayer), which paces them too.
 #[derive(Clone)]
 pub struct Retry<S> {
     pub(crate) inner: S,
     pub(crate) retrier: Arc<Retrier>,
+    /// The pace of each attempt.
+    pub(crate) pacer: Option<Arc<Pacer>>,
 }
 
 impl<S, B, R> Service<Request<B>> for Retry<S>
@@ -164,43 +168,53 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (inner, retrier) = (self.inner.clone(), Arc::clone(&self.retrier));
-        Box::pin(async move { call(inner, &retrier, request).await })
+        let (inner, retrier, pacer) = (self.inner.clone(), Arc::clone(&self.retrier), self.pacer.clone());
+        Box::pin(call(inner, retrier, pacer, request))
     }
 }
 
-async fn call<S, B, R>(mut inner: S, retrier: &Retrier, request: Request<B>) -> Result<Response<R>, BoxError>
+fn call<S, B, R>(
+    mut inner: S,
+    retrier: Arc<Retrier>,
+    pacer: Option<Arc<Pacer>>,
+    request: Request<B>,
+) -> impl Future<Output = Result<Response<R>, BoxError>> + use<S, B, R>
 where
     S: Service<Request<ReplayBody<B>>, Response = Response<R>>,
     S::Error: Into<BoxError>,
     B: Body,
 {
     let (mut parts, body) = request.into_parts();
-    let mut attempts = retrier.begin(&parts.method, &parts.uri, &parts.headers, &parts.extensions);
     let (mut body, repeat) = ReplayBody::first(body, retrier.terms.body_bytes);
-    loop {
-        let kept = attempts.may_retry().then(|| parts.clone());
-        let request = Request::from_parts(parts, body);
-        let ended = attempts.run(send(&mut inner, request)).await?.map_err(Into::<BoxError>::into);
-        let is_repeatable = kept.is_some() && repeat.is_possible();
-        let next = match &ended {
-            Ok(response) => attempts.after_response(response.status(), response.headers(), is_repeatable),
-            Err(error) => attempts.after_error(&**error, is_repeatable),
-        };
-        let planned = match next {
-            Next::Return(hint) | Next::BudgetSpent(hint) => return ended.map(|response| with_hint(response, hint)),
-            Next::Retry(planned) => planned,
-        };
-        // A body that is still being sent may have outgrown its bound just now.
-        let (Some(kept), Some(again)) = (kept, repeat.again()) else {
-            attempts.give_up(planned);
-            return ended.map(|response| with_hint(response, planned.hint));
-        };
-        // The connection of a response is free only when the response is dropped.
-        drop(ended);
-        attempts.wait(planned).await;
-        (parts, body) = (kept, again);
-        attempts.restate_timeout(&mut parts.headers);
+    // Not an `async fn`, which would have room for its arguments twice.
+    async move {
+        let mut attempts = retrier.begin(&parts.method, &parts.uri, &parts.headers, &parts.extensions);
+        loop {
+            let request = Request::from_parts(parts.clone(), body);
+            let ended = {
+                let attempt = pin!(send_paced(&mut inner, pacer.as_deref(), attempts.host(), request));
+                attempts.run(attempt).await?
+            };
+            let is_repeatable = attempts.may_retry() && repeat.is_possible();
+            let next = match &ended {
+                Ok(response) => attempts.after_response(response.status(), response.headers(), is_repeatable),
+                Err(error) => attempts.after_error(&**error, is_repeatable),
+            };
+            let planned = match next {
+                Next::Return(hint) | Next::BudgetSpent(hint) => return ended.map(|response| with_hint(response, hint)),
+                Next::Retry(planned) => planned,
+            };
+            // A body that is still being sent may have outgrown its bound just now.
+            let Some(again) = repeat.again() else {
+                attempts.give_up(planned);
+                return ended.map(|response| with_hint(response, planned.hint));
+            };
+            // The connection of a response is free only when the response is dropped.
+            drop(ended);
+            attempts.wait(planned).await;
+            attempts.restate_timeout(&mut parts.headers);
+            body = again;
+        }
     }
 }
 
