@@ -168,7 +168,7 @@ fn a_node_has_a_name_and_says_that_its_rules_are_published() {
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
     until("what is published", || run(&["rules", "push", "rules.yaml"]).0.then_some(()));
-    let second = until("a start with published rules", || {
+    let _second = until("a start with published rules", || {
         let second = Server::start(&files, &args);
         second.banner.contains("1 rule (published for the fleet)").then_some(second)
     });
