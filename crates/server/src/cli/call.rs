@@ -1,6 +1,7 @@
 //! `tidegate call`: requests through the client, to see the limits of a service.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::process::ExitCode;
@@ -66,12 +67,16 @@ pub(super) struct Args {
     /// Longest wait of a call for its turn, or before a retry, in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     longest_wait: u32,
+
+    /// File with the certificates to trust for https, as PEM, instead of those that browsers trust.
+    #[arg(long, value_name = "FILE", value_parser = trust)]
+    ca: Option<CertificateAuthorities>,
 }
 
 /// Parses a URL that can be called.
 fn url(text: &str) -> Result<Uri, String> {
     let url = text.parse().map_err(|_| "it is not a URL".to_owned())?;
-    Target::of(&url).map(|_| url)
+    Target::of(&url, None).map(|_| url)
 }
 
 /// Parses `Name: value`.
@@ -81,11 +86,17 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     Ok((name, value.trim().parse().map_err(|_| "the value has characters that a header cannot have")?))
 }
 
+/// Reads the certificates of a file.
+fn trust(file: &str) -> Result<CertificateAuthorities, String> {
+    let pem = fs::read(file).map_err(|error| error.to_string())?;
+    CertificateAuthorities::of(&pem)
+}
+
 /// The number of calls that ended in each way.
 type Outcomes = BTreeMap<String, u32>;
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
-    let target = match Target::of(&args.url) {
+    let target = match Target::of(&args.url, args.ca.as_ref()) {
         Ok(target) => Arc::new(target),
         Err(problem) => return refuse(&problem),
     };
@@ -175,11 +186,15 @@ fn print(out: &mut impl Write, outcomes: &Outcomes, known: Option<&HostSnapshot>
         writeln!(out, "{count:>6} × {style}{}{style:#}", plain(outcome))?;
     }
     let Some(known) = known else { return Ok(()) };
-    let HostSnapshot { calls, retries, denials, budget_refusals, waits, waited, pace_refusals, .. } = known;
+    let HostSnapshot { calls, retries, denials, budget_refusals, waits, waited, retry_waited, pace_refusals, .. } =
+        known;
     writeln!(
         out,
         "{calls} calls in {took:.1?}: {denials} denials, {retries} retries, {waits} waited for their turn, {waited:.1?} together"
     )?;
+    if !retry_waited.is_zero() {
+        writeln!(out, "the retries waited {retry_waited:.1?} together")?;
+    }
     if *budget_refusals > 0 {
         writeln!(out, "{budget_refusals} retries were over the budget")?;
     }
@@ -207,7 +222,8 @@ struct Target {
 }
 
 impl Target {
-    fn of(url: &Uri) -> Result<Target, String> {
+    /// The server of a URL. With TLS its certificate must be signed by one that is `trusted`, or else by one that browsers trust.
+    fn of(url: &Uri, trusted: Option<&CertificateAuthorities>) -> Result<Target, String> {
         let (port, is_tls) = match url.scheme_str() {
             Some("http") => (80, false),
             Some("https") => (443, true),
@@ -220,7 +236,10 @@ impl Target {
         let invalid = || "it has an invalid host".to_owned();
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let tls = match is_tls {
-            true => Some((ServerName::try_from(host.clone()).map_err(|_| invalid())?, CertificateAuthorities::web())),
+            true => {
+                let name = ServerName::try_from(host.clone()).map_err(|_| invalid())?;
+                Some((name, trusted.cloned().unwrap_or_else(CertificateAuthorities::web)))
+            }
             false => None,
         };
         let port = authority.port_u16().unwrap_or(port);

@@ -4,6 +4,8 @@
 //! changes nothing about that.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+#[path = "../support/certificates.rs"]
+mod certificates;
 #[path = "../support/ran.rs"]
 mod ran;
 #[path = "../support/mod.rs"]
@@ -66,7 +68,8 @@ fn a_denied_call_is_retried_when_the_gateway_says() {
     let gateway = Gateway::start("2/s burst 2", &["--headers-ietf=off", "--headers-x-ratelimit=off"]);
     let ran = call(&gateway.url, &["-n", "4"]);
     let said = ran.good();
-    assert!(said.contains("4 × 200 OK"), "{said}");
+    assert!(said.contains("4 × 200 OK") && said.contains("the retries waited "), "{said}");
+    assert!(said.contains("no limits learned"), "a denial is no limit: {said}");
 }
 
 #[test]
@@ -100,9 +103,11 @@ fn nginx(limit_req: &str) -> (Process, TempDir, u16) {
 fn nginx_denies_and_the_caller_sees_nothing_of_it() {
     let (_nginx, _folder, port) = nginx("limit_req zone=one burst=3 nodelay;");
     // 4 at once, and then 5 a second.
-    let ran = call(&format!("http://127.0.0.1:{port}/"), &["-n", "12"]);
-    let said = ran.good();
-    assert!(said.contains("12 × 204 No Content"), "{said}");
+    for args in [&["-n", "12"][..], &["-n", "12", "-c", "4"]] {
+        let ran = call(&format!("http://127.0.0.1:{port}/"), args);
+        let said = ran.good();
+        assert!(said.contains("12 × 204 No Content"), "{said}");
+    }
 }
 
 #[test]
@@ -136,11 +141,38 @@ fn express_rate_limit_is_kept_to_in_all_its_header_drafts() {
 }
 
 #[test]
+fn a_service_with_tls_is_called_if_its_certificate_is_trusted() {
+    let trusted = certificates::authority("services");
+    let (certificate, key) = certificates::issued(&trusted);
+    let rules = "rules: [{ id: api, key: address, limit: 10/s burst 10 }]";
+    let files =
+        [("rules.yaml", rules), ("server.pem", &certificate), ("server-key.pem", &key), ("ca.pem", &trusted.pem())];
+    let upstream = Server::start(&[], &[]);
+    let upstream_url = format!("http://{}", upstream.address);
+    let args =
+        ["--rules", "rules.yaml", "--gateway", "127.0.0.1:0", "--upstream", &upstream_url, "--gateway-tls", "on"];
+    let gateway = Server::start(
+        &files,
+        &[&args[..], &["--tls-certificate", "server.pem", "--tls-key", "server-key.pem"]].concat(),
+    );
+    let url = format!("https://{}/healthz", gateway.listener("Gateway"));
+    let folder = folder(&files);
+    let ca = folder.path().join("ca.pem");
+    let ran = call(&url, &["-n", "15", "--ca", ca.to_str().unwrap()]);
+    let said = ran.good();
+    assert!(said.contains("15 × 200 OK") && said.contains(" 0 denials") && said.contains("limit api: "), "{said}");
+    let untrusted = call(&url, &["--retries", "0"]);
+    assert_eq!(untrusted.code(), Some(1));
+    assert!(untrusted.out().contains("invalid peer certificate"), "{}", untrusted.out());
+}
+
+#[test]
 fn unusable_urls_are_named() {
     let refused = call(&format!("http://127.0.0.1:{}/", free_port()), &["--retries", "0"]);
     assert_eq!(refused.code(), Some(1));
     assert!(refused.out().contains("refused"), "{}", refused.out());
     assert!(call("ftp://127.0.0.1/", &[]).usage_error().contains("neither `http://` nor `https://`"));
     assert!(call("http://user@127.0.0.1/", &[]).usage_error().contains("Authorization"));
+    assert!(call("https://127.0.0.1/", &["--ca", "none.pem"]).usage_error().contains("No such file"));
     assert!(call("http://127.0.0.1/", &["-H", "nonsense"]).usage_error().contains("Name: value"));
 }
