@@ -1,7 +1,8 @@
 //! Controllers in a closed loop with a modelled server, in virtual time.
 //!
 //! The server has `workers`, each of which takes `service` for a request, and one queue. Requests come three times as fast as it can
-//! serve them, at random instants, and those above the limit are refused.
+//! serve them, at random instants, and those above the limit are refused. Several senders may share the server: each has a limit of its own,
+//! and a part of the requests. The server may refuse what does not fit in its queue.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,9 +16,16 @@ const SECOND: u64 = 1_000_000;
 
 struct Model {
     clock: ManualClock,
-    concurrency: AdaptiveConcurrency<ManualClock>,
+    senders: Vec<AdaptiveConcurrency<ManualClock>>,
+    /// Whether requests above the limit are sent all the same.
+    is_shadow: bool,
+    /// Whether service times are random, with an exponential distribution.
+    is_noisy: bool,
     workers: usize,
     service: Micros,
+    /// The most requests in the queue. Others are refused by the server.
+    longest_queue: usize,
+    refused: u64,
     busy: BinaryHeap<Reverse<(Timestamp, u64)>>,
     served: Vec<Option<(Timestamp, ConcurrencyPermit<ManualClock>)>>,
     queue: VecDeque<u64>,
@@ -36,15 +44,26 @@ struct Second {
 
 impl Model {
     fn new(controller: &str, workers: usize) -> Model {
+        Model::shared(controller, 1, workers)
+    }
+
+    /// A server that so many senders share.
+    fn shared(controller: &str, senders: u32, workers: usize) -> Model {
         let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
         let controller: LimitController = controller.parse().unwrap();
-        let concurrency = AdaptiveConcurrency::seeded(controller, SampleWindow::default(), &[], clock.clone());
+        let sender = |seed| {
+            AdaptiveConcurrency::seeded(controller.clone().seed(seed), SampleWindow::default(), &[], clock.clone())
+        };
         Model {
             next_arrival: clock.now(),
+            senders: (0..senders).map(|number| sender(u64::from(number) * 77)).collect(),
             clock,
-            concurrency,
+            is_shadow: false,
+            is_noisy: false,
             workers,
             service: SERVICE,
+            longest_queue: usize::MAX,
+            refused: 0,
             busy: BinaryHeap::new(),
             served: Vec::new(),
             queue: VecDeque::new(),
@@ -52,10 +71,9 @@ impl Model {
         }
     }
 
-    fn with(controller: LimitController, workers: usize) -> Model {
-        let mut model = Model::new("aimd", workers);
-        model.concurrency = AdaptiveConcurrency::seeded(controller, SampleWindow::default(), &[], model.clock.clone());
-        model
+    /// The limits of all senders together.
+    fn limit(&self) -> u32 {
+        self.senders.iter().map(AdaptiveConcurrency::limit).sum()
     }
 
     #[expect(clippy::cast_precision_loss, reason = "of small numbers")]
@@ -75,21 +93,39 @@ impl Model {
     fn arrive(&mut self, load: f64) {
         let now = self.next_arrival;
         let mean = self.service.get() as f64 / self.workers as f64 / load;
-        let gap = -mean * (1.0 - self.random()).ln();
-        self.next_arrival = now + Micros::new(gap as u64 + 1);
-        if let Some(permit) = self.concurrency.try_acquire(0) {
-            self.served.push(Some((now, permit)));
-            self.queue.push_back(self.served.len() as u64 - 1);
-            self.start(now);
+        self.next_arrival = now + self.exponential(Micros::new(mean as u64));
+        let sender = (self.random() * self.senders.len() as f64) as usize;
+        let sender = &self.senders[sender];
+        let permit = sender.try_acquire(0).or_else(|| self.is_shadow.then(|| sender.acquire_unlimited(0)));
+        let Some(permit) = permit else { return };
+        if self.busy.len() == self.workers && self.queue.len() >= self.longest_queue {
+            self.refused += 1;
+            permit.finish(SampleOutcome::Dropped);
+            return;
         }
+        self.served.push(Some((now, permit)));
+        self.queue.push_back(self.served.len() as u64 - 1);
+        self.start(now);
     }
 
     fn start(&mut self, now: Timestamp) {
         while self.busy.len() < self.workers
             && let Some(request) = self.queue.pop_front()
         {
-            self.busy.push(Reverse((now + self.service, request)));
+            let service = if self.is_noisy { self.exponential(self.service) } else { self.service };
+            self.busy.push(Reverse((now + service, request)));
         }
+    }
+
+    /// A random time with this mean.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "microseconds"
+    )]
+    fn exponential(&mut self, mean: Micros) -> Micros {
+        Micros::new((-(1.0 - self.random()).ln() * mean.get() as f64) as u64 + 1)
     }
 
     /// Runs for a second at so many times the capacity.
@@ -128,7 +164,9 @@ impl Model {
     }
 }
 
-const CONTROLLERS: [&str; 2] = ["gradient2 1..200", "vegas 1..1000"];
+const GRADIENT: &str = "gradient2 1..200";
+const VEGAS: &str = "vegas 1..1000";
+const CONTROLLERS: [&str; 2] = [GRADIENT, VEGAS];
 
 #[test]
 fn an_overloaded_server_works_at_full_capacity_without_a_long_queue() {
@@ -195,9 +233,7 @@ fn an_overload_at_the_start_is_not_taken_for_the_usual_state() {
 
 #[test]
 fn aimd_keeps_round_trips_below_its_bound() {
-    let mut aimd = super::Aimd::new(super::LimitRange::new(1, 200).unwrap());
-    aimd.timeout = Micros::from_millis(100);
-    let mut model = Model::with(LimitController::Aimd(aimd), 20);
+    let mut model = Model::new("aimd 1..200 timeout 100ms", 20);
     model.seconds(60, 3.0);
     let (throughput, latency) = model.seconds(120, 3.0);
     assert!(throughput >= 0.95 && latency <= 2.1, "{throughput}, {latency}");
@@ -210,5 +246,86 @@ fn a_server_with_capacity_to_spare_is_not_limited() {
         model.seconds(60, 0.3);
         let (throughput, latency) = model.seconds(60, 0.3);
         assert!((0.28..0.32).contains(&throughput) && latency <= 1.1, "{controller}: {throughput}, {latency}");
+    }
+}
+
+#[test]
+fn a_server_that_refuses_what_does_not_fit_in_its_queue_is_used_fully() {
+    for controller in ["gradient2 1..200", "vegas 1..1000", "aimd 1..200"] {
+        for longest_queue in [10, 2, 0] {
+            let mut model = Model::new(controller, 20);
+            model.longest_queue = longest_queue;
+            model.seconds(300, 3.0);
+            let (throughput, _) = model.seconds(120, 3.0);
+            // Refusals come at once: taken for answers, they would be the round trip without load, and the limit would stay low.
+            assert!(throughput >= 0.93, "{controller}, a queue of {longest_queue}: {throughput}");
+            let most = 20 + longest_queue + 8;
+            assert!(model.limit() as usize <= most, "{controller}, a queue of {longest_queue}: {}", model.limit());
+        }
+    }
+}
+
+#[test]
+fn several_senders_do_not_take_the_queue_of_the_others_for_the_usual_state() {
+    // Each sender allows for a queue of its own, and the limits of many rise so fast together that the first probes find no queue.
+    for (controller, senders, most) in [(GRADIENT, 2, 2.1), (GRADIENT, 8, 6.0), (VEGAS, 2, 1.8), (VEGAS, 8, 4.5)] {
+        let mut model = Model::shared(controller, senders, 20);
+        model.seconds(60, 0.3);
+        model.seconds(600, 3.0);
+        let (_, before) = model.seconds(60, 3.0);
+        let (throughput, _) = model.seconds(3_600, 3.0);
+        let (_, after) = model.seconds(60, 3.0);
+        let what = format!("{controller}, {senders} senders: {before} before, {after} after, {throughput}");
+        assert!(throughput >= 0.95 && after <= before * 1.1 && after <= most, "{what}");
+    }
+}
+
+/// They cannot know how fast the server would be without load. But it does not become worse.
+#[test]
+fn several_senders_that_begin_in_an_overload_keep_to_it() {
+    for controller in CONTROLLERS {
+        let mut model = Model::shared(controller, 4, 20);
+        model.seconds(600, 3.0);
+        let (_, before) = model.seconds(60, 3.0);
+        model.seconds(3_600, 3.0);
+        let (_, after) = model.seconds(60, 3.0);
+        // The first limits together are four times the workers.
+        assert!(after <= before * 1.1 && after <= 2.0 * 4.0, "{controller}: {before} before, {after} after");
+    }
+}
+
+/// Nothing drains in shadow mode, so that probes find nothing.
+#[test]
+fn in_shadow_mode_an_overload_is_not_taken_for_the_usual_state() {
+    for controller in CONTROLLERS {
+        let mut model = Model::new(controller, 20);
+        model.is_shadow = true;
+        model.seconds(60, 0.7);
+        let before = model.limit();
+        model.seconds(600, 1.5);
+        assert!(model.limit() < 20, "{controller}: {before} before, {} after", model.limit());
+        model.seconds(600, 0.3);
+        model.seconds(300, 0.7);
+        assert!((20..=200).contains(&model.limit()), "{controller}: {before} before, {} later", model.limit());
+    }
+}
+
+#[test]
+fn random_service_times_are_taken_neither_for_a_queue_nor_for_none() {
+    for controller in CONTROLLERS {
+        let mut model = Model::shared(controller, 2, 20);
+        model.is_noisy = true;
+        model.seconds(60, 0.3);
+        model.seconds(3_600, 3.0);
+        let (throughput, latency) = model.seconds(60, 3.0);
+        assert!(throughput >= 0.9 && latency <= 2.1, "{controller}: {throughput}, {latency}");
+
+        let mut model = Model::new(controller, 40);
+        model.is_noisy = true;
+        model.seconds(120, 3.0);
+        model.service = Micros::new(SERVICE.get() * 3);
+        model.seconds(240, 3.0);
+        let (throughput, latency) = model.seconds(60, 3.0);
+        assert!(throughput >= 0.8 && latency <= 2.2, "{controller}, slower: {throughput}, {latency}");
     }
 }

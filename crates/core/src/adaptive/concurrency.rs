@@ -141,7 +141,7 @@ impl<C: Clock> AdaptiveConcurrency<C> {
     }
 
     /// Whether the server has as many requests as it can take. That the limit is reached while it is lowered for a
-    /// [measurement](super::LoadProbe) says nothing about the server.
+    /// [measurement](super::ProbeSchedule) says nothing about the server.
     #[must_use]
     pub fn is_overloaded(&self) -> bool {
         self.is_full() && !self.0.is_probing.load(Ordering::Relaxed)

@@ -2,8 +2,10 @@
 
 use std::error::Error;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use super::constants::{self, ConstantError, Constants};
 use super::{Aimd, Gradient2, Sample, Vegas};
 
 /// The greatest limit that can be set.
@@ -11,7 +13,8 @@ const MOST: u32 = 1_000_000;
 
 /// A computation of a concurrency limit from samples.
 ///
-/// Its notation is a word, and bounds if they differ from the default: `aimd`, `vegas 1..1000`, `gradient2 20..200`.
+/// Its notation is a word, then bounds and constants that differ from the default: `aimd`, `vegas 1..1000`, `gradient2 20..200`,
+/// `aimd 20..200 timeout 300ms backoff 0.8`. Constants have the names of fields.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LimitController {
     /// Additive increase, multiplicative decrease.
@@ -63,6 +66,23 @@ impl LimitController {
         self.limit()
     }
 
+    fn constants(&mut self) -> Constants<'_> {
+        match self {
+            LimitController::Aimd(aimd) => aimd.constants(),
+            LimitController::Vegas(vegas) => vegas.constants(),
+            LimitController::Gradient2(gradient) => gradient.constants(),
+        }
+    }
+
+    /// The same kind within the same bounds, with the default constants.
+    fn with_defaults(&self) -> LimitController {
+        match self {
+            LimitController::Aimd(aimd) => LimitController::Aimd(Aimd::new(aimd.range)),
+            LimitController::Vegas(vegas) => LimitController::Vegas(Vegas::new(vegas.range)),
+            LimitController::Gradient2(gradient) => LimitController::Gradient2(Gradient2::new(gradient.range)),
+        }
+    }
+
     /// The bounds of the limit.
     #[must_use]
     pub const fn range(&self) -> LimitRange {
@@ -82,7 +102,8 @@ impl fmt::Display for LimitController {
             LimitController::Gradient2(_) => "gradient2",
         };
         let LimitRange { min, max } = self.range();
-        write!(f, "{name} {min}..{max}")
+        let (mut controller, mut default) = (self.clone(), self.with_defaults());
+        write!(f, "{name} {min}..{max}{}", constants::changed(&controller.constants(), &default.constants()))
     }
 }
 
@@ -90,17 +111,23 @@ impl FromStr for LimitController {
     type Err = ControllerError;
 
     fn from_str(text: &str) -> Result<LimitController, ControllerError> {
-        let mut words = text.split_whitespace();
-        let (name, range) = (words.next().unwrap_or_default(), words.next());
-        if let Some(extra) = words.next() {
-            return Err(ControllerError::Extra(extra.to_owned()));
-        }
-        let range = |usual| range.map_or(Ok(usual), str::parse);
-        match name {
-            "aimd" => Ok(LimitController::Aimd(Aimd::new(range(LimitRange { min: 20, max: 200 })?))),
-            "vegas" => Ok(LimitController::Vegas(Vegas::new(range(LimitRange { min: 1, max: 1_000 })?))),
-            "gradient2" => Ok(LimitController::Gradient2(Gradient2::new(range(LimitRange { min: 20, max: 200 })?))),
-            other => Err(ControllerError::Name(other.to_owned())),
+        let mut words = text.split_whitespace().peekable();
+        let name = words.next().unwrap_or_default();
+        // Names of constants begin with a letter, and bounds do not.
+        let range = words.next_if(|word| !word.starts_with(|first: char| first.is_ascii_alphabetic()));
+        let range = |min, max| range.map_or(Ok(LimitRange { min, max }), str::parse);
+        let mut controller = match name {
+            "aimd" => LimitController::Aimd(Aimd::new(range(20, 200)?)),
+            "vegas" => LimitController::Vegas(Vegas::new(range(1, 1_000)?)),
+            "gradient2" => LimitController::Gradient2(Gradient2::new(range(20, 200)?)),
+            other => return Err(ControllerError::Name(other.to_owned())),
+        };
+        constants::set(controller.constants(), words).map_err(ControllerError::Constant)?;
+        match controller {
+            LimitController::Vegas(vegas) if vegas.alpha > vegas.beta => {
+                Err(ControllerError::Constant(ConstantError::Order("alpha", "beta")))
+            }
+            _ => Ok(controller),
         }
     }
 }
@@ -125,8 +152,18 @@ impl LimitRange {
         }
     }
 
+    /// The upper bound.
+    #[must_use]
+    pub const fn highest(self) -> u32 {
+        self.max
+    }
+
     pub(super) fn min(self) -> f64 {
         f64::from(self.min)
+    }
+
+    pub(super) const fn bounds(self) -> RangeInclusive<u32> {
+        self.min..=self.max
     }
 
     pub(super) fn clamp(self, limit: f64) -> f64 {
@@ -160,8 +197,8 @@ pub enum ControllerError {
     Name(String),
     /// The bounds are not two numbers in order.
     Range(String),
-    /// Something follows the bounds.
-    Extra(String),
+    /// A constant is wrong.
+    Constant(ConstantError),
 }
 
 impl fmt::Display for ControllerError {
@@ -173,7 +210,7 @@ impl fmt::Display for ControllerError {
             ControllerError::Range(text) => {
                 write!(f, "`{text}` are not bounds; write the lowest and the highest limit, such as `20..200`")
             }
-            ControllerError::Extra(text) => write!(f, "`{text}` is not expected after the bounds"),
+            ControllerError::Constant(error) => error.fmt(f),
         }
     }
 }
@@ -186,9 +223,14 @@ mod tests {
 
     #[test]
     fn a_printed_controller_parses_back() {
-        for (text, printed) in
-            [("aimd", "aimd 20..200"), ("vegas", "vegas 1..1000"), ("  gradient2   5..1_000 ", "gradient2 5..1000")]
-        {
+        for (text, printed) in [
+            ("aimd", "aimd 20..200"),
+            ("vegas", "vegas 1..1000"),
+            ("  gradient2   5..1_000 ", "gradient2 5..1000"),
+            ("aimd timeout 300ms backoff 0.8", "aimd 20..200 backoff 0.8 timeout 300ms"),
+            ("vegas 1..1000 beta 6 alpha 2 initial 1_000", "vegas 1..1000 initial 1000 alpha 2"),
+            ("gradient2 4..90 probe_first 9 tolerance 1.25", "gradient2 4..90 tolerance 1.25 probe_first 9"),
+        ] {
             let parsed: LimitController = text.parse().unwrap();
             assert_eq!(parsed.to_string(), printed);
             assert_eq!(printed.parse::<LimitController>().unwrap().to_string(), printed);
@@ -207,9 +249,40 @@ mod tests {
                 "aimd 1..9999999",
                 "`1..9999999` are not bounds; write the lowest and the highest limit, such as `20..200`",
             ),
-            ("aimd 1..5 x", "`x` is not expected after the bounds"),
+            ("aimd 1..5 x", "there is no constant `x`; write `initial`, `backoff`, `timeout`"),
+            (
+                "gradient2 timeout 1s",
+                "there is no constant `timeout`; write `initial`, `long_window`, `warm_up`, `tolerance`, `min_gradient`, `queue`, `smoothing`, `decay`, `backoff`, `probe_first`, `probe_retry`, `probe_surprise`, `probe_rise`, `probe_slope`",
+            ),
+            ("gradient2 tolerances 1.2", "there is no constant `tolerances`; write `tolerance`"),
+            ("gradient2 tolerance", "`tolerance` has no value; write one such as `tolerance 1.5`"),
+            ("gradient2 tolerance 2", "`tolerance 2` is not possible; write a number from 1 to 1.99"),
+            ("gradient2 tolerance NaN", "`tolerance NaN` is not possible; write a number from 1 to 1.99"),
+            ("aimd timeout 5", "`timeout 5` is not possible; write a time from 1ms to 1h"),
+            ("aimd initial 9", "`initial 9` is not possible; write a whole number from 20 to 200"),
+            ("aimd backoff 0.5 backoff 0.5", "`backoff` is set twice; write it once"),
+            ("vegas alpha 7", "`alpha` is above `beta`; write at most that"),
         ] {
             assert_eq!(text.parse::<LimitController>().unwrap_err().to_string(), error);
+        }
+    }
+
+    /// Every constant can be set, and is printed when it is.
+    #[test]
+    fn all_constants_can_be_set() {
+        for name in ["aimd", "vegas", "gradient2"] {
+            let mut controller: LimitController = name.parse().unwrap();
+            let names: Vec<_> = controller.constants().iter().map(|(name, _)| *name).collect();
+            assert!(names.len() >= 3, "{names:?}");
+            for constant in names {
+                // One of these is possible, and not the default.
+                let set = ["0.5", "0.25", "1.3", "42", "300ms"].iter().find_map(|value| {
+                    let text = format!("{controller} {constant} {value}");
+                    text.parse::<LimitController>().ok().filter(|set| *set != controller).map(|set| (text, set))
+                });
+                let (text, set) = set.unwrap_or_else(|| panic!("{name} {constant}"));
+                assert_eq!(set.to_string(), text);
+            }
         }
     }
 }

@@ -1,34 +1,77 @@
 //! Measurement of the round trip without load, while there is load.
 
-/// The samples between the first two probes.
-const FIRST_INTERVAL: u32 = 20;
-/// The change of the round trip above which the next probe comes soon.
-const SURPRISE: f64 = 0.1;
-/// The samples to the next probe after the round trip has become longer.
-const RISE_INTERVAL: u32 = 5;
-/// The greatest factor by which a probe makes the round trip longer.
-const GREATEST_RISE: f64 = 1.25;
+use super::Sample;
+use super::constants::{Constant, Constants};
 
-/// Schedules measurements of a server with half of the limit.
+/// The part of the limit that may be in flight during a measurement. Exempt requests and shares of priorities may exceed the half.
+const DRAINED: f64 = 0.8;
+/// The samples that a probe waits for requests to drain, beyond the first.
+const LONGEST_DRAIN: u32 = 4;
+/// The probes over which the effect of half of the limit is averaged: at first, and at most.
+const FEWEST_PROBES: u32 = 4;
+const MOST_PROBES: u32 = 8;
+/// The ratio of the round trip at half of the limit to the one under the whole limit below which one probe shows a queue.
+const CLEAR_QUEUE: f64 = 0.8;
+
+/// The schedule of probes, which measure a server with half of the limit, and what one has to find.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProbeSchedule {
+    /// The samples before the first probe, and after one that found a shorter round trip. 20 by default.
+    pub first: u32,
+    /// The samples after a probe that found a longer round trip. 5 by default.
+    pub retry: u32,
+    /// The change of the round trip above which the next probe comes soon. 0.1 by default.
+    pub surprise: f64,
+    /// The greatest factor by which a probe makes the round trip longer. 1.25 by default.
+    pub rise: f64,
+    /// The part by which the round trip is shorter at half of the limit if there is a queue. 0.02 by default.
+    pub slope: f64,
+}
+
+impl Default for ProbeSchedule {
+    fn default() -> ProbeSchedule {
+        ProbeSchedule { first: 20, retry: 5, surprise: 0.1, rise: 1.25, slope: 0.02 }
+    }
+}
+
+impl ProbeSchedule {
+    pub(super) fn constants(&mut self) -> Constants<'_> {
+        vec![
+            ("probe_first", Constant::Count(&mut self.first, 1..=100_000)),
+            ("probe_retry", Constant::Count(&mut self.retry, 1..=100_000)),
+            ("probe_surprise", Constant::Number(&mut self.surprise, 0.0..=1.0)),
+            ("probe_rise", Constant::Number(&mut self.rise, 1.0..=10.0)),
+            ("probe_slope", Constant::Number(&mut self.slope, 0.0..=0.5)),
+        ]
+    }
+}
+
+/// Measurements of a server with half of the limit.
 ///
 /// A controller that compares round trips with the usual one must not learn the usual one from an overloaded server, or the limit
 /// rises for as long as the overload lasts. At half of the limit, a server with a queue answers in half of the time. So a
-/// comparison with the probed round trip finds every queue as long as its tolerance is below two, however large the limit is. That
-/// holds for the only sender of a server: of several, each drains a part of the queue only.
+/// comparison with the probed round trip finds every queue as long as its tolerance is below two, however large the limit is.
+///
+/// That holds for the only sender of a server: of several, each drains a part of the queue only. So a probe makes the usual round trip
+/// longer only if half of the limit did not make it shorter, in the mean of several probes: then there is no queue, and the
+/// server has become slower. A probe during which requests in flight do not become fewer, as in shadow mode, or during which
+/// requests are dropped, finds nothing.
 ///
 /// A probe takes two samples: in the first one the queue drains, the second one counts. Probes are due after 20 samples, then
-/// at intervals that double up to the longest one as long as they confirm the last result, and as soon as the limit has halved since
+/// at intervals that double up to the longest one as long as they find nothing new, and as soon as the limit has halved since
 /// the last probe.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LoadProbe {
-    /// The longest interval between two probes, in samples.
-    pub max_interval: u32,
+pub(super) struct LoadProbe {
     interval: u32,
-    /// The samples until the next probe.
-    left: u32,
+    /// The samples until the next probe. `None` before the first sample.
+    left: Option<u32>,
     phase: Phase,
-    /// The limit after the last probe.
-    reference: f64,
+    /// The limit after the last probe, or before the first sample.
+    reference: Option<f64>,
+    /// The last round trips under the whole limit, averaged, in microseconds.
+    loaded: f64,
+    /// The probes in a row that found a longer round trip than before, and its mean ratio to the one under the whole limit.
+    longer: (u32, f64),
     /// The state of the jitter. Servers that began together do not probe together for long.
     random: u64,
 }
@@ -37,7 +80,8 @@ pub struct LoadProbe {
 enum Phase {
     Idle,
     Draining,
-    Measuring,
+    /// Waits for a sample of which all requests began under the lower limit, after so many others.
+    Measuring(u32),
 }
 
 /// The use of a sample.
@@ -52,9 +96,16 @@ pub(super) enum ProbeStep {
 }
 
 impl LoadProbe {
-    pub(super) fn new(max_interval: u32) -> LoadProbe {
-        let interval = FIRST_INTERVAL.min(max_interval);
-        LoadProbe { max_interval, interval, left: interval, phase: Phase::Idle, reference: f64::NAN, random: 1 }
+    pub(super) const fn new() -> LoadProbe {
+        LoadProbe {
+            interval: 0,
+            left: None,
+            phase: Phase::Idle,
+            reference: None,
+            loaded: 0.0,
+            longer: (0, 0.0),
+            random: 1,
+        }
     }
 
     pub(super) fn seed(&mut self, seed: u64) {
@@ -67,48 +118,93 @@ impl LoadProbe {
         self.phase != Phase::Idle
     }
 
-    /// Follows a sample under a limit of `limit`.
-    pub(super) fn step(&mut self, limit: f64) -> ProbeStep {
+    /// Follows a sample without drops, under a limit of `limit`. Intervals have at most `longest` samples.
+    pub(super) fn step(&mut self, schedule: &ProbeSchedule, longest: u32, limit: f64, sample: &Sample) -> ProbeStep {
         match self.phase {
             Phase::Idle => {
-                if self.reference.is_nan() {
-                    self.reference = limit;
-                }
-                self.left = self.left.saturating_sub(1);
-                if self.left > 0 && limit > self.reference / 2.0 {
+                let reference = *self.reference.get_or_insert(limit);
+                let round_trip = sample.micros();
+                self.loaded = if self.loaded > 0.0 { f64::midpoint(self.loaded, round_trip) } else { round_trip };
+                let left = self.left.unwrap_or_else(|| {
+                    self.interval = schedule.first.min(longest);
+                    self.interval
+                });
+                let left = left.saturating_sub(1);
+                self.left = Some(left);
+                if left > 0 && limit > reference / 2.0 {
                     return ProbeStep::Usual;
                 }
                 self.phase = Phase::Draining;
                 ProbeStep::Skip
             }
             Phase::Draining => {
-                self.phase = Phase::Measuring;
+                self.phase = Phase::Measuring(0);
                 ProbeStep::Skip
             }
-            Phase::Measuring => {
-                self.phase = Phase::Idle;
-                self.reference = limit;
-                ProbeStep::Measure
+            Phase::Measuring(waited) => {
+                if f64::from(sample.in_flight) <= (limit * DRAINED).max(1.0) {
+                    self.end(limit);
+                    return ProbeStep::Measure;
+                }
+                if waited < LONGEST_DRAIN {
+                    self.phase = Phase::Measuring(waited + 1);
+                } else {
+                    self.end(limit);
+                    self.schedule(self.interval.saturating_mul(2), longest);
+                }
+                ProbeStep::Skip
             }
         }
     }
 
+    /// Ends a probe without a result: requests were dropped while it lasted.
+    pub(super) fn discard(&mut self, schedule: &ProbeSchedule, longest: u32, limit: f64) {
+        if self.is_active() {
+            self.end(limit);
+            self.schedule(schedule.retry, longest);
+        }
+    }
+
+    fn end(&mut self, limit: f64) {
+        self.phase = Phase::Idle;
+        self.reference = Some(limit);
+    }
+
     /// The round trip without load after a probe that measured `measured`, where it was `before`. Schedules the next probe.
     ///
-    /// A rise is followed in steps, which come soon after one another: the probe may have met a queue that had not drained yet, as
-    /// when the capacity of the server has just halved.
-    pub(super) fn conclude(&mut self, before: f64, measured: f64) -> f64 {
-        self.interval = if (measured - before).abs() <= before * SURPRISE {
-            self.interval.saturating_mul(2)
-        } else if measured < before {
-            FIRST_INTERVAL
-        } else {
-            RISE_INTERVAL
-        };
-        self.interval = self.interval.min(self.max_interval).max(1);
-        // Between three quarters of the interval and all of it.
-        self.left = (self.interval - self.below(self.interval / 4 + 1)).max(1);
-        if before > 0.0 { measured.min(before * GREATEST_RISE) } else { measured }
+    /// A rise is followed in steps, which come soon after one another.
+    pub(super) fn conclude(&mut self, schedule: &ProbeSchedule, longest: u32, before: f64, measured: f64) -> f64 {
+        if before <= 0.0 {
+            self.schedule(schedule.first, longest);
+            return measured;
+        }
+        let is_near = (measured - before).abs() <= before * schedule.surprise;
+        if measured <= before {
+            self.longer = (0, 0.0);
+            self.schedule(if is_near { self.interval.saturating_mul(2) } else { schedule.first }, longest);
+            return measured;
+        }
+        let ratio = measured / self.loaded.max(1.0);
+        if ratio < CLEAR_QUEUE {
+            self.longer = (0, 0.0);
+            self.schedule(if is_near { self.interval.saturating_mul(2) } else { schedule.first }, longest);
+            return before;
+        }
+        let (probes, mean) = self.longer;
+        let probes = (probes + 1).min(MOST_PROBES);
+        let mean = mean + (ratio - mean) / f64::from(probes);
+        self.longer = (probes, mean);
+        let is_known = probes >= FEWEST_PROBES;
+        let has_queue = mean < 1.0 - schedule.slope;
+        let finds_nothing = is_near || (is_known && has_queue);
+        self.schedule(if finds_nothing { self.interval.saturating_mul(2) } else { schedule.retry }, longest);
+        if is_known && !has_queue { measured.min(before * schedule.rise) } else { before }
+    }
+
+    /// Schedules the next probe after between three quarters of an interval and all of it.
+    fn schedule(&mut self, interval: u32, longest: u32) {
+        self.interval = interval.min(longest).max(1);
+        self.left = Some((self.interval - self.below(self.interval / 4 + 1)).max(1));
     }
 
     /// A pseudo-random number below `end`, by xorshift.
@@ -123,11 +219,19 @@ impl LoadProbe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Micros;
+
+    const SCHEDULE: ProbeSchedule = ProbeSchedule { first: 20, retry: 5, surprise: 0.1, rise: 1.25, slope: 0.02 };
+
+    /// A sample of one millisecond with so many requests in flight.
+    fn sample(in_flight: u32) -> Sample {
+        Sample { round_trip: Micros::from_millis(1), in_flight, is_dropped: false }
+    }
 
     /// The number of samples until the next measurement.
-    fn until_measured(probe: &mut LoadProbe, limit: f64) -> u32 {
+    fn until_measured(probe: &mut LoadProbe, longest: u32, limit: f64) -> u32 {
         let mut samples = 1;
-        while probe.step(limit) != ProbeStep::Measure {
+        while probe.step(&SCHEDULE, longest, limit, &sample(5)) != ProbeStep::Measure {
             samples += 1;
         }
         samples
@@ -135,24 +239,56 @@ mod tests {
 
     #[test]
     fn probes_that_confirm_become_rare_and_a_surprise_makes_them_frequent() {
-        let mut probe = LoadProbe::new(160);
-        assert_eq!(until_measured(&mut probe, 10.0), 22);
+        let mut probe = LoadProbe::new();
+        assert_eq!(until_measured(&mut probe, 160, 10.0), 22);
         for most in [40, 80, 160, 160] {
-            assert_eq!(probe.conclude(100.0, 105.0), 105.0);
-            let samples = until_measured(&mut probe, 10.0) - 2;
+            assert_eq!(probe.conclude(&SCHEDULE, 160, 1_000.0, 950.0), 950.0);
+            let samples = until_measured(&mut probe, 160, 10.0) - 2;
             assert!((most * 3 / 4..=most).contains(&samples), "{samples} of {most}");
         }
-        assert_eq!(probe.conclude(100.0, 80.0), 80.0);
-        assert!((17..=22).contains(&until_measured(&mut probe, 10.0)));
-        assert_eq!(probe.conclude(100.0, 200.0), 125.0);
-        assert!(until_measured(&mut probe, 10.0) <= 7);
+        assert_eq!(probe.conclude(&SCHEDULE, 160, 1_000.0, 800.0), 800.0);
+        assert!((17..=22).contains(&until_measured(&mut probe, 160, 10.0)));
+        probe.conclude(&SCHEDULE, 160, 500.0, 1_000.0);
+        assert!(until_measured(&mut probe, 160, 10.0) <= 7);
     }
 
     #[test]
     fn a_limit_that_has_halved_is_probed_at_once() {
-        let mut probe = LoadProbe::new(600);
-        until_measured(&mut probe, 40.0);
-        probe.conclude(1.0, 1.0);
-        assert_eq!(until_measured(&mut probe, 20.0), 3);
+        let mut probe = LoadProbe::new();
+        until_measured(&mut probe, 600, 40.0);
+        probe.conclude(&SCHEDULE, 600, 1.0, 1.0);
+        assert_eq!(until_measured(&mut probe, 600, 20.0), 3);
+    }
+
+    #[test]
+    fn a_longer_round_trip_counts_if_several_probes_find_it_without_a_queue() {
+        let mut probe = LoadProbe::new();
+        until_measured(&mut probe, 600, 10.0);
+        // Under the whole limit, it was 1000 µs.
+        let mut conclude = |before, measured| probe.conclude(&SCHEDULE, 600, before, measured);
+        for measured in [990.0, 990.0, 940.0] {
+            assert_eq!(conclude(500.0, measured), 500.0, "three are too few");
+        }
+        assert_eq!(conclude(500.0, 970.0), 500.0, "in the mean, it is shorter by 2.75 %");
+        assert_eq!(conclude(500.0, 1_020.0), 625.0, "by 1.8 %: there is no queue, and it rises in steps");
+        assert_eq!(conclude(900.0, 990.0), 990.0);
+        assert_eq!(conclude(990.0, 400.0), 400.0, "a shorter one always counts");
+        assert_eq!(conclude(400.0, 990.0), 400.0, "and what was found before does not any more");
+    }
+
+    #[test]
+    fn a_probe_that_drains_nothing_or_meets_drops_finds_nothing() {
+        let mut probe = LoadProbe::new();
+        let steps: Vec<_> = (0..50).map(|_| probe.step(&SCHEDULE, 600, 10.0, &sample(9))).collect();
+        assert!(!steps.contains(&ProbeStep::Measure));
+        let skipped = steps.iter().filter(|step| **step == ProbeStep::Skip).count();
+        assert_eq!(skipped, 7, "of one probe, and the next is due after twice as long");
+
+        let mut probe = LoadProbe::new();
+        while probe.step(&SCHEDULE, 600, 10.0, &sample(5)) == ProbeStep::Usual {}
+        assert!(probe.is_active());
+        probe.discard(&SCHEDULE, 600, 9.0);
+        assert!(!probe.is_active());
+        assert!(until_measured(&mut probe, 600, 9.0) <= 7, "it is tried again soon");
     }
 }

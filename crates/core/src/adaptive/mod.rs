@@ -11,9 +11,9 @@
 //! | [`Vegas`] | the queue that the round trip implies | a queue of 3 to 6 times log10 of the limit |
 //! | [`Gradient2`] | the ratio of the usual to the present round trip | a round trip of up to 1.5 times the usual one |
 //!
-//! Formulas and defaults are those of Netflix's concurrency-limits, with two differences. Drops lower every limit. And the
-//! round trip without load, which Vegas and Gradient2 compare with, is never taken from an overloaded server: it is
-//! [probed](LoadProbe) with half of the limit, so that an overload that lasts does not become the usual state.
+//! Formulas and defaults are those of Netflix's concurrency-limits, with two differences. Drops lower every limit, and their round trips
+//! count for nothing. And the round trip without load, which Vegas and Gradient2 compare with, is never taken from an
+//! overloaded server: it is [probed](ProbeSchedule) with half of the limit, so that an overload that lasts does not become the usual state.
 //!
 //! ```
 //! use tidegate_core::adaptive::{AdaptiveConcurrency, LimitController, SampleOutcome};
@@ -34,6 +34,7 @@ mod aimd;
 #[cfg(test)]
 mod closed_loop;
 mod concurrency;
+mod constants;
 mod controller;
 mod gradient2;
 mod load_probe;
@@ -47,21 +48,22 @@ mod window;
 
 pub use aimd::Aimd;
 pub use concurrency::{AdaptiveConcurrency, ConcurrencyPermit};
+pub use constants::ConstantError;
 pub use controller::{ControllerError, LimitController, LimitRange};
 pub use gradient2::Gradient2;
-pub use load_probe::LoadProbe;
+pub use load_probe::ProbeSchedule;
 pub use outcome_window::{OutcomeWindow, ServiceHealth, ServiceOutcome};
 pub use overload_signal::{OverloadSignal, OverloadSignalError};
 pub use rate_steps::{RateSteps, RateStepsError};
 pub use vegas::Vegas;
-pub use window::SampleWindow;
+pub use window::{SampleWindow, SampleWindowError};
 
 use crate::time::Micros;
 
 /// One measurement of a server: of one request, or of all requests in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The time from the request to its response; the mean, if of several.
+    /// The time from the request to its response; the mean, if of several. Of no meaning if one was dropped.
     pub round_trip: Micros,
     /// The number of requests in flight at the beginning, this one included; the greatest, if of several.
     pub in_flight: u32,

@@ -1,6 +1,7 @@
 //! The queue that a round trip implies, as in TCP Vegas.
 
-use super::load_probe::{LoadProbe, ProbeStep};
+use super::constants::{Constant, Constants};
+use super::load_probe::{LoadProbe, ProbeSchedule, ProbeStep};
 use super::{LimitRange, Sample};
 
 /// Estimates the queue at the server from the round trip, and keeps it between a lower and an upper bound.
@@ -8,6 +9,8 @@ use super::{LimitRange, Sample};
 pub struct Vegas {
     /// The bounds of the limit. 1 to 1000 by default.
     pub range: LimitRange,
+    /// The limit before the first sample. 20 by default, or the bound next to it.
+    pub initial: u32,
     /// The queue below which the limit rises slowly, in units of log10 of the limit. 3 by default.
     pub alpha: f64,
     /// The queue above which the limit falls, in the same unit. 6 by default.
@@ -16,8 +19,11 @@ pub struct Vegas {
     pub smoothing: f64,
     /// The longest interval between two probes, in units of the limit. 30 by default.
     pub probe_multiplier: u32,
+    /// The schedule of probes.
+    pub probes: ProbeSchedule,
     probe: LoadProbe,
-    limit: f64,
+    /// The limit after the last sample.
+    limit: Option<f64>,
     /// The round trip without load, in microseconds. 0 before the first sample.
     no_load: f64,
 }
@@ -28,14 +34,28 @@ impl Vegas {
     pub fn new(range: LimitRange) -> Vegas {
         Vegas {
             range,
+            initial: LimitRange::whole(range.clamp(20.0)),
             alpha: 3.0,
             beta: 6.0,
             smoothing: 1.0,
             probe_multiplier: 30,
-            probe: LoadProbe::new(u32::MAX),
-            limit: range.clamp(20.0),
+            probes: ProbeSchedule::default(),
+            probe: LoadProbe::new(),
+            limit: None,
             no_load: 0.0,
         }
+    }
+
+    pub(super) fn constants(&mut self) -> Constants<'_> {
+        let mut constants = vec![
+            ("initial", Constant::Count(&mut self.initial, self.range.bounds())),
+            ("alpha", Constant::Number(&mut self.alpha, 0.1..=100.0)),
+            ("beta", Constant::Number(&mut self.beta, 0.1..=100.0)),
+            ("smoothing", Constant::Number(&mut self.smoothing, 0.01..=1.0)),
+            ("probe_multiplier", Constant::Count(&mut self.probe_multiplier, 1..=100_000)),
+        ];
+        constants.extend(self.probes.constants());
+        constants
     }
 
     /// Sets the seed of the jitter of probes.
@@ -45,10 +65,14 @@ impl Vegas {
         self
     }
 
+    fn exact(&self) -> f64 {
+        self.limit.unwrap_or_else(|| self.range.clamp(f64::from(self.initial)))
+    }
+
     /// The present limit.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        LimitRange::whole(if self.probe.is_active() { self.limit / 2.0 } else { self.limit })
+        LimitRange::whole(if self.probe.is_active() { self.exact() / 2.0 } else { self.exact() })
     }
 
     /// Whether the limit is lowered at present, to measure the server without a queue.
@@ -59,12 +83,19 @@ impl Vegas {
 
     /// Follows a sample.
     pub fn update(&mut self, sample: &Sample) {
+        let limit = self.exact();
+        let step = log10(limit);
+        let longest = self.probe_multiplier.saturating_mul(LimitRange::whole(limit));
+        if sample.is_dropped {
+            self.follow(limit, limit - step);
+            self.probe.discard(&self.probes, longest, self.exact());
+            return;
+        }
         let round_trip = sample.micros();
-        self.probe.max_interval = self.probe_multiplier.saturating_mul(LimitRange::whole(self.limit));
-        match self.probe.step(self.limit) {
+        match self.probe.step(&self.probes, longest, limit, sample) {
             ProbeStep::Skip => return,
             ProbeStep::Measure => {
-                self.no_load = self.probe.conclude(self.no_load, round_trip);
+                self.no_load = self.probe.conclude(&self.probes, longest, self.no_load, round_trip);
                 return;
             }
             ProbeStep::Usual => {}
@@ -73,23 +104,23 @@ impl Vegas {
             self.no_load = round_trip;
             return;
         }
-        let step = log10(self.limit);
-        let queue = (self.limit * (1.0 - self.no_load / round_trip)).ceil();
-        let target = if sample.is_dropped {
-            self.limit - step
-        } else if f64::from(sample.in_flight) * 2.0 < self.limit {
+        if f64::from(sample.in_flight) * 2.0 < limit {
             return;
-        } else if queue <= step {
-            self.limit + self.beta * step
+        }
+        let queue = (limit * (1.0 - self.no_load / round_trip)).ceil();
+        if queue <= step {
+            self.follow(limit, limit + self.beta * step);
         } else if queue < self.alpha * step {
-            self.limit + step
+            self.follow(limit, limit + step);
         } else if queue > self.beta * step {
-            self.limit - step
-        } else {
-            return;
-        };
-        let smoothed = self.limit * (1.0 - self.smoothing) + self.range.clamp(target) * self.smoothing;
-        self.limit = self.range.clamp(smoothed);
+            self.follow(limit, limit - step);
+        }
+    }
+
+    /// Moves the limit towards `target`.
+    fn follow(&mut self, limit: f64, target: f64) {
+        let smoothed = limit * (1.0 - self.smoothing) + self.range.clamp(target) * self.smoothing;
+        self.limit = Some(self.range.clamp(smoothed));
     }
 }
 
@@ -117,11 +148,31 @@ mod tests {
             (sample(112, 33, false), 33), // ceil(33 * 12 / 112) = 4: as it should be
             (sample(130, 33, false), 32), // ceil(33 * 30 / 130) = 8
             (sample(100, 5, true), 31),   // a drop
-            (sample(50, 31, false), 31),  // a new least
-            (sample(100, 31, false), 30), // ceil(31 * 50 / 100) = 16
+            (sample(1, 31, true), 30),    // one that comes soon is no new least
+            (sample(50, 30, false), 30),  // a new least
+            (sample(100, 30, false), 29), // ceil(30 * 50 / 100) = 15
         ] {
             vegas.update(&sample);
             assert_eq!(vegas.limit(), limit, "{sample:?}");
+        }
+    }
+
+    /// At its bounds, above 100, where log10 is 2, and with half of each change made at once.
+    #[test]
+    fn the_queue_is_held_between_its_bounds() {
+        let sample = |micros| Sample { round_trip: Micros::new(micros), in_flight: 200, is_dropped: false };
+        for (round_trip, limit) in [
+            (101_010, 206), // a queue of ceil(200 * 1010 / 101010) = 2: + 6 * 2 / 2
+            (102_560, 201), // ceil(200 * 2560 / 102560) = 5: + 2 / 2
+            (103_090, 200), // 6 = 3 * 2: as it should be
+            (106_380, 200), // 12 = 6 * 2: as it should be
+            (106_390, 199), // 13: - 2 / 2
+        ] {
+            let mut vegas = Vegas::new(LimitRange::new(1, 1_000).unwrap());
+            (vegas.initial, vegas.smoothing) = (200, 0.5);
+            vegas.update(&sample(100_000));
+            vegas.update(&sample(round_trip));
+            assert_eq!(vegas.limit(), limit, "{round_trip}");
         }
     }
 }

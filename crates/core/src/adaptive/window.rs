@@ -1,13 +1,21 @@
 //! Windows of samples.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::error::Error;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::constants::{self, Constant, ConstantError, Constants};
 use super::{Sample, SampleOutcome};
+use crate::notation::write_span;
 use crate::time::{Micros, Timestamp};
 
 /// The requests that are summed up into one sample.
 ///
-/// Single round trips are noisy, and mostly say which request it was. The mean over a window says how the server is.
+/// Single round trips are noisy, and mostly say which request it was. The mean over a window says how the server is. Requests that are
+/// dropped are counted, and no part of the mean.
+///
+/// Its notation is its length, and other constants that differ from the default: `1s`, `500ms samples 20 shortest 1ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleWindow {
     /// The shortest time of a window. One second by default.
@@ -17,6 +25,61 @@ pub struct SampleWindow {
     /// The shortest round trip that counts: shorter ones did not reach the server. 100 µs by default.
     pub min_round_trip: Micros,
 }
+
+impl SampleWindow {
+    fn constants(&mut self) -> Constants<'_> {
+        vec![
+            ("samples", Constant::Count(&mut self.min_samples, 1..=1_000_000)),
+            ("shortest", Constant::Span(&mut self.min_round_trip, Micros::new(1)..=Micros::from_secs(60))),
+        ]
+    }
+}
+
+/// The length, and what differs from the default: `500ms samples 20`.
+impl fmt::Display for SampleWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut window, mut default) = (*self, SampleWindow::default());
+        write!(f, "{}{}", write_span(self.length), constants::changed(&window.constants(), &default.constants()))
+    }
+}
+
+impl FromStr for SampleWindow {
+    type Err = SampleWindowError;
+
+    fn from_str(text: &str) -> Result<SampleWindow, SampleWindowError> {
+        let mut words = text.split_whitespace();
+        let length = words.next().unwrap_or_default();
+        let fits = |length: &Micros| (Micros::from_millis(10)..=Micros::from_secs(60)).contains(length);
+        let wrong = || SampleWindowError::Length(length.to_owned());
+        let length = length.parse().ok().filter(fits).ok_or_else(wrong)?;
+        let mut window = SampleWindow { length, ..SampleWindow::default() };
+        constants::set(window.constants(), words).map_err(SampleWindowError::Constant)?;
+        Ok(window)
+    }
+}
+
+/// The error for text that is not a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SampleWindowError {
+    /// The first word is not a time that a window can last.
+    Length(String),
+    /// A constant is wrong.
+    Constant(ConstantError),
+}
+
+impl fmt::Display for SampleWindowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SampleWindowError::Length(text) => {
+                write!(f, "`{text}` is not the length of a window; write a time from 10ms to 1min, such as `1s`")
+            }
+            SampleWindowError::Constant(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for SampleWindowError {}
 
 impl Default for SampleWindow {
     fn default() -> SampleWindow {
@@ -33,7 +96,7 @@ pub(super) struct WindowSums {
     samples: AtomicU32,
     round_trips: AtomicU64,
     max_in_flight: AtomicU32,
-    is_dropped: AtomicBool,
+    dropped: AtomicU32,
 }
 
 impl WindowSums {
@@ -44,7 +107,7 @@ impl WindowSums {
             samples: AtomicU32::new(0),
             round_trips: AtomicU64::new(0),
             max_in_flight: AtomicU32::new(0),
-            is_dropped: AtomicBool::new(false),
+            dropped: AtomicU32::new(0),
         }
     }
 
@@ -54,10 +117,12 @@ impl WindowSums {
             SampleOutcome::Ignored => {}
             SampleOutcome::Success if round_trip < self.settings.min_round_trip => {}
             SampleOutcome::Success | SampleOutcome::Dropped => {
+                // A refusal comes sooner than an answer would, and a timeout later: neither says how long requests take.
                 if outcome == SampleOutcome::Dropped {
-                    self.is_dropped.store(true, Ordering::Relaxed);
+                    self.dropped.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    self.round_trips.fetch_add(round_trip.get(), Ordering::Relaxed);
                 }
-                self.round_trips.fetch_add(round_trip.get(), Ordering::Relaxed);
                 if self.max_in_flight.load(Ordering::Relaxed) < in_flight {
                     self.max_in_flight.fetch_max(in_flight, Ordering::Relaxed);
                 }
@@ -81,11 +146,12 @@ impl WindowSums {
         }
         self.begun.store(now.as_micros(), Ordering::Relaxed);
         let samples = self.samples.swap(0, Ordering::Relaxed);
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
         let round_trips = self.round_trips.swap(0, Ordering::Relaxed);
         Some(Sample {
-            round_trip: Micros::new(round_trips / u64::from(samples.max(1))),
+            round_trip: Micros::new(round_trips / u64::from(samples.saturating_sub(dropped).max(1))),
             in_flight: self.max_in_flight.swap(0, Ordering::Relaxed),
-            is_dropped: self.is_dropped.swap(false, Ordering::Relaxed),
+            is_dropped: dropped > 0,
         })
     }
 }
@@ -109,7 +175,7 @@ mod tests {
         assert!(!add(0, 99, SampleOutcome::Success, 1_500), "it did not reach the server");
         assert!(add(60, 5, SampleOutcome::Dropped, 1_600));
         let sample = sums.close(at(1_600)).unwrap();
-        assert_eq!(sample, Sample { round_trip: Micros::from_millis(30), in_flight: 9, is_dropped: true });
+        assert_eq!(sample, Sample { round_trip: Micros::from_millis(15), in_flight: 9, is_dropped: true });
         assert_eq!(sums.close(at(1_600)), None);
         for now in [1_700, 1_800] {
             assert!(!add(10, 1, SampleOutcome::Success, now));
@@ -117,6 +183,25 @@ mod tests {
         assert!(!add(10, 1, SampleOutcome::Success, 2_599));
         let sample = sums.close(at(2_600)).unwrap();
         assert_eq!(sample, Sample { round_trip: Micros::from_millis(10), in_flight: 1, is_dropped: false });
+    }
+
+    #[test]
+    fn a_printed_window_parses_back() {
+        for (text, printed) in [("1s", "1s"), ("250ms  shortest 1ms samples 1_000", "250ms samples 1000 shortest 1ms")]
+        {
+            let window: SampleWindow = text.parse().unwrap();
+            assert_eq!(window.to_string(), printed);
+            assert_eq!(printed.parse(), Ok(window));
+        }
+        for (text, error) in [
+            ("", "`` is not the length of a window; write a time from 10ms to 1min, such as `1s`"),
+            ("1h", "`1h` is not the length of a window; write a time from 10ms to 1min, such as `1s`"),
+            ("1s samples 0", "`samples 0` is not possible; write a whole number from 1 to 1000000"),
+            ("1s sample 9", "there is no constant `sample`; write `samples`"),
+            ("1s shortest", "`shortest` has no value; write one such as `shortest 100us`"),
+        ] {
+            assert_eq!(text.parse::<SampleWindow>().unwrap_err().to_string(), error);
+        }
     }
 
     #[test]
