@@ -3,7 +3,7 @@
 import { toQuery } from "./address.js";
 import { byId, h, setText } from "./dom.js";
 import { Limits } from "./limits.js";
-import { MODELS, canBeRandom, readTraffic, writeTraffic } from "./notation.js";
+import { CONTROLLER, MODELS, canBeRandom, readTraffic, writeTraffic } from "./notation.js";
 import { PRESETS } from "./presets.js";
 import { errorLine, slider, tell, textField } from "./sliders.js";
 
@@ -191,7 +191,7 @@ export class Form {
   #needed() {
     const needed = this.limits.texts().some((text) => text.startsWith("concurrent"));
     this.holding.parentElement.hidden = !needed && this.holding.value === "";
-    const adapts = this.limits.texts().some((text) => text.includes(" adapt "));
+    const adapts = this.limits.texts().some((text) => text.includes(" adapt ") || CONTROLLER.test(text));
     this.server.parentElement.hidden = !adapts && this.server.value === "";
   }
 }

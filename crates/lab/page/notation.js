@@ -21,6 +21,9 @@ export const ALGORITHMS = [
   algorithm("concurrent", "Concurrency", "concurrent requests", [field("slots", "Slots", 4, 3), "ttl"]),
 ];
 
+/** A limit on the requests in flight at a server that follows the server. */
+export const CONTROLLER = /^\s*(gradient2|vegas|aimd)\b/;
+
 const whole = (text) => Number(text.replaceAll("_", ""));
 
 /** The fields of a limit's text; `null` if they cannot say it. */

@@ -158,10 +158,10 @@ function water(context, box, ink, level, top) {
   label(context, ink, box, short(level), `of ${short(top)}, leaking`);
 }
 
-/** The requests in a server, and the rate of the limit before it. */
+/** The requests in a server, and the limit before it. */
 function server(context, box, ink, level, standing, counted) {
   const { workers, highest } = standing.described.server;
-  const rate = standing.rate(counted);
+  const limit = standing.present(counted);
   const bar = (y, share, colour) => {
     rounded(context, box.x, y, box.width, 18, 5);
     context.fillStyle = colour;
@@ -173,10 +173,11 @@ function server(context, box, ink, level, standing, counted) {
     context.globalAlpha = 1;
   };
   const middle = box.y + (box.height - 40) / 2;
-  bar(middle - 24, rate / (highest || 1), ink.ink);
+  bar(middle - 24, limit / ((standing.limitsInFlight ? standing.top : highest) || 1), ink.ink);
   bar(middle + 6, level / standing.top, ink.own);
   const waiting = Math.max(0, level - workers);
-  label(context, ink, box, `${short(rate)}/s admitted at most`, `${short(waiting)} wait for ${workers} workers`);
+  const most = standing.limitsInFlight ? " in flight at most" : "/s admitted at most";
+  label(context, ink, box, `${short(limit)}${most}`, `${short(waiting)} wait for ${workers} workers`);
 }
 
 /** Those who wait, the next to go at the left. */

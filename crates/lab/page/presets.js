@@ -29,6 +29,8 @@ export const PRESETS = [
     ["fixed 20/s", "sliding 20/s", "log 20/s", "20/s burst 10"], "boundary 20 every 1s", "12s", "1"),
   run("A rate that follows the server", "20 workers serve 500 requests a second. Under a fixed limit of 1000 the queue grows for as long as the wave lasts; an adaptive one keeps it short.",
     ["1000/s burst 50 adapt 100/s on latency > 200ms", "1000/s burst 50"], "square 800/s 200/s every 40s random", "80s", "4", { server: "20 x 40ms" }),
+  run("A limit that finds the workers", "20 workers serve 200 requests a second, and 600 come. Limits on requests in flight find by response times how many the server can take; behind a rate that is set too high, the queue grows without end.",
+    ["gradient2 1..200", "vegas 1..200", "1000/s burst 50"], "poisson 600/s", "90s", "10", { server: "20 x 100ms" }),
   run("A crowd", "A thousand clients, a few of them busy, each with its own state.",
     ["5/s burst 20", "sliding 5/s"], "poisson 800/s clients 1000 zipf 1.1", "30s", "2"),
 ];

@@ -2,6 +2,7 @@
 
 import { byId, copy, h, save } from "./dom.js";
 import { composed } from "./image.js";
+import { CONTROLLER } from "./notation.js";
 
 const OUTCOMES = ["denied", "admitted", "too large"];
 
@@ -14,6 +15,8 @@ export function ruleText(limit) {
     const adapt = `{ between: ${lowest}..${highest}, on: [${signals}] }`;
     return `rules:\n  - id: my-limit\n    limit: ${own}\n    adapt: ${adapt}\n`;
   }
+  // A limit on requests in flight that adapts is a setting of the gateway.
+  if (CONTROLLER.test(limit)) return `gateway:\n  concurrency: ${limit}\n`;
   // A limit needs quotes in YAML only if it has a special character.
   const plain = /^[\w./ µ-]+$/.test(limit) && limit !== "";
   const written = plain ? limit : JSON.stringify(limit);

@@ -24,9 +24,17 @@ export class Standing {
 
   /** The highest that its level can stand. */
   get top() {
-    // The requests that a server works off in a second, or three times its workers.
-    if (this.kind === "server") return Math.max(this.perMicro * 1e6, 3 * this.described.server.workers);
+    // Three times its workers, or the requests that a server works off in a second.
+    if (this.kind === "server") {
+      const { workers } = this.described.server;
+      return this.limitsInFlight ? 3 * workers : Math.max(this.perMicro * 1e6, 3 * workers);
+    }
     return this.kind === "ahead" ? this.described.capacity / this.perMicro : this.described.capacity;
+  }
+
+  /** Whether the limit before a server is one on its requests in flight, and not a rate. */
+  get limitsInFlight() {
+    return this.described.state[1] === "limit";
   }
 
   /** Whether the level is what is left, and not what is spent. */
@@ -57,9 +65,9 @@ export class Standing {
     return state;
   }
 
-  /** The rate that the limit has at that instant, in a second; only with a server. */
-  rate(counted) {
-    if (counted === 0) return this.described.server.highest;
+  /** The limit at that instant, as a rate in a second or as requests in flight; only with a server. */
+  present(counted) {
+    if (counted === 0) return this.described.server.initial;
     return this.column.state[this.own.number[counted - 1] * this.column.width + 1];
   }
 

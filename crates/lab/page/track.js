@@ -65,7 +65,7 @@ export class Track {
     const { algorithm, state, server } = this.described;
     const keys = [
       chartKey("level", levelName(state[0], algorithm)),
-      server ? chartKey("rate", `limit, up to ${short(server.highest)}/s`) : null,
+      server ? chartKey("rate", state[1] === "limit" ? "limit on requests in flight" : `limit, up to ${short(server.highest)}/s`) : null,
       chartKey("dot", "admitted"),
       algorithm === "shaper" ? chartKey("ring", "admitted, delayed") : null,
       algorithm === "shaper" ? chartKey("tick", "released") : null,
@@ -128,7 +128,7 @@ export class Track {
     context.rect(area.left, 0, area.width, this.pane.height - BOTTOM + 2);
     context.clip();
     this.#level(context, area, view, playback, standing, counted, bottom);
-    if (standing.kind === "server") this.#rate(context, area, view, playback, standing, counted, bottom);
+    if (standing.kind === "server") this.#limit(context, area, view, playback, standing, counted, bottom);
     this.#marks(context, area, view, playback, own, bottom + LANE / 2 + 4);
     context.restore();
     drawTime(context, area, view, this.pane.height, this.record.expected.length);
@@ -199,26 +199,26 @@ export class Track {
     context.stroke();
   }
 
-  /** The rate of the limit over the requests in the server: a line from zero to the highest rate. */
-  #rate(context, area, view, playback, standing, counted, bottom) {
+  /** The limit over the requests in the server: a line on their scale, or from zero to the highest rate. */
+  #limit(context, area, view, playback, standing, counted, bottom) {
     const { own } = standing;
-    const top = standing.described.server.highest || 1;
-    const y = (rate) => bottom - (Math.min(rate, top) / top) * (bottom - TOP);
+    const top = (standing.limitsInFlight ? standing.top : standing.described.server.highest) || 1;
+    const y = (limit) => bottom - (Math.min(limit, top) / top) * (bottom - TOP);
     const until = Math.min(playback.time, view.to);
     context.strokeStyle = palette().ink;
     context.lineWidth = 1.5;
     context.beginPath();
     const first = upperBound(own.at, counted, view.from);
-    let rate = standing.rate(first);
-    context.moveTo(area.x(view.from), y(rate));
+    let limit = standing.present(first);
+    context.moveTo(area.x(view.from), y(limit));
     for (let index = first; index < counted && own.at[index] <= until; index += 1) {
-      const next = standing.rate(index + 1);
-      if (next === rate) continue;
-      context.lineTo(area.x(own.at[index]), y(rate));
+      const next = standing.present(index + 1);
+      if (next === limit) continue;
+      context.lineTo(area.x(own.at[index]), y(limit));
       context.lineTo(area.x(own.at[index]), y(next));
-      rate = next;
+      limit = next;
     }
-    context.lineTo(area.x(until), y(rate));
+    context.lineTo(area.x(until), y(limit));
     context.stroke();
   }
 

@@ -22,7 +22,7 @@ export function describeState(standing, counted, time) {
   const top = standing.kind === "ahead" ? span(standing.top) : short(standing.top);
   const now = {
     tokens: () => `${short(level)} of ${top} tokens`,
-    server: () => `limit at ${short(standing.rate(counted))}/s, ${short(level)} requests in the server`,
+    server: () => `limit at ${short(standing.present(counted))}${standing.limitsInFlight ? " in flight" : "/s"}, ${short(level)} requests in the server`,
     water: () => `water at ${short(level)} of ${top}`,
     queue: () => `${short(level)} of ${top} in the queue`,
     ahead: () => `TAT ${span(level)} ahead of now, ${top} at most`,

@@ -32,6 +32,8 @@ pub struct Matched<'r, 'f> {
     pub(crate) is_any_unkeyed: bool,
     /// Whether the rate of any rule adapts, of those that matched or others.
     pub(crate) is_adaptive: bool,
+    /// The priority that rules with `shed` hold the request to. `None` if there are no such rules.
+    pub(crate) shed_priority: Option<Priority>,
 }
 
 /// A rule that refuses a request.
@@ -169,13 +171,20 @@ impl<'r> Matched<'r, '_> {
     /// No rules.
     #[inline]
     pub(crate) fn none() -> Self {
-        Matched { rules: SmallVec::new(), refused: None, is_any_unkeyed: false, is_adaptive: false }
+        Matched {
+            rules: SmallVec::new(),
+            refused: None,
+            is_any_unkeyed: false,
+            is_adaptive: false,
+            shed_priority: None,
+        }
     }
 
     /// Has rules that shed limit the request by its priority, which all rules together give it.
     #[cold]
     fn limit_by_priority(&mut self, facts: &(impl Facts + ?Sized)) {
         let priority = self.priority_of(facts);
+        self.shed_priority = Some(priority);
         self.rules.iter_mut().for_each(|matched| matched.limit_by(priority));
     }
 
@@ -228,6 +237,16 @@ impl Matched<'_, '_> {
     pub fn first_key(&self) -> Option<&Key<'_>> {
         let keyed = self.rules.iter().filter(|matched| matched.mode == Mode::Enforce && !matched.is_unkeyed);
         keyed.map(|matched| &matched.key).find(|key| key.parts().next().is_some())
+    }
+
+    /// The limits of rules with `shed`, and the priority that they hold the request to.
+    #[inline]
+    pub fn shed_limits(&self) -> impl Iterator<Item = (&RuleId, Priority)> {
+        let of_rules = |priority| {
+            let shedding = self.rules.iter().filter(|matched| matched.granted == Granted::Priority);
+            shedding.flat_map(MatchedRule::each_limit).map(move |limit| (&limit.id, priority))
+        };
+        self.shed_priority.into_iter().flat_map(of_rules)
     }
 
     /// The rates of its rules that follow the outcomes of requests, those in shadow mode included.

@@ -114,6 +114,7 @@ impl Engine {
     #[inline]
     pub(crate) fn count(&self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, sample: Option<Sample>) {
         let inspection = self.metrics.count(ruling, sample);
+        self.metrics.count_shed(matched, ruling);
         if inspection.is_needed() {
             self.metrics.look_at_charges(inspection, ruling.charges(matched));
         }

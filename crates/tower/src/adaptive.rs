@@ -60,7 +60,13 @@ impl AdaptiveConcurrencyLayer {
     #[must_use]
     pub fn with_shares(controller: LimitController, shares: &[f64; 4]) -> AdaptiveConcurrencyLayer {
         let window = SampleWindow::default();
-        let concurrency = AdaptiveConcurrency::with(controller, window, shares, SystemClock::new());
+        AdaptiveConcurrencyLayer::with(AdaptiveConcurrency::with(controller, window, shares, SystemClock::new()))
+    }
+
+    /// A limit that others may share, with a [window](SampleWindow) of its own for example. Its classes are the priorities, from low
+    /// to critical.
+    #[must_use]
+    pub const fn with(concurrency: AdaptiveConcurrency) -> AdaptiveConcurrencyLayer {
         AdaptiveConcurrencyLayer { concurrency, exempt: None, is_shadow: false }
     }
 

@@ -56,3 +56,31 @@ impl WorkerBusyness {
 fn total(metrics: &RuntimeMetrics) -> Duration {
     (0..metrics.num_workers()).map(|worker| metrics.worker_total_busy_duration(worker)).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_as_busy_as_its_tasks_are() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let mut busy = WorkerBusyness::new(runtime.metrics());
+        let before = busy.total;
+        let spinning = runtime.spawn(async {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(200) {
+                std::hint::spin_loop();
+            }
+        });
+        runtime.block_on(spinning).unwrap();
+        // The worker adds up the time of a task when it has no other.
+        while total(&runtime.metrics()) < before + Duration::from_millis(200) {
+            std::thread::yield_now();
+        }
+        let spun = busy.since_last();
+        assert!((0.2..=1.0).contains(&spun), "{spun}");
+        std::thread::sleep(Duration::from_millis(20));
+        let idle = busy.since_last();
+        assert!(idle < 0.1, "{idle} while there was no task");
+    }
+}

@@ -5,12 +5,14 @@
 //! can be [drawn](Simulation::picture). A server can stand [behind](Simulation::serving) each limit, which may adapt to it. A [`SimulatedFleet`] has nodes that lease a limit from one store.
 
 mod fleet;
+mod modelled_concurrency;
+
 mod picture;
 mod served;
 
 pub use fleet::{FleetFault, FleetTotals, SimulatedFleet};
 pub use picture::{MOST_DRAWN, Picture};
-pub use served::{Adaptation, ServedError, ServerModel};
+pub use served::{Adaptation, RateAdaptation, ServedError, ServerModel};
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -170,6 +172,12 @@ impl Simulation {
         Some(self.tracks.get(limit)?.served.as_ref()?.in_server())
     }
 
+    /// The present limit on requests in flight of the limit with this number. `None` if that does not adapt.
+    #[must_use]
+    pub fn limit_in_flight(&self, limit: usize) -> Option<u32> {
+        self.tracks.get(limit)?.served.as_ref()?.limit()
+    }
+
     /// The limit with this number, at its present rate.
     #[must_use]
     pub fn present_limit(&self, limit: usize) -> Option<&Limit> {
@@ -186,7 +194,8 @@ impl Simulation {
         self.decisions.clear();
         for number in 0..self.tracks.len() {
             self.tracks[number].advance(arrival.at);
-            let decision = self.decide(number, arrival);
+            let in_flight = self.tracks[number].served.as_mut().and_then(|served| served.decide(arrival.at));
+            let decision = in_flight.unwrap_or_else(|| self.decide(number, arrival));
             if let Some(served) = &mut self.tracks[number].served
                 && decision.is_allowed()
             {

@@ -1,15 +1,19 @@
-//! A modelled server behind a limit, and a rate that adapts to it.
+//! A modelled server behind a limit that may adapt to it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 
-use tidegate_core::adaptive::{OutcomeWindow, OverloadSignal, RateSteps, ServiceHealth, ServiceOutcome};
+use tidegate_core::adaptive::{
+    LimitController, OutcomeWindow, OverloadSignal, RateSteps, ServiceHealth, ServiceOutcome,
+};
 use tidegate_core::limit::State;
 use tidegate_core::notation::write_span;
 use tidegate_core::receipt::ReceiptId;
-use tidegate_core::{Limit, Micros, Timestamp};
+use tidegate_core::{Decision, Limit, Micros, Timestamp};
+
+use super::modelled_concurrency::ModelledConcurrency;
 
 /// The most workers of a modelled server.
 const MOST_WORKERS: u32 = 10_000;
@@ -55,10 +59,19 @@ impl FromStr for ServerModel {
     }
 }
 
-/// The terms on which the rate of a limit adapts to the server behind it. Their notation is `100/s on latency > 200ms, errors > 5%`: the
-/// lowest rate, and the signals.
+/// The terms on which a limit adapts to the server behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Adaptation {
+    /// A rate adapts.
+    Rate(RateAdaptation),
+    /// The number of requests in flight adapts. The limit itself has the highest number of slots.
+    Concurrency(LimitController),
+}
+
+/// The terms on which the rate of a limit adapts. Their notation is `100/s on latency > 200ms, errors > 5%`: the lowest rate, and
+/// the signals.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Adaptation {
+pub struct RateAdaptation {
     lowest: (u64, Micros),
     signals: Vec<OverloadSignal>,
 }
@@ -68,7 +81,7 @@ const EVERY: Micros = Micros::from_secs(1);
 const STEPS: u32 = 20;
 const DECREASE_PERCENT: u8 = 30;
 
-impl Adaptation {
+impl RateAdaptation {
     /// The steps of the rate, for a limit that has the highest one.
     ///
     /// # Errors
@@ -82,10 +95,10 @@ impl Adaptation {
     }
 }
 
-impl FromStr for Adaptation {
+impl FromStr for RateAdaptation {
     type Err = ServedError;
 
-    fn from_str(text: &str) -> Result<Adaptation, ServedError> {
+    fn from_str(text: &str) -> Result<RateAdaptation, ServedError> {
         let (lowest, signals) = text.split_once(" on ").ok_or(ServedError::Adaptation)?;
         let lowest = lowest.trim();
         if !lowest.starts_with(|c: char| c.is_ascii_digit()) || lowest.contains(char::is_whitespace) {
@@ -93,7 +106,7 @@ impl FromStr for Adaptation {
         }
         let lowest: Limit = lowest.parse().map_err(|_| ServedError::Adaptation)?;
         let signals = signals.split(',').map(str::parse).collect::<Result<_, _>>();
-        Ok(Adaptation {
+        Ok(RateAdaptation {
             lowest: lowest.tokens_per_period().ok_or(ServedError::Adaptation)?,
             signals: signals.map_err(|_| ServedError::Signal)?,
         })
@@ -127,18 +140,19 @@ pub enum ServedError {
     Delays,
 }
 
-/// A server behind one limit, and the rate of the limit if it adapts.
+/// A server behind one limit, and the state of the limit if it adapts.
 #[derive(Debug)]
 pub(super) struct Served {
     server: ServerModel,
     /// The instants at which workers are done, and the arrivals of their requests.
     busy: BinaryHeap<Reverse<(Timestamp, Timestamp)>>,
     queue: VecDeque<Timestamp>,
-    adaptive: Option<Adaptive>,
+    rate: Option<ModelledRate>,
+    concurrency: Option<ModelledConcurrency>,
 }
 
 #[derive(Debug)]
-struct Adaptive {
+struct ModelledRate {
     steps: RateSteps,
     window: OutcomeWindow,
     /// The present step, and the limit on decreases, as a store keeps them.
@@ -157,16 +171,31 @@ impl Served {
         if limit.longest_delay().is_some() {
             return Err(ServedError::Delays);
         }
-        let adaptive = match adaptation {
-            Some(adaptation) => {
+        let concurrency = match adaptation {
+            Some(Adaptation::Concurrency(controller)) => Some(ModelledConcurrency::new(controller.clone())),
+            Some(Adaptation::Rate(_)) | None => None,
+        };
+        let rate = match adaptation {
+            Some(Adaptation::Rate(adaptation)) => {
                 let steps = adaptation.steps(limit)?;
                 let window = OutcomeWindow::new(&adaptation.signals, steps.every());
                 let (bucket, turn) = (steps.bucket().fresh(), steps.turn().fresh());
-                Some(Adaptive { steps, window, bucket, turn, interval_end: None })
+                Some(ModelledRate { steps, window, bucket, turn, interval_end: None })
             }
-            None => None,
+            Some(Adaptation::Concurrency(_)) | None => None,
         };
-        Ok(Served { server, busy: BinaryHeap::new(), queue: VecDeque::new(), adaptive })
+        Ok(Served { server, busy: BinaryHeap::new(), queue: VecDeque::new(), rate, concurrency })
+    }
+
+    /// The decision on an arrival by the limit on requests in flight, if there is one.
+    pub(super) fn decide(&mut self, now: Timestamp) -> Option<Decision> {
+        let service = self.server.service;
+        self.concurrency.as_mut().map(|concurrency| concurrency.decide(now, service))
+    }
+
+    /// The present limit on requests in flight, if that adapts.
+    pub(super) fn limit(&self) -> Option<u32> {
+        self.concurrency.as_ref().map(ModelledConcurrency::limit)
     }
 
     /// The requests in the server, those in its queue included.
@@ -179,30 +208,34 @@ impl Served {
         let mut changed = None;
         loop {
             let next_end = self.busy.peek().map_or(Timestamp::MAX, |Reverse((at, _))| *at);
-            let interval_end = self.adaptive.as_mut().map_or(Timestamp::MAX, |adaptive| adaptive.interval_end(now));
+            let interval_end = self.rate.as_mut().map_or(Timestamp::MAX, |rate| rate.interval_end(now));
             if next_end.min(interval_end) > now {
                 return changed;
             }
             if next_end <= interval_end {
                 self.finish(next_end);
-            } else if let Some(adaptive) = &mut self.adaptive {
-                changed = Some(adaptive.adapt(interval_end));
+            } else if let Some(rate) = &mut self.rate {
+                changed = Some(rate.adapt(interval_end));
             }
         }
     }
 
     fn finish(&mut self, now: Timestamp) {
         let Some(Reverse((_, arrived))) = self.busy.pop() else { return };
-        if let Some(adaptive) = &self.adaptive {
-            adaptive.window.end(now.since(arrived), ServiceOutcome::Answered);
+        if let Some(rate) = &self.rate {
+            rate.window.end(now.since(arrived), ServiceOutcome::Answered);
+        }
+        // All requests take as long, so they end in the order in which they came.
+        if let Some(concurrency) = &mut self.concurrency {
+            concurrency.finish(now);
         }
         self.start(now);
     }
 
     /// Takes an admitted request.
     pub(super) fn admit(&mut self, now: Timestamp) {
-        if let Some(adaptive) = &self.adaptive {
-            adaptive.window.begin();
+        if let Some(rate) = &self.rate {
+            rate.window.begin();
         }
         self.queue.push_back(now);
         self.start(now);
@@ -217,7 +250,7 @@ impl Served {
     }
 }
 
-impl Adaptive {
+impl ModelledRate {
     /// The end of the present interval. The first one begins at the first arrival.
     fn interval_end(&mut self, now: Timestamp) -> Timestamp {
         *self.interval_end.get_or_insert_with(|| {
@@ -263,7 +296,7 @@ mod tests {
 
     #[test]
     fn an_adaptation_needs_a_limit_with_a_higher_rate() {
-        let adaptation: Adaptation = "100/s on latency > 200ms, errors > 5%".parse().unwrap();
+        let adaptation: RateAdaptation = "100/s on latency > 200ms, errors > 5%".parse().unwrap();
         let steps = |limit: &str| adaptation.steps(&limit.parse().unwrap()).map(|steps| steps.bounds());
         assert_eq!(steps("1000/s burst 50"), Ok((100, 1_000)));
         assert_eq!(steps("1000/min"), Err(ServedError::Period));
@@ -275,7 +308,7 @@ mod tests {
             ("fixed 100/s on latency > 1s", ServedError::Adaptation),
             ("100/s on load > 1", ServedError::Signal),
         ] {
-            assert_eq!(wrong.parse::<Adaptation>(), Err(error), "{wrong}");
+            assert_eq!(wrong.parse::<RateAdaptation>(), Err(error), "{wrong}");
         }
         let shaper = "shaper 10/s queue 5".parse().unwrap();
         assert_eq!(Served::new(server(), &shaper, None).err(), Some(ServedError::Delays));
@@ -284,7 +317,7 @@ mod tests {
     #[test]
     fn an_adaptive_limit_keeps_the_queue_short_that_a_fixed_one_lets_grow() {
         let limit: Limit = "1000/s burst 50".parse().unwrap();
-        let adaptation: Adaptation = "100/s on latency > 200ms".parse().unwrap();
+        let adaptation = Adaptation::Rate("100/s on latency > 200ms".parse().unwrap());
         let traffic: Traffic = "poisson 900/s".parse().unwrap();
         let mut simulation = Simulation::new(&[limit, limit]).serving(server(), &[None, Some(adaptation)]).unwrap();
         let mut longest = [0; 2];
@@ -301,5 +334,24 @@ mod tests {
         assert!((100..1_000).contains(&rate), "{rate}");
         assert!(simulation.totals()[1].admitted > 20_000, "{:?}", simulation.totals()[1]);
         assert_eq!(Simulation::new(&[limit]).in_server(0), None);
+    }
+
+    #[test]
+    fn a_limit_on_requests_in_flight_finds_the_workers_of_its_server() {
+        let limits: [Limit; 2] = ["concurrent 200".parse().unwrap(), "1000000/s".parse().unwrap()];
+        let adaptation = Adaptation::Concurrency("gradient2 1..200".parse().unwrap());
+        let traffic: Traffic = "poisson 1500/s".parse().unwrap();
+        let mut simulation = Simulation::new(&limits).serving(server(), &[Some(adaptation), None]).unwrap();
+        assert_eq!((simulation.limit_in_flight(0), simulation.limit_in_flight(1)), (Some(20), None));
+        for arrival in traffic.arrivals(Micros::from_secs(60), 1) {
+            simulation.take(&arrival);
+            assert!(simulation.in_server(0).unwrap() <= 200);
+        }
+        // 500 a second can be served, and 1500 come.
+        let limit = simulation.limit_in_flight(0).unwrap();
+        assert!((20..=60).contains(&limit), "{limit}");
+        assert!(simulation.in_server(0).unwrap() <= 60 && simulation.in_server(1).unwrap() > 50_000);
+        let admitted = simulation.totals()[0].admitted;
+        assert!((28_000..=30_200).contains(&admitted), "{admitted}");
     }
 }

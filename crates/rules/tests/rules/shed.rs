@@ -68,6 +68,22 @@ fn all_priorities_count_the_same_slots_and_the_least_important_are_denied_first(
 }
 
 #[test]
+fn in_shadow_mode_nothing_is_denied_and_the_decision_is_told() {
+    let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
+    let text = "rules: [{ id: fleet, mode: shadow, shed: { slots: 10, low: 50%, normal: 50% } }]";
+    let limiter = Limiter::with_clock(rules(text), MemoryStore::with_clock(clock.clone()), clock);
+    let rulings: Vec<_> = (0..7).map(|_| limiter.check(&get("/")).now().unwrap()).collect();
+    assert!(rulings.iter().all(tidegate_rules::Ruling::is_allowed));
+    let decided: Vec<bool> = rulings.iter().map(|ruling| ruling.ruled[0].decision.is_allowed()).collect();
+    assert_eq!(decided, [true, true, true, true, true, false, false]);
+    let rules = rules(text);
+    let request = get("/");
+    let matched = rules.matching(&request);
+    let shed: Vec<_> = matched.shed_limits().map(|(limit, priority)| (limit.as_str(), priority)).collect();
+    assert_eq!(shed, [("fleet", Priority::Normal)]);
+}
+
+#[test]
 fn mistakes_are_told_with_what_to_write() {
     for (shed, told) in [
         ("{ low: 50% }", "`shed` without `slots`"),

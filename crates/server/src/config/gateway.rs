@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use tidegate_core::adaptive::LimitController;
+use tidegate_core::adaptive::{LimitController, SampleWindow};
 use tidegate_core::shed::OverloadBounds;
 use tidegate_rules::Priority;
 use tidegate_tower::DEFAULT_SHARES;
@@ -127,6 +127,9 @@ impl ConfigReader<'_> {
     fn concurrency(&mut self) -> Option<Option<Concurrency>> {
         let is_shadow = self.value("gateway.concurrency_mode", choice(&[("enforce", false), ("shadow", true)]));
         let shares = self.each("gateway.concurrency_shares", share);
+        let window = self.value("gateway.concurrency_window", |text| {
+            text.parse::<SampleWindow>().map_err(|error| InvalidValue::new(error.to_string(), ""))
+        });
         // Unset is no error, and a wrong value has become one.
         let errors = self.errors.len();
         let controller = self.value(CONCURRENCY, |text| {
@@ -137,7 +140,7 @@ impl ConfigReader<'_> {
         for (priority, share) in shares? {
             of_each[priority as usize] = share;
         }
-        Some(Some(Concurrency { controller, is_shadow: is_shadow?, shares: of_each }))
+        Some(Some(Concurrency { controller, window: window?, is_shadow: is_shadow?, shares: of_each }))
     }
 
     /// `Some(None)` if it is off.

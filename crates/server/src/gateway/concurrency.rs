@@ -12,6 +12,8 @@ use tidegate_rules::Priority;
 pub struct Concurrency {
     /// The computation of the limit.
     pub controller: LimitController,
+    /// The requests that are summed up into one sample for it.
+    pub window: SampleWindow,
     /// Whether requests above the limit go on, and are only counted.
     pub is_shadow: bool,
     /// The share of each priority, from low to critical. A priority is held to its share only while the whole limit is taken.
@@ -36,8 +38,8 @@ pub(super) enum Acquisition {
 
 impl UpstreamConcurrency {
     pub(super) fn new(settings: &Concurrency) -> UpstreamConcurrency {
-        let (controller, window) = (settings.controller.clone(), SampleWindow::default());
-        let limit = AdaptiveConcurrency::with(controller, window, &settings.shares, SystemClock::new());
+        let Concurrency { controller, window, shares, .. } = settings;
+        let limit = AdaptiveConcurrency::with(controller.clone(), *window, shares, SystemClock::new());
         UpstreamConcurrency { limit, is_shadow: settings.is_shadow }
     }
 

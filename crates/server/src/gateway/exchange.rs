@@ -87,15 +87,15 @@ impl Forwarder {
                 Ok(transport) => transport,
                 Err(error) => {
                     self.failed(upstream, &error);
+                    if matches!(error, ConnectError::TooSlow) {
+                        permit.record(|| SampleOutcome::Dropped);
+                    }
                     tried.push(number);
                     if may_retry() {
                         continue;
                     }
                     let why = match error {
-                        ConnectError::TooSlow => {
-                            permit.record(|| SampleOutcome::Dropped);
-                            Failure::SlowToConnect
-                        }
+                        ConnectError::TooSlow => Failure::SlowToConnect,
                         ConnectError::Io(_) | ConnectError::Handshake(_) => Failure::Unreachable,
                     };
                     return Err(ExchangeError::Failed { why, is_unseen });

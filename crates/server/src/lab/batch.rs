@@ -4,7 +4,7 @@ use serde::Serialize;
 use tidegate_core::limit::{Algorithm, Rate, Windows};
 use tidegate_core::{Decision, Limit, Outcome};
 use tidegate_lab::expect::Expectation;
-use tidegate_lab::simulate::{Picture, ServerModel, Simulation};
+use tidegate_lab::simulate::{Adaptation, Picture, ServerModel, Simulation};
 use tidegate_lab::traffic::Arrival;
 
 use super::run_request::StoreChoice;
@@ -75,6 +75,9 @@ impl Column {
         let Some(limit) = simulation.present_limit(number) else { return };
         let Some(decision) = simulation.decisions().get(number) else { return };
         if let Some(in_server) = simulation.in_server(number) {
+            if let Some(limit) = simulation.limit_in_flight(number) {
+                return self.state.extend([in_server as f64, limit.into()]);
+            }
             let (tokens, period) = limit.tokens_per_period().map_or((0, 1), |(tokens, period)| (tokens, period.get()));
             return self.state.extend([in_server as f64, thousandths(tokens as f64 * 1e6 / period as f64)]);
         }
@@ -143,18 +146,33 @@ struct DescribedServer {
     workers: u32,
     /// The time of a request, in microseconds.
     service: u64,
-    /// The highest rate of the limit, in a second.
+    /// The highest value of the limit: its rate in a second, or requests in flight.
     highest: f64,
+    /// The value before the first decision.
+    initial: f64,
     adapts: bool,
 }
 
 impl Described {
     /// A limit as it was written, in front of a server.
-    pub(super) fn served(self, text: &str, limit: &Limit, server: ServerModel, adapts: bool) -> Described {
+    pub(super) fn served(
+        self,
+        text: &str,
+        limit: &Limit,
+        server: ServerModel,
+        adaptation: Option<&Adaptation>,
+    ) -> Described {
         let (tokens, period) = limit.tokens_per_period().map_or((0, 1), |(tokens, period)| (tokens, period.get()));
-        let highest = thousandths(tokens as f64 * 1e6 / period as f64);
-        let server = DescribedServer { workers: server.workers(), service: server.service().get(), highest, adapts };
-        Described { limit: text.to_owned(), server: Some(server), state: vec!["server", "rate"], ..self }
+        let rate = thousandths(tokens as f64 * 1e6 / period as f64);
+        let (value, highest, initial) = match adaptation {
+            Some(Adaptation::Concurrency(controller)) => {
+                ("limit", controller.range().highest().into(), controller.limit().into())
+            }
+            Some(Adaptation::Rate(_)) | None => ("rate", rate, rate),
+        };
+        let (workers, service, adapts) = (server.workers(), server.service().get(), adaptation.is_some());
+        let server = DescribedServer { workers, service, highest, initial, adapts };
+        Described { limit: text.to_owned(), server: Some(server), state: vec!["server", value], ..self }
     }
 
     pub(super) fn of(limit: &Limit, store: &StoreChoice, expected: Expectation) -> Described {

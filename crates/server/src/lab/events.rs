@@ -114,9 +114,9 @@ async fn expected(request: RunRequest) -> Result<(RunRequest, Expected), Problem
             let described = Described::of(limit, store, expected);
             Ok(match request.server {
                 Some(server) => {
-                    let adapts = request.adaptations.get(number).is_some_and(Option::is_some);
+                    let adaptation = request.adaptations.get(number).and_then(Option::as_ref);
                     let text = request.texts.get(number).map_or("", String::as_str);
-                    described.served(text, limit, server, adapts)
+                    described.served(text, limit, server, adaptation)
                 }
                 None => described,
             })

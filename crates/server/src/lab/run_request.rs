@@ -2,8 +2,9 @@
 
 use std::str::FromStr;
 
+use tidegate_core::adaptive::{ControllerError, LimitController};
 use tidegate_core::{Limit, Micros, NotationError};
-use tidegate_lab::simulate::{Adaptation, ServedError, ServerModel, Simulation};
+use tidegate_lab::simulate::{Adaptation, RateAdaptation, ServedError, ServerModel, Simulation};
 use tidegate_lab::traffic::{Traffic, TrafficError};
 use tidegate_rules::yaml::closest;
 
@@ -24,6 +25,8 @@ const MOST_TURNS: u64 = 5_000_000;
 /// The longest text of a parameter.
 const MOST_TEXT: usize = 1_000;
 
+/// The limits on requests in flight that adapt.
+const CONTROLLERS: [&str; 3] = ["gradient2", "vegas", "aimd"];
 const NAMES: [&str; 9] = ["limit", "traffic", "for", "seed", "speed", "holding", "server", "store", "run"];
 
 /// A run that a client asks for.
@@ -183,18 +186,23 @@ impl Fields {
         (!limits.is_empty()).then_some(WrittenLimits { limits, adaptations, texts })
     }
 
-    /// A limit such as `1000/s burst 50`, or one that adapts, such as `1000/s adapt 100/s on latency > 200ms`.
+    /// A limit such as `1000/s burst 50`, or one that adapts, such as `1000/s adapt 100/s on latency > 200ms` or `gradient2 20..200`.
     fn limit(&mut self, field: &str, text: &str) -> Option<(Limit, Option<Adaptation>)> {
         let say = |error: NotationError| format!("{} (at character {})", error.problem(), error.column());
+        if text.split_whitespace().next().is_some_and(|word| CONTROLLERS.contains(&word)) {
+            let controller: LimitController = self.parsed(field, text, |error: ControllerError| error.to_string())?;
+            let limit = self.parsed(field, &format!("concurrent {}", controller.range().highest()), say)?;
+            return Some((limit, Some(Adaptation::Concurrency(controller))));
+        }
         let (limit, adaptation) = text.split_once(" adapt ").map_or((text, None), |(one, other)| (one, Some(other)));
         let limit: Limit = self.parsed(field, limit, say)?;
         let Some(text) = adaptation else { return Some((limit, None)) };
-        let adaptation: Adaptation = self.parsed(field, text, |error: ServedError| error.to_string())?;
+        let adaptation: RateAdaptation = self.parsed(field, text, |error: ServedError| error.to_string())?;
         if let Err(error) = adaptation.steps(&limit) {
             self.wrong(field, error.to_string());
             return None;
         }
-        Some((limit, Some(adaptation)))
+        Some((limit, Some(Adaptation::Rate(adaptation))))
     }
 
     fn traffic(&mut self) -> Option<Traffic> {
@@ -318,8 +326,13 @@ mod tests {
         assert_eq!(request.texts, ["100/s adapt 10/s on latency > 1s"]);
         assert_eq!(request.server.map(|server| server.to_string()).as_deref(), Some("2 x 40ms"));
         assert!(request.adaptations[0].is_some());
+        let request = RunRequest::read(&query("gradient2+4..90", "&server=2+x+40ms"), false).unwrap();
+        assert_eq!((request.texts[0].as_str(), request.limits[0].capacity()), ("gradient2 4..90", 90));
         for (limit, server, field) in [
             (adaptive, "", "server"),
+            ("vegas", "", "server"),
+            ("vegas+9..1", "&server=2+x+40ms", "limit.0"),
+            ("aimd+backoff+2", "&server=2+x+40ms", "limit.0"),
             (adaptive, "&server=2", "server"),
             ("5/s+adapt+10/s+on+latency+%3E+1s", "&server=2+x+40ms", "limit.0"),
             ("100/s+adapt+10/s", "&server=2+x+40ms", "limit.0"),

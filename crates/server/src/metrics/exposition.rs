@@ -121,6 +121,7 @@ impl Metrics {
         let values: Vec<(Labels<'_>, u64)> = labels.iter().map(|(labels, count)| (&labels[..], *count)).collect();
         let help = "Requests that lacked a part of a rule's key and were charged to a shared key";
         page.counter("requests_without_key", help, &values);
+        self.shed.write(page);
         self.write_descriptors(page);
         self.write_unsettled(page);
         self.settled.write(page);

@@ -19,6 +19,7 @@ mod page;
 mod process;
 mod sample_epoch;
 mod settled;
+mod shed_decisions;
 mod store_exposition;
 mod store_keys;
 mod thread_counters;
@@ -34,7 +35,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tidegate_core::disclosure::Disclosure;
 use tidegate_core::limit::Recovery;
 use tidegate_core::{Clock, Decision, Key, RuleId, SystemClock, Timestamp};
-use tidegate_rules::{DecidedBy, Generation, RuleSet, Ruled, RuledCharge, Ruling};
+use tidegate_rules::{DecidedBy, Generation, Matched, RuleSet, Ruled, RuledCharge, Ruling};
 use tidegate_tower::Unsettled;
 
 pub(crate) use self::cause::FailureCause;
@@ -49,6 +50,7 @@ use self::limit_counters::{LimitCounters, LimitTable};
 pub use self::limit_counters::{MOST_LIMITS, OTHER};
 use self::sample_epoch::{SampleEpoch, Weight};
 use self::settled::SettledCosts;
+use self::shed_decisions::ShedDecisions;
 pub(crate) use self::store_keys::{hot as hot_keys, name as key_name, top as top_store_keys};
 use self::thread_counters::ThreadCounters;
 pub(crate) use self::top::KeyName;
@@ -107,6 +109,8 @@ pub struct Metrics {
     /// The server's name.
     node: OnceLock<Box<str>>,
     unkeyed: UnkeyedRequests,
+    /// Decisions of rules that shed.
+    shed: ShedDecisions,
     top: KeyRanking,
     recent: denials::RecentDenials,
     deciding: Histogram,
@@ -206,6 +210,7 @@ impl Metrics {
             gateway: OnceLock::new(),
             tokens: OnceLock::new(),
             counted: Mutex::new(None),
+            shed: ShedDecisions::default(),
             unsettled: UnsettledCosts::default(),
             settled: SettledCosts::default(),
         }
@@ -245,6 +250,12 @@ impl Metrics {
         });
         self.end(sample);
         Inspection { weight: sample.map(|sample| sample.weight), denials }
+    }
+
+    /// Counts the decisions of rules that shed, by the priority of the request.
+    #[inline]
+    pub(crate) fn count_shed(&self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>) {
+        self.shed.count(matched, ruling);
     }
 
     /// Counts a decision on a request of this cost, under a limit that it brought.
@@ -392,6 +403,7 @@ impl Metrics {
         self.unkeyed.retain(|id| rules.rules().iter().any(|rule| rule.id() == id));
         self.unsettled.retain(|id| known.contains(&id.stable_hash()));
         self.settled.retain(|id| known.contains(&id.stable_hash()));
+        self.shed.retain(|id| known.contains(&id.stable_hash()));
         self.descriptors.forget();
     }
 

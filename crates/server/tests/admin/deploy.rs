@@ -73,6 +73,7 @@ fn of_gateway() -> String {
 rules:
   - { id: model, key: address, limits: [{ limit: fixed 1000/h, cost: 100, settle: 'header:x-cost' }] }
   - { id: by-user, key: user, limit: 100/s }
+  - { id: fleet, shed: { slots: 1000 } }
   - { id: adaptive, adapt: { between: 100/s..1000/s, on: errors > 50% } }
 ";
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -177,6 +178,12 @@ fn promtool_finds_nothing_wrong_with_metrics_and_alerts() {
     }
     promtool(&["check", "metrics"], &of_gateway());
     promtool(&["check", "rules", deploy().join("prometheus/alerts.yaml").to_str().unwrap()], "");
+}
+
+#[test]
+fn alerts_on_overload_fire() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/admin/overload_alerts.yaml");
+    promtool(&["test", "rules", file.to_str().unwrap()], "");
 }
 
 #[test]

@@ -98,6 +98,25 @@ rules:
 }
 
 #[test]
+fn an_explanation_tells_how_a_rate_adapts() {
+    let rules = "
+rules:
+  - { id: api, limit: 1000/s burst 200, adapt: { between: 100/s..1000/s, on: [latency > 200ms, errors > 5%] } }
+";
+    let folder = Folder::with(&[("rules.yaml", rules)]);
+    let ran = folder.run(&["explain", "rules.yaml", "--request", "GET /"]);
+    for line in [
+        "limit          1000/s burst 200, cost 1\n",
+        "adapts         100/s..1000/s by aimd, down 30% on latency > 200ms or errors > 5%, up 1/20 every 1s\n",
+    ] {
+        assert!(ran.good().contains(line), "{line} is not in {}", ran.good());
+    }
+    let json = folder.run(&["explain", "--format=json", "rules.yaml", "--request", "GET /"]).json();
+    let adapt = json["rules"][0]["limits"][0]["adapt"].as_str().unwrap_or_default().to_owned();
+    assert!(adapt.starts_with("100/s..1000/s by aimd"), "{json}");
+}
+
+#[test]
 fn an_explanation_comes_as_json_too() {
     let folder = Folder::with(&[("rules.yaml", MANY)]);
     let ran = folder.run(&["explain", "--format=json", "rules.yaml", "--request", "GET /x", "--ip", "192.0.2.7"]);

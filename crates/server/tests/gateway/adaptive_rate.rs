@@ -49,11 +49,14 @@ fn errors_of_the_upstream_lower_the_rate_and_it_comes_back() {
     for line in [
         "tidegate_adaptive_rate_min{rule=\"api\"} 200",
         "tidegate_adaptive_rate_max{rule=\"api\"} 1000",
-        "tidegate_adaptive_rate{rule=\"api\"} ",
         "tidegate_adaptive_rate_decreases_total{rule=\"api\"} ",
     ] {
         assert!(shown.contains(line), "{line} is not in\n{shown}");
     }
+    until("the lowest rate in the metrics", || {
+        limit(&gateway);
+        metrics(&gateway).contains("tidegate_adaptive_rate{rule=\"api\"} 200\n").then_some(())
+    });
     is_failing.store(false, Ordering::SeqCst);
     until("the rate to rise", || limit(&gateway).contains("q=1000;w=1").then_some(()));
 }

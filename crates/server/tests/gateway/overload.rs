@@ -110,6 +110,20 @@ fn a_priority_has_its_share_even_if_the_limit_is_taken() {
 }
 
 #[test]
+fn a_priority_that_a_trusted_proxy_states_has_its_share_unless_a_rule_sets_another() {
+    let shares = ["critical=100", "normal=0"].map(|share| ["--gateway-concurrency-shares", share]);
+    let args = [shares.as_flattened(), &["--gateway-priority-header", "X-Priority"]].concat();
+    let overloaded = Overloaded::start(&args);
+    let _held = overloaded.hold();
+    for (path, stated, status) in
+        [("/", "critical", 200), ("/", "normal", 503), ("/batch", "critical", 503), ("/pay", "low", 200)]
+    {
+        let header = format!("X-Priority: {stated}");
+        assert_eq!(overloaded.gateway.curl(path, &["-H", &header]).status, status, "{path} {stated}");
+    }
+}
+
+#[test]
 fn in_shadow_mode_requests_above_the_limit_are_forwarded_and_counted() {
     let overloaded = Overloaded::start(&["--gateway-concurrency-mode", "shadow"]);
     let _held = overloaded.hold();
@@ -154,6 +168,7 @@ gateway:
   concurrency: gradient 20..200
   concurrency_mode: of
   concurrency_shares: [urgent=50, low=101]
+  concurrency_window: 1s sample 5
 ";
     let folder = folder(&[("t.yaml", file)]);
     let ran = Ran(tidegate(folder.path()).args(["config", "--config", "t.yaml"]).output().unwrap());
@@ -166,7 +181,42 @@ gateway:
         "`urgent=50` is not the share of a priority",
         "write one such as `critical=50`",
         "`low=101` is not the share of a priority",
+        "t.yaml:6:23",
+        "there is no constant `sample`; write `samples`",
     ] {
         assert!(ran.bad().contains(expected), "{expected}: {}", ran.bad());
     }
+    for (limit, expected) in [
+        ("aimd 20..200 backoff 2", "`backoff 2` is not possible; write a number from 0.1 to 0.99"),
+        ("gradient2 20..200 tolerance", "`tolerance` has no value; write one such as `tolerance 1.5`"),
+        ("vegas 20..200 timeout 1s", "there is no constant `timeout`; write `initial`, `alpha`, `beta`, `smoothing`"),
+    ] {
+        let args = ["config", "--gateway-concurrency", limit, "--gateway-upstream", "http://127.0.0.1:3000"];
+        let ran = Ran(tidegate(folder.path()).args(args).output().unwrap());
+        assert!(ran.bad().contains(expected), "{expected}: {}", ran.bad());
+    }
+}
+
+/// Constants in the notation reach the limit: it begins where it is told to, and takes responses of 50 ms for overload.
+#[test]
+fn the_constants_of_a_limit_can_be_set() {
+    let upstream = Upstream::start(|taken| {
+        taken.request()?;
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        taken.answer("ok")
+    });
+    let args =
+        ["--gateway-concurrency", "aimd 2..90 initial 80 timeout 40ms backoff 0.1", "--admin-open-metrics", "true"];
+    let window = ["--gateway-concurrency-window", "10ms samples 1"];
+    let gateway = Gateway::start(RULES, &[&upstream.url()], &[&args[..], &window].concat());
+    let limit = || {
+        let url = format!("http://{}/metrics", gateway.server.listener("Admin"));
+        let name = "tidegate_gateway_upstream_concurrency_limit{";
+        let text = crate::peers::curl(&url, &[]).body;
+        let line = text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u32>().ok())
+    };
+    assert_eq!(limit(), Some(80));
+    assert_eq!(gateway.curl("/", &[]).status, 200);
+    until("the limit to be a tenth", || (limit() == Some(8)).then_some(()));
 }

@@ -103,6 +103,43 @@ fn in_shadow_mode_nothing_is_shed_and_all_is_counted() {
 }
 
 #[test]
+fn rules_that_shed_are_counted_by_priority_and_mode() {
+    const RULES: &str = "
+rules:
+  - { id: low, match: { path: /low }, limit: 1000000/s, priority: low }
+  - { id: fleet, shed: { slots: 2, low: 50%, normal: 100%, high: 100% } }
+  - { id: trial, mode: shadow, shed: { slots: 1, low: 100%, normal: 100%, high: 100% } }
+";
+    let is_released = Arc::new(AtomicBool::new(false));
+    let released = Arc::clone(&is_released);
+    let upstream = Upstream::start(move |taken| {
+        let (head, _) = taken.request()?;
+        while head.contains("/held") && !released.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        taken.answer("ok")
+    });
+    let gateway = Gateway::start(RULES, &[&upstream.url()], &["--admin-open-metrics", "true"]);
+    let mut held = gateway.connect();
+    std::io::Write::write_all(&mut held, b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    until("the upstream has it", || (upstream.heads().len() == 1).then_some(()));
+    assert_eq!(gateway.curl("/low", &[]).status, 503, "half of the slots are taken");
+    assert_eq!(gateway.curl("/", &[]).status, 200, "and half are free");
+    for line in [
+        r#"{rule="fleet",priority="low",mode="enforce",outcome="denied"} 1"#,
+        r#"{rule="fleet",priority="low",mode="enforce",outcome="allowed"} 0"#,
+        r#"{rule="fleet",priority="normal",mode="enforce",outcome="allowed"} 2"#,
+        r#"{rule="fleet",priority="normal",mode="enforce",outcome="denied"} 0"#,
+        r#"{rule="trial",priority="normal",mode="shadow",outcome="allowed"} 1"#,
+        r#"{rule="trial",priority="normal",mode="shadow",outcome="denied"} 1"#,
+    ] {
+        let line = format!("tidegate_shed_decisions_total{line}\n");
+        until(&line, || metrics(&gateway).contains(&line).then_some(()));
+    }
+    is_released.store(true, Ordering::SeqCst);
+}
+
+#[test]
 fn an_upstream_that_is_down_is_no_overload() {
     let upstream = Upstream::start(|taken| {
         taken.request()?;
@@ -280,7 +317,8 @@ fn run(args: &[&str], warm_up: Duration, measured: Duration) -> Outcome {
 fn at_three_times_the_capacity_critical_requests_are_served_low_ones_shed_first_and_goodput_stays() {
     const SECOND: Duration = Duration::from_secs(1);
     let unprotected = std::thread::spawn(|| run(&[], 6 * SECOND, 6 * SECOND));
-    let args = ["--gateway-concurrency", "aimd 16..16", "--gateway-concurrency-shares", "critical=100"];
+    // The workers sleep, so their capacity does not depend on the machine, nor does what it takes to overload them.
+    let args = ["--gateway-concurrency", "gradient2 12..200", "--gateway-concurrency-shares", "critical=100"];
     // The processors are busy with other tests: that is no overload here.
     let here = ["--gateway-shedding", "enforce", "--gateway-shedding-busy", "100", "--gateway-shedding-wait", "10s"];
     let outcome = run(&[&args[..], &here].concat(), 12 * SECOND, 15 * SECOND);
@@ -289,6 +327,6 @@ fn at_three_times_the_capacity_critical_requests_are_served_low_ones_shed_first_
     let [low, normal, high, critical] = outcome.paths.map(Served::part);
     assert!(critical >= 0.99, "{outcome:?}");
     assert!(low < normal && normal < high && low < 0.1, "{outcome:?}");
-    assert!(outcome.goodput >= 0.8, "{outcome:?}");
-    assert!(unprotected.goodput < outcome.goodput / 2.0, "{outcome:?} {unprotected:?}");
+    assert!(outcome.goodput >= 0.9, "{outcome:?}");
+    assert!(unprotected.goodput < 0.1, "without protection, nobody is served in time: {unprotected:?}");
 }

@@ -161,6 +161,27 @@ fn on_the_operators_door_runs_take_the_token() {
 }
 
 #[test]
+fn a_rate_that_adapts_is_shown_beside_its_rule() {
+    const RULES: &str = "\
+rules: [{ id: api, adapt: { between: 100/s..1000/s, on: errors > 5% } }]
+";
+    let server =
+        Server::start_with(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"], &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let (_, rest) = server.banner.split_once("\n  Admin ").unwrap_or_else(|| panic!("{}", server.banner));
+    let admin = rest.lines().next().unwrap().trim().to_owned();
+    server.check(&json!({ "path": "/" }).to_string());
+    let browser = Browser::open();
+    browser.go_to_lab(&format!("{admin}/lab/#live"));
+    browser.write("#token", TOKEN);
+    browser.click(".token button");
+    browser.until(
+        "the rate",
+        "return document.querySelector('[data-rule=api]')?.textContent.includes('at 1000/s of 1000/s') || null",
+    );
+    browser.assert_quiet(|_| false);
+}
+
+#[test]
 fn the_headroom_of_a_key_is_its_own_however_it_is_shown() {
     const RULES: &str = "\
 rules:

@@ -183,6 +183,33 @@ fn a_limit_that_adapts_is_drawn_over_the_queue_of_its_server() {
 }
 
 #[test]
+fn a_limit_that_finds_the_workers_is_drawn_over_the_queue_of_its_server() {
+    let (lab, browser) = (Lab::open(), Browser::open());
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("limit", "gradient2 1..200").append_pair("limit", "1000/s burst 50");
+    query.append_pair("traffic", "poisson 600/s").append_pair("for", "60s");
+    query.append_pair("speed", "max").append_pair("server", "20 x 100ms");
+    browser.go_to_lab(&lab.url(&format!("/lab/?{}", query.finish())));
+    browser.until("the end", "return document.getElementById('status').dataset.state === 'ended' || null");
+    browser.draw();
+    let words = browser.text("[data-limit='0'] .words");
+    let limit = words.strip_prefix("limit at ").and_then(|rest| rest.split_once(" in flight, "));
+    let (limit, rest) = limit.unwrap_or_else(|| panic!("{words}"));
+    let limit: f64 = limit.parse().unwrap();
+    assert!((20.0..=60.0).contains(&limit) && rest.contains("requests in the server"), "{words}");
+    // Behind the rate, 400 more come in each second than are served.
+    let words = browser.text("[data-limit='1'] .words");
+    assert!(words.contains(" k requests in the server"), "{words}");
+    let rule = browser.text("#rule");
+    assert!(rule.contains("gateway:\n  concurrency: gradient2 1..200\n"), "{rule}");
+    browser.screenshot("adaptive-concurrency");
+    // The worked case is the same.
+    let named = "return [...document.querySelectorAll('#presets button')].some((one) => one.textContent === 'A limit that finds the workers')";
+    assert_eq!(browser.js(named), true);
+    browser.assert_quiet(|_| false);
+}
+
+#[test]
 fn the_first_sight_is_a_finished_run_that_can_be_played() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/"));

@@ -92,13 +92,18 @@ pub(super) fn gateway() -> Vec<Setting> {
         Setting::new(
             "gateway.concurrency",
             &[],
-            "Adaptive limit on requests in flight at each upstream address: `gradient2`, `vegas` or `aimd`, and its bounds.",
+            "Adaptive limit on requests in flight at each upstream address: `gradient2`, `vegas` or `aimd`, its bounds, and constants such as `tolerance 1.3`.",
         )
         .such_as("gradient2 20..200"),
         Setting::new(
             "gateway.concurrency_mode",
             &["enforce"],
             "`enforce` refuses requests above the adaptive limit with 503. `shadow` only counts them.",
+        ),
+        Setting::new(
+            "gateway.concurrency_window",
+            &["1s"],
+            "Requests that are measured together for the adaptive limit: for this time at least, and until there are 10 (`samples 10`). Shorter ones than 100 µs do not count (`shortest 100us`).",
         ),
         Setting::new(
             "gateway.concurrency_shares",
