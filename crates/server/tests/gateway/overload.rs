@@ -202,7 +202,7 @@ gateway:
 fn the_constants_of_a_limit_can_be_set() {
     let upstream = Upstream::start(|taken| {
         taken.request()?;
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
         taken.answer("ok")
     });
     let args =
