@@ -1,6 +1,6 @@
 # The entries to this repository: `make run`, `make test`, `make bench`, `make dist`.
 
-.PHONY: run tour test setup lint audit unit stores bench dist docs fuzz soundness
+.PHONY: run tour test setup lint features audit unit stores bench dist docs fuzz soundness
 
 # The server, with state in memory, example rules, and all listeners on this machine only.
 run:
@@ -22,9 +22,12 @@ lint:
 	cargo fmt --all --check
 	cargo fmt --manifest-path bench/Cargo.toml --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	./tools/features
 	./tools/deny licenses bans sources
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --quiet
+
+# The client with each of its features alone, which compiles its dependencies anew for each. So this is no part of `make test`.
+features:
+	@./tools/features
 
 # Known vulnerabilities of dependencies. The database of advisories is cloned from GitHub, so this is no part of `make test`.
 audit: setup

