@@ -169,7 +169,7 @@ impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
                     Ok(Some(length)) => (self.reader.words(bytes), Some(length)),
                     Ok(None) => break true,
                     Err(error) => {
-                        self.refuse(format_args!("RespProtocol error: {error}"));
+                        self.refuse(format_args!("Protocol error: {error}"));
                         break true;
                     }
                 }
