@@ -211,12 +211,12 @@ impl Judge {
 ///
 /// ```
 /// use tidegate_core::{Limit, Micros};
-/// use tidegate_lab::accuracy::Table;
+/// use tidegate_lab::accuracy::AccuracyTable;
 /// use tidegate_lab::traffic::Traffic;
 ///
 /// let limits: [Limit; 2] = ["fixed 10/s".parse()?, "sliding 10/s".parse()?];
 /// let attack: Traffic = "boundary 10 every 1s".parse()?;
-/// let mut table = Table::new(&limits, &limits[0]).ok_or("it has a window")?;
+/// let mut table = AccuracyTable::new(&limits, &limits[0]).ok_or("it has a window")?;
 /// attack.arrivals(Micros::from_secs(10), 1).for_each(|arrival| table.take(&arrival));
 /// let rows: Vec<_> = table.rows().collect();
 /// assert_eq!(rows[0].1.worst, 20);

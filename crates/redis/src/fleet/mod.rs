@@ -11,7 +11,7 @@
 //! use tidegate_rules::{Limiter, Mode, RuleSet};
 //! use tidegate_core::MemoryStore;
 //! use tidegate_redis::Settings;
-//! use tidegate_redis::fleet::{FleetControl, Node, Target};
+//! use tidegate_redis::fleet::{FleetControl, Node, PublicationTarget};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let fleet = FleetControl::new(&Settings::standalone("redis://127.0.0.1")?)?;
@@ -20,7 +20,7 @@
 //!
 //! let text = "rules: [{ id: login, key: address, limit: 5/min }]";
 //! let published = fleet.publish_rules("rules.yaml", text, "ann", None).await?;
-//! fleet.publish_mode(&Target::Rule("login".to_owned()), Some(Mode::Shadow), "ann", Some(published.version)).await?;
+//! fleet.publish_mode(&PublicationTarget::Rule("login".to_owned()), Some(Mode::Shadow), "ann", Some(published.version)).await?;
 //! # Ok(())
 //! # }
 //! ```

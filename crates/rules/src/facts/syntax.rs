@@ -5,11 +5,11 @@ use std::borrow::Cow;
 /// The target of a request, in its parts.
 ///
 /// ```
-/// use tidegate_rules::syntax::Target;
+/// use tidegate_rules::syntax::RequestTarget;
 ///
-/// let target = Target::parse("/search?q=tea#results");
+/// let target = RequestTarget::parse("/search?q=tea#results");
 /// assert_eq!((target.path, target.query), ("/search", "q=tea"));
-/// let target = Target::parse("http://me@a.example:81");
+/// let target = RequestTarget::parse("http://me@a.example:81");
 /// assert_eq!((target.authority, target.path), (Some("a.example:81"), "/"));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
