@@ -7,14 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_core::Timestamp;
 use tidegate_core::regions::{
-    ApplyError, BALANCE_EVERY, BeginError, CONFIRMED_AFTER, Move, RegionDemand, RegionShare, Share, ShareLedger,
-    Transfer, next_move,
+    ApplyError, BALANCE_EVERY, CONFIRMED_AFTER, Move, RegionDemand, RegionShare, Share, ShareLedger, Transfer,
+    next_move,
 };
 use tokio::time::{Instant, sleep_until};
 
 use super::control::FleetControl;
 use super::error::FleetError;
 use super::region_record::RegionRecord;
+use super::regions_error::RegionsError;
+use super::share_plan::{left_over, moves, rest};
 
 /// The Redis servers of all regions.
 #[derive(Clone)]
@@ -38,65 +40,6 @@ pub struct Retirement {
     pub heir: String,
     /// The shares, by rule.
     pub inherited: BTreeMap<String, Share>,
-}
-
-/// A change of shares that was not made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegionsError {
-    /// A region is not configured.
-    #[error("there is no region `{region}`: {}", known(.all))]
-    Unknown {
-        /// The region.
-        region: String,
-        /// The regions that are configured.
-        all: Vec<String>,
-    },
-    /// The Redis of a region did not answer, or its data cannot be read.
-    #[error("region `{region}`: {error}")]
-    Region {
-        /// The region.
-        region: String,
-        /// The error.
-        error: FleetError,
-    },
-    /// A region has no record.
-    #[error("region `{region}` has no record: `tidegate regions init` creates it")]
-    NoRecord {
-        /// The region.
-        region: String,
-    },
-    /// The Redis of a region has the record of another one.
-    #[error("the Redis of region `{region}` has the record of `{found}`: two regions cannot share one")]
-    Foreign {
-        /// The region.
-        region: String,
-        /// The region of the record.
-        found: String,
-    },
-    /// The record of a region does not know of a transfer that another region has received.
-    #[error("the record of `{region}` is older than it was: `{other}` has received a share that it does not know of")]
-    Behind {
-        /// The region.
-        region: String,
-        /// The other region.
-        other: String,
-    },
-    /// A transfer cannot begin.
-    #[error("region `{region}`: {error}")]
-    Begin {
-        /// The region.
-        region: String,
-        /// The reason.
-        error: BeginError,
-    },
-    /// Shares that cannot be set.
-    #[error("{0}")]
-    Shares(String),
-}
-
-fn known(all: &[String]) -> String {
-    if all.is_empty() { "none is configured".to_owned() } else { format!("configured are {}", all.join(", ")) }
 }
 
 impl RegionsControl {
@@ -416,132 +359,5 @@ impl RegionsControl {
                 return Ok(second);
             }
         }
-    }
-}
-
-/// The part of the whole that neither regions own nor transfers carry.
-fn rest<'l>(rule: &str, ledgers: impl Iterator<Item = &'l ShareLedger>) -> Share {
-    ledgers.fold(Share::WHOLE, |left, ledger| {
-        let own = ledger.shares.get(rule).map_or(Share::NONE, |region| region.share);
-        left - own - ledger.parked(rule)
-    })
-}
-
-/// The first share of a region: that of the rules if no region has one, and otherwise its part of what the others leave.
-fn left_over(
-    rule: &str,
-    written: &RegionShare,
-    region: &str,
-    all: &BTreeMap<String, BTreeMap<String, RegionShare>>,
-    present: &[ShareLedger],
-) -> RegionShare {
-    let has = |region: &str| present.iter().any(|ledger| ledger.region == region && ledger.shares.contains_key(rule));
-    if !all.keys().any(|region| has(region)) {
-        return written.clone();
-    }
-    let without: Vec<(&String, u64)> = all
-        .iter()
-        .filter(|(region, _)| !has(region))
-        .filter_map(|(region, rules)| Some((region, u64::from(rules.get(rule)?.share.parts_per_million()))))
-        .collect();
-    let left = rest(rule, present.iter());
-    let weights: Vec<u64> = without.iter().map(|(_, weight)| *weight).collect();
-    let parts = tidegate_core::shares::divide(u64::from(left.parts_per_million()), &weights);
-    let place = without.iter().position(|(name, _)| *name == region);
-    let part = place.and_then(|place| Share::of_million(u32::try_from(parts[place]).ok()?)).unwrap_or_default();
-    RegionShare::new(part, written.floor)
-}
-
-/// The moves that bring regions from the shares that they have to others: what some have too much goes to those that have too little.
-fn moves(
-    rule: &str,
-    targets: &BTreeMap<String, Share>,
-    ledgers: &BTreeMap<String, ShareLedger>,
-) -> Result<Vec<(String, String, Share)>, RegionsError> {
-    let wrong = |problem: String| Err(RegionsError::Shares(problem));
-    if let Some(region) = ledgers.keys().find(|region| !targets.contains_key(*region)) {
-        return wrong(format!("`{region}` is missing: write the shares of all regions"));
-    }
-    let mut have = BTreeMap::new();
-    for (region, ledger) in ledgers {
-        let share = ledger.shares.get(rule).map(|region| region.share);
-        let unknown = || BeginError::UnknownRule { rule: rule.to_owned() };
-        have.insert(region, share.ok_or_else(|| RegionsError::Begin { region: region.clone(), error: unknown() })?);
-    }
-    let sum =
-        |shares: &mut dyn Iterator<Item = Share>| shares.map(|share| u64::from(share.parts_per_million())).sum::<u64>();
-    let (wanted, present) = (sum(&mut targets.values().copied()), sum(&mut have.values().copied()));
-    if wanted != present {
-        let percent = |parts: u64| parts as f64 / 10_000.0;
-        return wrong(format!(
-            "the shares are {}% together, and the regions have {}%",
-            percent(wanted),
-            percent(present)
-        ));
-    }
-    let mut found = Vec::new();
-    let mut open: Vec<(&String, Share)> = have
-        .iter()
-        .map(|(region, have)| (*region, targets[*region] - *have))
-        .filter(|(_, more)| !more.is_none())
-        .collect();
-    for (from, have) in &have {
-        let mut left = *have - targets[*from];
-        while let Some((to, more)) = open.last_mut().filter(|_| !left.is_none()) {
-            let amount = left.min(*more);
-            found.push(((*from).clone(), (*to).clone(), amount));
-            (left, *more) = (left - amount, *more - amount);
-            if more.is_none() {
-                open.pop();
-            }
-        }
-    }
-    Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ledgers(shares: &[(&str, u32)]) -> BTreeMap<String, ShareLedger> {
-        let ledger = |(region, percent): &(&str, u32)| {
-            let share = RegionShare::new(Share::percent(*percent), Share::percent(5));
-            let shares = BTreeMap::from([(String::new(), share)]);
-            ((*region).to_owned(), ShareLedger::new(region, shares, Timestamp::from_secs(1)))
-        };
-        shares.iter().map(ledger).collect()
-    }
-
-    fn targets(shares: &[(&str, u32)]) -> BTreeMap<String, Share> {
-        shares.iter().map(|(region, percent)| ((*region).to_owned(), Share::percent(*percent))).collect()
-    }
-
-    #[test]
-    fn shares_are_reached_by_few_moves() {
-        let found =
-            moves("", &targets(&[("a", 20), ("b", 50), ("c", 30)]), &ledgers(&[("a", 60), ("b", 30), ("c", 10)]));
-        let to = |to: &str| ("a".to_owned(), to.to_owned(), Share::percent(20));
-        assert_eq!(found, Ok(vec![to("c"), to("b")]));
-        assert_eq!(moves("", &targets(&[("a", 60), ("b", 40)]), &ledgers(&[("a", 60), ("b", 40)])), Ok(Vec::new()));
-    }
-
-    #[test]
-    fn shares_that_cannot_be_set_are_told() {
-        let told = |shares: &[(&str, u32)]| {
-            moves("", &targets(shares), &ledgers(&[("a", 60), ("b", 40)])).unwrap_err().to_string()
-        };
-        assert_eq!(told(&[("a", 60), ("b", 50)]), "the shares are 110% together, and the regions have 100%");
-        assert_eq!(told(&[("a", 100)]), "`b` is missing: write the shares of all regions");
-    }
-
-    #[test]
-    fn a_record_that_was_lost_gets_what_the_others_leave() {
-        let written =
-            |percent| BTreeMap::from([(String::new(), RegionShare::new(Share::percent(percent), Share::percent(5)))]);
-        let all = BTreeMap::from([("a".to_owned(), written(60)), ("b".to_owned(), written(40))]);
-        let left = |present: &[ShareLedger]| left_over("", &all["a"][""], "a", &all, present).share;
-        assert_eq!(left(&[]), Share::percent(60));
-        let present: Vec<ShareLedger> = ledgers(&[("b", 75)]).into_values().collect();
-        assert_eq!(left(&present), Share::percent(25));
     }
 }

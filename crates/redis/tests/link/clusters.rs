@@ -162,14 +162,19 @@ async fn a_primary_that_hands_over_is_followed() {
     report.is_true(get);
 }
 
+/// The slot of a key, the node that owns it at the start, and the one that it moves to.
+fn moving_slot(key: &str) -> (u16, usize, usize) {
+    let slot = slot_of(key.as_bytes());
+    let from = Cluster::first_owner(slot);
+    (slot, from, (from + 1) % 3)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_that_moves_under_load_takes_its_calls_along() {
     let cluster = Cluster::start();
     let link = link_to(&cluster);
     ready(&link).await;
-    let slot = slot_of(b"{moving}");
-    let from = Cluster::first_owner(slot);
-    let to = (from + 1) % 3;
+    let (slot, from, to) = moving_slot("{moving}");
     // Many keys in the one slot, and some elsewhere.
     let keys =
         (0..32).map(|number| format!("{{moving}}{number}")).chain((0..16).map(|number| format!("still{number}")));
@@ -204,9 +209,7 @@ async fn ask_and_tryagain_are_answered_as_they_should_be() {
     let cluster = Cluster::start();
     let link = link_to(&cluster);
     ready(&link).await;
-    let slot = slot_of(b"{t}");
-    let from = Cluster::first_owner(slot);
-    let to = (from + 1) % 3;
+    let (slot, from, to) = moving_slot("{t}");
     assert_eq!(add(&link, "{t}1", AMPLE).await, Ok(1));
     assert_eq!(add(&link, "{t}2", AMPLE).await, Ok(1));
     cluster.begin_move(slot, from, to);
@@ -228,9 +231,7 @@ async fn a_key_that_has_not_moved_is_found_although_others_of_its_slot_have() {
     let cluster = Cluster::start();
     let link = link_to(&cluster);
     ready(&link).await;
-    let slot = slot_of(b"{t}");
-    let from = Cluster::first_owner(slot);
-    let to = (from + 1) % 3;
+    let (slot, from, to) = moving_slot("{t}");
     let keys: Vec<String> = (0..8).map(|number| format!("{{t}}{number}")).collect();
     let add_all = async || {
         let mut all = tokio::task::JoinSet::new();

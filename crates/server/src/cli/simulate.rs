@@ -172,7 +172,7 @@ struct Fleets {
     faults: FaultPlan,
 }
 
-/// Who suffers faults, and when.
+/// The nodes that fail, the instant at which they do, and for how long.
 #[derive(Clone, Copy)]
 struct FaultPlan {
     nodes: usize,

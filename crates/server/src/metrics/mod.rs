@@ -15,6 +15,7 @@ mod format;
 mod gateway;
 mod histogram;
 mod limit_counters;
+mod listener_kind;
 mod page;
 mod process;
 mod sample_epoch;
@@ -48,6 +49,7 @@ pub(crate) use self::gateway::{Ended, GatewayMetrics, RouteMetrics, UpstreamMetr
 use self::histogram::Histogram;
 use self::limit_counters::{LimitCounters, LimitTable};
 pub use self::limit_counters::{MOST_LIMITS, OTHER};
+pub use self::listener_kind::ListenerKind;
 use self::sample_epoch::{SampleEpoch, Weight};
 use self::settled::SettledCosts;
 use self::shed_decisions::ShedDecisions;
@@ -63,39 +65,6 @@ use crate::access_log::AccessLog;
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
 use crate::state_file::StateFile;
-
-/// A listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ListenerKind {
-    /// HTTP API: decisions and forward-auth.
-    Api,
-    /// Envoy's rate-limit service.
-    Rls,
-    /// The Redis protocol.
-    Resp,
-    /// Admin API.
-    Admin,
-    /// The gateway.
-    Gateway,
-}
-
-impl ListenerKind {
-    /// All listeners.
-    pub const ALL: [ListenerKind; 5] =
-        [ListenerKind::Api, ListenerKind::Rls, ListenerKind::Resp, ListenerKind::Admin, ListenerKind::Gateway];
-
-    /// Name in metrics and in the log: that of its section in the settings.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            ListenerKind::Api => "api",
-            ListenerKind::Rls => "rls",
-            ListenerKind::Resp => "resp",
-            ListenerKind::Admin => "admin",
-            ListenerKind::Gateway => "gateway",
-        }
-    }
-}
 
 /// Metrics of a server.
 pub struct Metrics {

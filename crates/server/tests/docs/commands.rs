@@ -14,7 +14,7 @@ use crate::{Guide, guides};
 
 /// Commands that need nothing but files.
 const ALONE: [&str; 5] = ["check", "explain", "replay", "simulate", "test"];
-/// What needs something else than files.
+/// Options that need a server or a file that guides do not show.
 const NEEDS_MORE: [&str; 3] = ["--redis", "--jwt", "--config"];
 
 const RULES: &str = "rules: [{ id: api, key: address, limit: 20/s burst 50 }]\n";
