@@ -1,7 +1,7 @@
 //! Receipts: proof of reserved costs and held slots, needed to settle them.
 
 use crate::key::{Key, RuleId};
-use crate::limit::{Limit, Mark};
+use crate::limit::{ChargeMark, Limit};
 pub use crate::receipt_id::{ReceiptId, ReceiptIdError};
 
 /// The most things between an alias and the thing that it repeats. The aliases of a rule follow its limits at once; the bound keeps
@@ -48,7 +48,7 @@ pub struct Held {
     /// The cost that was taken.
     pub taken: u64,
     /// The position of the charge in the key's state.
-    pub mark: Mark,
+    pub mark: ChargeMark,
 }
 
 impl Held {
@@ -90,7 +90,7 @@ mod tests {
             key: Key::of(parts),
             limit: "concurrent 5".parse().unwrap(),
             taken,
-            mark: Mark::default(),
+            mark: ChargeMark::default(),
         };
         let held = vec![
             held("a", &["GET", &one], 1),

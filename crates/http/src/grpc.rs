@@ -11,8 +11,8 @@ use tidegate_core::Micros;
 use tidegate_core::disclosure::DenialKind;
 use tidegate_rules::KeyFault;
 
-use crate::refusal_problem::Detail;
-use crate::reply::{Refusal, Reply};
+use crate::refusal_problem::ProblemDetail;
+use crate::reply::{Reply, ReplyRefusal};
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -35,15 +35,15 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
         .is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-pub(crate) fn write(reply: &Reply<'_, '_>, refusal: Refusal, headers: &mut HeaderMap) {
+pub(crate) fn write(reply: &Reply<'_, '_>, refusal: ReplyRefusal, headers: &mut HeaderMap) {
     let code = match refusal {
-        Refusal::Denied(_) if reply.denial_kind() == DenialKind::ReducedCapacity => UNAVAILABLE,
-        Refusal::Denied(_) | Refusal::TooLarge(_) => RESOURCE_EXHAUSTED,
-        Refusal::Unavailable(_) => UNAVAILABLE,
-        Refusal::Unkeyed(KeyFault::Missing) => PERMISSION_DENIED,
-        Refusal::Unkeyed(KeyFault::Repeated | KeyFault::Unmeasured) => INVALID_ARGUMENT,
+        ReplyRefusal::Denied(_) if reply.denial_kind() == DenialKind::ReducedCapacity => UNAVAILABLE,
+        ReplyRefusal::Denied(_) | ReplyRefusal::TooLarge(_) => RESOURCE_EXHAUSTED,
+        ReplyRefusal::Unavailable(_) => UNAVAILABLE,
+        ReplyRefusal::Unkeyed(KeyFault::Missing) => PERMISSION_DENIED,
+        ReplyRefusal::Unkeyed(KeyFault::Repeated | KeyFault::Unmeasured) => INVALID_ARGUMENT,
     };
-    let message = Detail { reply, refusal }.to_string();
+    let message = ProblemDetail { reply, refusal }.to_string();
     if let Some(wait) = reply.retry_after() {
         let details = STANDARD_NO_PAD.encode(status(code, &message, wait));
         // Cannot fail: Base64 is a valid value.

@@ -9,7 +9,7 @@ use tidegate_core::disclosure::DenialKind;
 use tidegate_rules::KeyFault;
 
 use crate::problem_document::{ProblemDocument, REDUCED_CAPACITY, UNTYPED};
-use crate::reply::{Refusal, Reply};
+use crate::reply::{Reply, ReplyRefusal};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const ABNORMAL_USAGE: &str = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected";
@@ -22,57 +22,57 @@ struct ViolatedPolicies<'a> {
     violated: Vec<&'a str>,
 }
 
-pub(crate) fn kind_and_title(reply: &Reply<'_, '_>, refusal: Refusal) -> (&'static str, &'static str) {
+pub(crate) fn kind_and_title(reply: &Reply<'_, '_>, refusal: ReplyRefusal) -> (&'static str, &'static str) {
     match refusal {
-        Refusal::Denied(_) | Refusal::TooLarge(_) => match reply.denial_kind() {
+        ReplyRefusal::Denied(_) | ReplyRefusal::TooLarge(_) => match reply.denial_kind() {
             DenialKind::QuotaExceeded => (QUOTA_EXCEEDED, "The assigned quota has been exceeded"),
             DenialKind::AbnormalUsage => (ABNORMAL_USAGE, "Abnormal usage has been detected"),
             DenialKind::ReducedCapacity => REDUCED,
         },
-        Refusal::Unavailable(_) => REDUCED,
-        Refusal::Unkeyed(KeyFault::Missing) => (UNTYPED, "Forbidden"),
-        Refusal::Unkeyed(KeyFault::Repeated) => (UNTYPED, "Bad Request"),
-        Refusal::Unkeyed(KeyFault::Unmeasured) => (UNTYPED, "Length Required"),
+        ReplyRefusal::Unavailable(_) => REDUCED,
+        ReplyRefusal::Unkeyed(KeyFault::Missing) => (UNTYPED, "Forbidden"),
+        ReplyRefusal::Unkeyed(KeyFault::Repeated) => (UNTYPED, "Bad Request"),
+        ReplyRefusal::Unkeyed(KeyFault::Unmeasured) => (UNTYPED, "Length Required"),
     }
 }
 
-pub(crate) fn json(reply: &Reply<'_, '_>, refusal: Refusal) -> Bytes {
+pub(crate) fn json(reply: &Reply<'_, '_>, refusal: ReplyRefusal) -> Bytes {
     let (kind, title) = kind_and_title(reply, refusal);
     let extension = ViolatedPolicies { violated: reply.violated().collect() };
     let status = reply.status().as_u16();
-    ProblemDocument { kind, title, status, detail: Detail { reply, refusal }, extension }.to_json()
+    ProblemDocument { kind, title, status, detail: ProblemDetail { reply, refusal }, extension }.to_json()
 }
 
 /// The reason for a refusal in a sentence or two.
-pub(crate) struct Detail<'a, 'r> {
+pub(crate) struct ProblemDetail<'a, 'r> {
     pub(crate) reply: &'a Reply<'a, 'r>,
-    pub(crate) refusal: Refusal,
+    pub(crate) refusal: ReplyRefusal,
 }
 
-impl fmt::Display for Detail<'_, '_> {
+impl fmt::Display for ProblemDetail<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.reply.retry_after().map_or(1, Micros::as_secs_ceil).max(1);
         match self.refusal {
-            Refusal::Denied(_) if self.reply.denial_kind() == DenialKind::ReducedCapacity => {
+            ReplyRefusal::Denied(_) if self.reply.denial_kind() == DenialKind::ReducedCapacity => {
                 write!(f, "There are more requests than can be served. Try again in {seconds} s.")
             }
-            Refusal::Denied(_) => write!(f, "Too many requests. Try again in {seconds} s."),
-            Refusal::Unavailable(_) => {
+            ReplyRefusal::Denied(_) => write!(f, "Too many requests. Try again in {seconds} s."),
+            ReplyRefusal::Unavailable(_) => {
                 write!(f, "Whether there is room for this request cannot be told now. Try again in {seconds} s.")
             }
-            Refusal::TooLarge(max) if self.reply.shows_max() => {
+            ReplyRefusal::TooLarge(max) if self.reply.shows_max() => {
                 write!(f, "This request costs more than can ever pass at once, which is {max}. Trying again is no use.")
             }
-            Refusal::TooLarge(_) => {
+            ReplyRefusal::TooLarge(_) => {
                 f.write_str("This request costs more than can ever pass at once. Trying again is no use.")
             }
-            Refusal::Unkeyed(KeyFault::Missing) => {
+            ReplyRefusal::Unkeyed(KeyFault::Missing) => {
                 f.write_str("This request does not say whom it is for, and is refused without that.")
             }
-            Refusal::Unkeyed(KeyFault::Repeated) => f.write_str(
+            ReplyRefusal::Unkeyed(KeyFault::Repeated) => f.write_str(
                 "A header, cookie or query parameter that requests are limited by comes more than once. Send it once.",
             ),
-            Refusal::Unkeyed(KeyFault::Unmeasured) => f.write_str(
+            ReplyRefusal::Unkeyed(KeyFault::Unmeasured) => f.write_str(
                 "This request costs as much as its body is long, and does not say that. Send a Content-Length.",
             ),
         }

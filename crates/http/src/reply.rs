@@ -34,7 +34,7 @@ pub struct Reply<'a, 'r> {
 
 /// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum ReplyRefusal {
     /// A rule cannot determine the key or the cost.
     Unkeyed(KeyFault),
     /// A limit denies the request for this long.
@@ -58,19 +58,21 @@ impl<'a, 'r> Reply<'a, 'r> {
         Reply { partitions, ..self }
     }
 
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
+    pub(crate) fn refusal(&self) -> Option<ReplyRefusal> {
         if let Some(refused) = &self.ruling.refused {
-            return Some(Refusal::Unkeyed(refused.fault));
+            return Some(ReplyRefusal::Unkeyed(refused.fault));
         }
         match self.ruling.verdict.outcome {
             Outcome::Allow { .. } => None,
             Outcome::TooLarge { .. } => Some(match self.visible_max() {
-                Some(max) => Refusal::TooLarge(max),
+                Some(max) => ReplyRefusal::TooLarge(max),
                 // A 413 would reveal the size of a hidden limit.
-                None => Refusal::Denied(self.hidden_wait()),
+                None => ReplyRefusal::Denied(self.hidden_wait()),
             }),
-            Outcome::Deny { retry_after } if self.is_store_unavailable() => Some(Refusal::Unavailable(retry_after)),
-            Outcome::Deny { retry_after } => Some(Refusal::Denied(retry_after)),
+            Outcome::Deny { retry_after } if self.is_store_unavailable() => {
+                Some(ReplyRefusal::Unavailable(retry_after))
+            }
+            Outcome::Deny { retry_after } => Some(ReplyRefusal::Denied(retry_after)),
         }
     }
 
@@ -87,15 +89,15 @@ impl<'a, 'r> Reply<'a, 'r> {
     pub fn retry_after(&self) -> Option<Micros> {
         match self.refusal()? {
             // Slots come free when other requests end, not when their leases do.
-            Refusal::Denied(_) if self.is_shed() => {
+            ReplyRefusal::Denied(_) if self.is_shed() => {
                 let jitter = self.context.random % OVERLOAD_JITTER.get();
                 Some(Micros::new(OVERLOAD_WAIT.get() + jitter))
             }
-            Refusal::Denied(wait) | Refusal::Unavailable(wait) => {
+            ReplyRefusal::Denied(wait) | ReplyRefusal::Unavailable(wait) => {
                 let jitter = self.context.random % self.style.jitter.get().saturating_add(1).max(1);
                 Some(Micros::new(wait.get().saturating_add(jitter)))
             }
-            Refusal::Unkeyed(_) | Refusal::TooLarge(_) => None,
+            ReplyRefusal::Unkeyed(_) | ReplyRefusal::TooLarge(_) => None,
         }
     }
 
@@ -120,12 +122,12 @@ impl<'a, 'r> Reply<'a, 'r> {
     pub fn status(&self) -> StatusCode {
         match self.refusal() {
             None => StatusCode::OK,
-            Some(Refusal::Denied(_)) => self.status_of_rule().unwrap_or(StatusCode::TOO_MANY_REQUESTS),
-            Some(Refusal::TooLarge(_)) => self.style.too_large,
-            Some(Refusal::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
-            Some(Refusal::Unkeyed(KeyFault::Missing)) => StatusCode::FORBIDDEN,
-            Some(Refusal::Unkeyed(KeyFault::Repeated)) => StatusCode::BAD_REQUEST,
-            Some(Refusal::Unkeyed(KeyFault::Unmeasured)) => StatusCode::LENGTH_REQUIRED,
+            Some(ReplyRefusal::Denied(_)) => self.status_of_rule().unwrap_or(StatusCode::TOO_MANY_REQUESTS),
+            Some(ReplyRefusal::TooLarge(_)) => self.style.too_large,
+            Some(ReplyRefusal::Unavailable(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Some(ReplyRefusal::Unkeyed(KeyFault::Missing)) => StatusCode::FORBIDDEN,
+            Some(ReplyRefusal::Unkeyed(KeyFault::Repeated)) => StatusCode::BAD_REQUEST,
+            Some(ReplyRefusal::Unkeyed(KeyFault::Unmeasured)) => StatusCode::LENGTH_REQUIRED,
         }
     }
 
@@ -141,7 +143,7 @@ impl<'a, 'r> Reply<'a, 'r> {
     /// Whether the request is refused because it lacks a part of a rule's key.
     #[must_use]
     pub fn is_unidentified(&self) -> bool {
-        self.refusal() == Some(Refusal::Unkeyed(KeyFault::Missing))
+        self.refusal() == Some(ReplyRefusal::Unkeyed(KeyFault::Missing))
     }
 
     /// The names of the limits that deny, if the caller may know them.

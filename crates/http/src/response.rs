@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, Response};
 
 use crate::denial_body::DenialBodies;
 use crate::problem_document::PROBLEM_JSON;
-use crate::reply::{Refusal, Reply};
+use crate::reply::{Reply, ReplyRefusal};
 use crate::template::TemplateValues;
 use crate::{grpc, refusal_problem};
 
@@ -35,7 +35,7 @@ impl Reply<'_, '_> {
                 status: self.status(),
                 kind,
                 title,
-                detail: &refusal_problem::Detail { reply: self, refusal },
+                detail: &refusal_problem::ProblemDetail { reply: self, refusal },
                 rule: self.violated().next(),
                 retry_after: self.retry_after().map(|wait| wait.as_secs_ceil().max(1)),
                 request_id: None,
@@ -44,7 +44,7 @@ impl Reply<'_, '_> {
         })
     }
 
-    fn response_with(&self, body: impl FnOnce(Refusal, &mut HeaderMap) -> Bytes) -> Response<Bytes> {
+    fn response_with(&self, body: impl FnOnce(ReplyRefusal, &mut HeaderMap) -> Bytes) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         *response.status_mut() = self.status();
         let limits = self.headers();
@@ -53,7 +53,7 @@ impl Reply<'_, '_> {
         if let Some(refusal) = self.refusal() {
             *response.body_mut() = body(refusal, response.headers_mut());
             // Caches never store a 429, but they may store a rule's own status, such as 404.
-            if matches!(refusal, Refusal::Denied(_)) && self.status_of_rule().is_some() {
+            if matches!(refusal, ReplyRefusal::Denied(_)) && self.status_of_rule().is_some() {
                 response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
             }
         }

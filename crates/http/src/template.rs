@@ -13,7 +13,7 @@ use tidegate_rules::yaml::closest;
 /// A body with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePiece>,
 }
 
 /// A mistake in a template, with its position.
@@ -31,14 +31,14 @@ pub struct TemplateError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(Box<str>),
-    Value(Field, Escape),
+    Value(TemplateField, Escape),
 }
 
 /// The value that a placeholder stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+enum TemplateField {
     Rule,
     RetryAfter,
     Status,
@@ -73,37 +73,37 @@ pub(crate) struct TemplateValues<'a> {
     pub(crate) request_id: Option<&'a str>,
 }
 
-impl Field {
-    const ALL: [(&'static str, Field); 8] = [
-        ("rule", Field::Rule),
-        ("retry_after", Field::RetryAfter),
-        ("status", Field::Status),
-        ("reason", Field::Reason),
-        ("type", Field::Type),
-        ("title", Field::Title),
-        ("detail", Field::Detail),
-        ("request_id", Field::RequestId),
+impl TemplateField {
+    const ALL: [(&'static str, TemplateField); 8] = [
+        ("rule", TemplateField::Rule),
+        ("retry_after", TemplateField::RetryAfter),
+        ("status", TemplateField::Status),
+        ("reason", TemplateField::Reason),
+        ("type", TemplateField::Type),
+        ("title", TemplateField::Title),
+        ("detail", TemplateField::Detail),
+        ("request_id", TemplateField::RequestId),
     ];
 
-    fn named(name: &str) -> Option<Field> {
-        Field::ALL.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
+    fn named(name: &str) -> Option<TemplateField> {
+        TemplateField::ALL.iter().find(|(known, _)| *known == name).map(|(_, field)| *field)
     }
 
     const fn is_number(self) -> bool {
-        matches!(self, Field::RetryAfter | Field::Status)
+        matches!(self, TemplateField::RetryAfter | TemplateField::Status)
     }
 
     /// The field's value as text. `None` if the denial has none.
     fn value(self, explanation: &TemplateValues<'_>) -> Option<String> {
         match self {
-            Field::Rule => explanation.rule.map(str::to_owned),
-            Field::RetryAfter => explanation.retry_after.map(|seconds| seconds.to_string()),
-            Field::Status => Some(explanation.status.as_u16().to_string()),
-            Field::Reason => Some(reason(explanation.status).to_owned()),
-            Field::Type => Some(explanation.kind.to_owned()),
-            Field::Title => Some(explanation.title.to_owned()),
-            Field::Detail => Some(explanation.detail.to_string()),
-            Field::RequestId => explanation.request_id.map(str::to_owned),
+            TemplateField::Rule => explanation.rule.map(str::to_owned),
+            TemplateField::RetryAfter => explanation.retry_after.map(|seconds| seconds.to_string()),
+            TemplateField::Status => Some(explanation.status.as_u16().to_string()),
+            TemplateField::Reason => Some(reason(explanation.status).to_owned()),
+            TemplateField::Type => Some(explanation.kind.to_owned()),
+            TemplateField::Title => Some(explanation.title.to_owned()),
+            TemplateField::Detail => Some(explanation.detail.to_string()),
+            TemplateField::RequestId => explanation.request_id.map(str::to_owned),
         }
     }
 }
@@ -155,14 +155,14 @@ impl Template {
         let mut text = String::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Value(field, Escape::Html) => {
+                TemplatePiece::Text(piece) => text.push_str(piece),
+                TemplatePiece::Value(field, Escape::Html) => {
                     html::escape(&mut text, &field.value(explanation).unwrap_or_default());
                 }
-                Piece::Value(field, Escape::JsonText) => {
+                TemplatePiece::Value(field, Escape::JsonText) => {
                     json::escape(&mut text, &field.value(explanation).unwrap_or_default());
                 }
-                Piece::Value(field, Escape::JsonValue) => match field.value(explanation) {
+                TemplatePiece::Value(field, Escape::JsonValue) => match field.value(explanation) {
                     None => text.push_str("null"),
                     Some(number) if field.is_number() => text.push_str(&number),
                     Some(value) => {
@@ -179,7 +179,7 @@ impl Template {
 
 /// A placeholder in a text.
 struct Placeholder {
-    field: Field,
+    field: TemplateField,
     /// The offset after its `}}`.
     end: usize,
 }
@@ -191,12 +191,12 @@ fn placeholder(text: &str, start: usize) -> Result<Placeholder, TemplateError> {
         return Err(TemplateError::at(text, start, "`{{` begins a placeholder that does not end", "end it with `}}`"));
     };
     let name = inside[..length].trim();
-    let Some(field) = Field::named(name) else {
-        let help = match closest(name, Field::ALL.map(|(known, _)| known)) {
+    let Some(field) = TemplateField::named(name) else {
+        let help = match closest(name, TemplateField::ALL.map(|(known, _)| known)) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => {
                 let mut all = String::from("there are");
-                for (number, (known, _)) in Field::ALL.iter().enumerate() {
+                for (number, (known, _)) in TemplateField::ALL.iter().enumerate() {
                     // Writing to a `String` cannot fail.
                     let _ = write!(all, "{} `{known}`", if number == 0 { "" } else { "," });
                 }
@@ -221,7 +221,7 @@ impl TemplateError {
 /// The pieces parsed so far.
 #[derive(Default)]
 struct Pieces {
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePiece>,
     /// The end of the text that is in a piece.
     done: usize,
 }
@@ -229,7 +229,7 @@ struct Pieces {
 impl Pieces {
     fn push(&mut self, text: &str, start: usize, placeholder: &Placeholder, escape: Escape) {
         self.text(&text[self.done..start]);
-        self.pieces.push(Piece::Value(placeholder.field, escape));
+        self.pieces.push(TemplatePiece::Value(placeholder.field, escape));
         self.done = placeholder.end;
     }
 
@@ -240,7 +240,7 @@ impl Pieces {
 
     fn text(&mut self, piece: &str) {
         if !piece.is_empty() {
-            self.pieces.push(Piece::Text(piece.into()));
+            self.pieces.push(TemplatePiece::Text(piece.into()));
         }
     }
 }

@@ -141,12 +141,12 @@ pub struct Judge {
     promise: Promise,
     clients: Vec<(State, ExactWindow)>,
     judgement: Judgement,
-    counts: Counts,
+    counts: AccuracyCounts,
 }
 
 /// The requests that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counts {
+enum AccuracyCounts {
     /// Admitted requests.
     Admitted,
     /// All requests.
@@ -159,13 +159,13 @@ impl Judge {
     pub const fn new(limit: Limit, promise: Promise) -> Judge {
         let judgement =
             Judgement { admitted: 0, denied: 0, wrongly_admitted: 0, wrongly_denied: 0, unlike_the_log: 0, worst: 0 };
-        Judge { limit, promise, clients: Vec::new(), judgement, counts: Counts::Admitted }
+        Judge { limit, promise, clients: Vec::new(), judgement, counts: AccuracyCounts::Admitted }
     }
 
     /// A judge that counts every request, admitted or not.
     #[must_use]
     pub fn counting_all(limit: Limit, promise: Promise) -> Judge {
-        Judge { counts: Counts::All, ..Judge::new(limit, promise) }
+        Judge { counts: AccuracyCounts::All, ..Judge::new(limit, promise) }
     }
 
     /// Decides an arrival and judges the decision. Returns whether it was admitted.
@@ -177,8 +177,8 @@ impl Judge {
         }
         let (state, truth) = &mut self.clients[client];
         let admitted = match self.counts {
-            Counts::Admitted => self.limit.decide(state, arrival.cost, arrival.at).is_allowed(),
-            Counts::All => {
+            AccuracyCounts::Admitted => self.limit.decide(state, arrival.cost, arrival.at).is_allowed(),
+            AccuracyCounts::All => {
                 let admitted = self.limit.evaluate(state, arrival.cost, arrival.at).is_allowed();
                 self.limit.charge(state, arrival.cost, arrival.at, ReceiptId::ANONYMOUS);
                 admitted
@@ -186,7 +186,7 @@ impl Judge {
         };
         let holds = truth.holds(arrival.at, self.promise.window);
         let fits = holds + arrival.cost <= self.promise.limit;
-        if admitted || self.counts == Counts::All {
+        if admitted || self.counts == AccuracyCounts::All {
             truth.add(arrival.at, arrival.cost);
         }
         if admitted {

@@ -29,7 +29,7 @@ pub(crate) struct TooManyCharges;
 
 #[derive(Clone, Copy)]
 #[repr(u8)]
-enum Operation {
+enum FrameOperation {
     Decide = 1,
     Peek = 2,
     Settle = 3,
@@ -58,10 +58,10 @@ pub(crate) fn decide_some<'a>(
     charges: impl Iterator<Item = (Charge<'a>, usize)>,
     id: ReceiptId,
 ) -> Result<Frame, TooManyCharges> {
-    let mut draft = Draft::default();
+    let mut draft = FrameDraft::default();
     let mut holds_any = false;
     for (charge, number) in charges {
-        let mut entry = Entry::of(&mut draft.keys, names, &charge);
+        let mut entry = FrameEntry::of(&mut draft.keys, names, &charge);
         if charge.is_reserved() {
             entry.hold = Some(draft.keys.add_other(names.hold((charge.rule, charge.key), id, number)));
             entry.ttl = charge.reserve.map_or(0, |ttl| countable(ttl.get()));
@@ -69,7 +69,7 @@ pub(crate) fn decide_some<'a>(
         holds_any |= charge.is_held();
         draft.entries.push(entry);
     }
-    draft.finish(Operation::Decide, holds_any.then_some(id))
+    draft.finish(FrameOperation::Decide, holds_any.then_some(id))
 }
 
 /// Refunds charges that were [decided](decide_some) and held.
@@ -78,12 +78,12 @@ pub(crate) fn give_back<'a>(
     charges: impl Iterator<Item = (Charge<'a>, usize)>,
     id: ReceiptId,
 ) -> Result<Frame, TooManyCharges> {
-    let mut draft = Draft::default();
+    let mut draft = FrameDraft::default();
     for (charge, number) in charges {
         // The mark is stored with the hold; slots are found by the id of their holder.
         draft.hold(names, &charge, id, number, (0, Some(0)));
     }
-    draft.finish(Operation::Settle, Some(id))
+    draft.finish(FrameOperation::Settle, Some(id))
 }
 
 /// Decides the enforced charges, which are the first group, together, and then each group in shadow mode by itself. The held
@@ -92,11 +92,11 @@ pub(crate) fn decide_groups<'g, 'a: 'g>(
     names: &Names,
     groups: impl Iterator<Item = (&'g [Charge<'a>], ReceiptId)>,
 ) -> Result<Frame, TooManyCharges> {
-    let (mut draft, mut ends) = (Draft::default(), Vec::new());
+    let (mut draft, mut ends) = (FrameDraft::default(), Vec::new());
     for (charges, id) in groups {
         let mut held = 0;
         for charge in charges {
-            let mut entry = Entry::of(&mut draft.keys, names, charge);
+            let mut entry = FrameEntry::of(&mut draft.keys, names, charge);
             if charge.is_reserved() {
                 entry.hold = Some(draft.keys.add_other(names.hold((charge.rule, charge.key), id, held)));
                 entry.ttl = charge.reserve.map_or(0, |ttl| countable(ttl.get()));
@@ -107,29 +107,29 @@ pub(crate) fn decide_groups<'g, 'a: 'g>(
         put(&mut ends, charges.len() as u64, 2);
         ends.extend_from_slice(&id.get().to_be_bytes());
     }
-    let mut frame = draft.finish(Operation::DecideGroups, None)?;
+    let mut frame = draft.finish(FrameOperation::DecideGroups, None)?;
     frame.body.extend(ends);
     Ok(frame)
 }
 
 /// Peeks at the decision on each of `charges` by itself.
 pub(crate) fn peek(names: &Names, charges: &[Charge<'_>]) -> Result<Frame, TooManyCharges> {
-    let mut draft = Draft::default();
+    let mut draft = FrameDraft::default();
     for charge in charges {
-        let entry = Entry::of(&mut draft.keys, names, charge);
+        let entry = FrameEntry::of(&mut draft.keys, names, charge);
         draft.entries.push(entry);
     }
-    draft.finish(Operation::Peek, None)
+    draft.finish(FrameOperation::Peek, None)
 }
 
 /// Makes a charge a penalty or a credit.
 pub(crate) fn adjust(names: &Names, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Frame, TooManyCharges> {
-    let mut draft = Draft::default();
-    let entry = Entry::of(&mut draft.keys, names, charge);
+    let mut draft = FrameDraft::default();
+    let entry = FrameEntry::of(&mut draft.keys, names, charge);
     draft.entries.push(entry);
     let operation = match adjustment {
-        Adjustment::Penalty => Operation::Penalty,
-        Adjustment::Credit => Operation::Credit,
+        Adjustment::Penalty => FrameOperation::Penalty,
+        Adjustment::Credit => FrameOperation::Credit,
     };
     draft.finish(operation, None)
 }
@@ -146,7 +146,7 @@ pub(crate) fn settle_some<'a>(
     held: impl Iterator<Item = (usize, &'a Held)>,
     actual: &[u64],
 ) -> Result<Frame, TooManyCharges> {
-    of_held(names, id, held, |number| actual.get(number).copied(), Operation::Settle)
+    of_held(names, id, held, |number| actual.get(number).copied(), FrameOperation::Settle)
 }
 
 /// Renews all held charges of a receipt.
@@ -160,7 +160,7 @@ pub(crate) fn renew_some<'a>(
     id: ReceiptId,
     held: impl Iterator<Item = (usize, &'a Held)>,
 ) -> Result<Frame, TooManyCharges> {
-    of_held(names, id, held, |_| None, Operation::Renew)
+    of_held(names, id, held, |_| None, FrameOperation::Renew)
 }
 
 fn of_held<'a>(
@@ -168,9 +168,9 @@ fn of_held<'a>(
     id: ReceiptId,
     held: impl Iterator<Item = (usize, &'a Held)>,
     actual: impl Fn(usize) -> Option<u64>,
-    operation: Operation,
+    operation: FrameOperation,
 ) -> Result<Frame, TooManyCharges> {
-    let mut draft = Draft::default();
+    let mut draft = FrameDraft::default();
     for (number, held) in held {
         let charge = Charge::new(&held.rule, &held.key, &held.limit).cost(held.taken);
         draft.hold(names, &charge, id, number, (held.mark.0, actual(number)));
@@ -180,9 +180,9 @@ fn of_held<'a>(
 
 /// Resets a key.
 pub(crate) fn reset(names: &Names, rule: &RuleId, key: &Key<'_>) -> Result<Frame, TooManyCharges> {
-    let mut draft = Draft::default();
+    let mut draft = FrameDraft::default();
     draft.keys.add_other(names.state(rule, key));
-    draft.finish(Operation::Reset, None)
+    draft.finish(FrameOperation::Reset, None)
 }
 
 /// Answers the renewals of leases, each by itself.
@@ -190,22 +190,22 @@ pub(crate) fn lease<'r, 'a: 'r>(
     names: &Names,
     requests: impl Iterator<Item = &'r LeaseRequest<'a>>,
 ) -> Result<Frame, TooManyCharges> {
-    let mut draft = Draft::default();
+    let mut draft = FrameDraft::default();
     for request in requests {
         let LeaseRequest { rule, key, limit, renewal } = request;
         let charge = Charge::new(rule, key, limit).cost(renewal.least);
-        let mut entry = Entry::of(&mut draft.keys, names, &charge);
-        entry.detail = Detail::Renewal(Box::new((*renewal, Terms::of(limit))));
+        let mut entry = FrameEntry::of(&mut draft.keys, names, &charge);
+        entry.detail = FrameDetail::Renewal(Box::new((*renewal, Terms::of(limit))));
         draft.entries.push(entry);
     }
-    draft.finish(Operation::Lease, None)
+    draft.finish(FrameOperation::Lease, None)
 }
 
 /// A frame under construction.
 #[derive(Default)]
-struct Draft {
+struct FrameDraft {
     keys: KeyList,
-    entries: SmallVec<[Entry; 4]>,
+    entries: SmallVec<[FrameEntry; 4]>,
 }
 
 /// The keys of a frame: first those that the script reads in one command.
@@ -222,17 +222,17 @@ enum KeyIndex {
 }
 
 /// A charge, a held charge, or a renewal of a lease.
-struct Entry {
+struct FrameEntry {
     numbers: LimitNumbers,
     state: KeyIndex,
     cost: u64,
     hold: Option<KeyIndex>,
     ttl: u64,
-    detail: Detail,
+    detail: FrameDetail,
 }
 
 /// The part of an entry that depends on the operation.
-enum Detail {
+enum FrameDetail {
     None,
     /// The mark and the actual cost of a held charge.
     Held(u64, Option<u64>),
@@ -240,18 +240,18 @@ enum Detail {
     Renewal(Box<(Renewal, Option<Terms>)>),
 }
 
-impl Entry {
-    fn of(keys: &mut KeyList, names: &Names, charge: &Charge<'_>) -> Entry {
+impl FrameEntry {
+    fn of(keys: &mut KeyList, names: &Names, charge: &Charge<'_>) -> FrameEntry {
         let numbers = LimitNumbers::of(charge.limit);
         let name = names.state(charge.rule, charge.key);
         let state = if numbers.kind.is_read_whole() { keys.add_whole(name) } else { keys.add_other(name) };
-        Entry {
+        FrameEntry {
             numbers,
             state,
             cost: countable(charge.cost),
             hold: None,
             ttl: numbers.lease.get(),
-            detail: Detail::None,
+            detail: FrameDetail::None,
         }
     }
 }
@@ -289,19 +289,19 @@ impl KeyList {
 const HEADER: usize = 7;
 const ENTRY: usize = 36;
 
-impl Draft {
+impl FrameDraft {
     /// Adds a held charge, with its mark and its actual cost.
     fn hold(&mut self, names: &Names, charge: &Charge<'_>, id: ReceiptId, number: usize, held: (u64, Option<u64>)) {
-        let mut entry = Entry::of(&mut self.keys, names, charge);
+        let mut entry = FrameEntry::of(&mut self.keys, names, charge);
         if !charge.limit.holds_slots() {
             entry.hold = Some(self.keys.add_other(names.hold((charge.rule, charge.key), id, number)));
         }
-        entry.detail = Detail::Held(held.0, held.1);
+        entry.detail = FrameDetail::Held(held.0, held.1);
         self.entries.push(entry);
     }
 
-    fn finish(self, operation: Operation, id: Option<ReceiptId>) -> Result<Frame, TooManyCharges> {
-        let Draft { keys, entries } = self;
+    fn finish(self, operation: FrameOperation, id: Option<ReceiptId>) -> Result<Frame, TooManyCharges> {
+        let FrameDraft { keys, entries } = self;
         let all = keys.whole.len() + keys.others.len();
         if entries.len() > usize::from(u16::MAX / 2) {
             return Err(TooManyCharges);
@@ -323,7 +323,7 @@ impl Draft {
     }
 }
 
-impl Entry {
+impl FrameEntry {
     fn write(&self, keys: &KeyList, body: &mut Vec<u8>) {
         let LimitNumbers { kind, a, b, capacity, is_part, .. } = self.numbers;
         body.push(kind as u8 | if is_part { PART } else { 0 });
@@ -335,8 +335,8 @@ impl Entry {
         put(body, b, 4);
         put(body, capacity, 7);
         match &self.detail {
-            Detail::None => {}
-            Detail::Held(mark, actual) => {
+            FrameDetail::None => {}
+            FrameDetail::Held(mark, actual) => {
                 let actual = actual.unwrap_or(self.cost);
                 put(body, *mark, 7);
                 body.push(match actual.cmp(&self.cost) {
@@ -346,7 +346,7 @@ impl Entry {
                 });
                 put(body, countable(actual.abs_diff(self.cost)), 7);
             }
-            Detail::Renewal(detail) => write_renewal(&detail.0, detail.1.as_ref(), body),
+            FrameDetail::Renewal(detail) => write_renewal(&detail.0, detail.1.as_ref(), body),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use tidegate_core::lease::{Generation, Grant, Grants, LeaseRequest};
-use tidegate_core::limit::Mark;
+use tidegate_core::limit::ChargeMark;
 use tidegate_core::store::Decisions;
 use tidegate_core::{Charge, Decision, Limit, Micros, Outcome, Receipt, Settlement};
 
@@ -21,11 +21,11 @@ pub(crate) enum ReplyError {
 }
 
 /// The decisions on charges and, if they are made, the marks of the held ones.
-pub(crate) type Decided = (Decisions, SmallVec<[Mark; 2]>);
+pub(crate) type Decided = (Decisions, SmallVec<[ChargeMark; 2]>);
 
 /// The decisions on charges, and the marks of the held ones.
 pub(crate) fn decisions_and_marks(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decided, ReplyError> {
-    let mut reader = Reader::of(reply)?;
+    let mut reader = ReplyReader::of(reply)?;
     let decided = reader.decided(charges, true)?;
     reader.end()?;
     Ok(decided)
@@ -36,7 +36,7 @@ pub(crate) fn groups<'g, 'a: 'g>(
     reply: &[u8],
     groups: impl Iterator<Item = &'g [Charge<'a>]>,
 ) -> Result<Vec<Decided>, ReplyError> {
-    let mut reader = Reader::of(reply)?;
+    let mut reader = ReplyReader::of(reply)?;
     let mut decided: Vec<Decided> = Vec::new();
     for charges in groups {
         let goes_ahead = decided.first().is_none_or(|(counting, _)| counting.iter().all(Decision::is_allowed));
@@ -48,7 +48,7 @@ pub(crate) fn groups<'g, 'a: 'g>(
 
 /// The decisions on charges, each by itself.
 pub(crate) fn decisions(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decisions, ReplyError> {
-    let mut reader = Reader::of(reply)?;
+    let mut reader = ReplyReader::of(reply)?;
     let decisions = charges.iter().map(|charge| reader.decision(charge.limit)).collect::<Result<_, _>>()?;
     reader.end()?;
     Ok(decisions)
@@ -60,7 +60,7 @@ pub(crate) fn settlement(
     receipt: &Receipt,
     numbers: impl Iterator<Item = usize>,
 ) -> Result<Settlement, ReplyError> {
-    let mut reader = Reader::of(reply)?;
+    let mut reader = ReplyReader::of(reply)?;
     let mut settlement = Settlement::Gone;
     for number in numbers {
         let (is_settled, given_back, charged) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
@@ -90,7 +90,7 @@ pub(crate) const fn together(one: Settlement, other: Settlement) -> Settlement {
 
 /// Whether any of `count` charges was still held before it was settled.
 pub(crate) fn any_settled(reply: &[u8], count: usize) -> Result<bool, ReplyError> {
-    let mut reader = Reader::of(reply)?;
+    let mut reader = ReplyReader::of(reply)?;
     let mut any = false;
     for _ in 0..count {
         let (is_settled, _given_back, _charged) = (reader.number(1)? == 1, reader.number(7)?, reader.number(7)?);
@@ -102,7 +102,7 @@ pub(crate) fn any_settled(reply: &[u8], count: usize) -> Result<bool, ReplyError
 
 /// Whether all of `count` answers are yes.
 pub(crate) fn all(reply: &[u8], count: usize) -> Result<bool, ReplyError> {
-    let mut reader = Reader::of(reply)?;
+    let mut reader = ReplyReader::of(reply)?;
     let mut all = true;
     for _ in 0..count {
         all &= reader.number(1)? == 1;
@@ -116,20 +116,20 @@ pub(crate) fn grants<'r, 'a: 'r>(
     reply: &[u8],
     requests: impl Iterator<Item = &'r LeaseRequest<'a>>,
 ) -> Result<Grants, ReplyError> {
-    let mut reader = Reader::of(reply)?;
+    let mut reader = ReplyReader::of(reply)?;
     let grants = requests.map(|request| reader.grant(request.limit)).collect::<Result<_, _>>()?;
     reader.end()?;
     Ok(grants)
 }
 
-struct Reader<'a> {
+struct ReplyReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    fn of(reply: &'a [u8]) -> Result<Reader<'a>, ReplyError> {
+impl<'a> ReplyReader<'a> {
+    fn of(reply: &'a [u8]) -> Result<ReplyReader<'a>, ReplyError> {
         match reply.split_first() {
-            Some((0, rest)) => Ok(Reader { rest }),
+            Some((0, rest)) => Ok(ReplyReader { rest }),
             Some((1, rest)) => {
                 let number = |bytes: &[u8]| bytes.iter().fold(0, |number, &byte| number << 8 | usize::from(byte));
                 Err(ReplyError::Foreign { charges: rest.chunks(2).map(number).collect() })
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
         }
         if are_made && decisions.iter().all(Decision::is_allowed) {
             for _ in charges.iter().filter(|charge| charge.is_held()) {
-                marks.push(Mark(self.number(7)?, self.number(4)?));
+                marks.push(ChargeMark(self.number(7)?, self.number(4)?));
             }
         }
         Ok((decisions, marks))

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::lease::{Grants, LeaseRequest};
-use tidegate_core::limit::Mark;
+use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{
@@ -200,7 +200,7 @@ impl Store for RedisStore {
     }
 }
 
-fn held_by(charge: &Charge<'_>, mark: Mark) -> Held {
+fn held_by(charge: &Charge<'_>, mark: ChargeMark) -> Held {
     Held { rule: charge.rule.clone(), key: charge.key.owned(), limit: *charge.limit, taken: charge.cost, mark }
 }
 

@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::RuleSet;
-use super::application::Application;
 use super::fact_name::FactName;
 use super::governing::{Governing, Mismatch};
-use super::index::Lookup;
+use super::index::IndexLookup;
 use super::key_parts::part_of;
 use super::matched::{Granted, MatchedRule};
 use super::pattern::Pattern;
 use super::priority::Priority;
 use super::request_view::RequestView;
 use super::rule::{KeyFault, KeyPart, Mode, Rule};
+use super::rule_effect::RuleEffect;
 use super::secret::Secret;
 use crate::facts::Facts;
 use crate::yaml::Place;
@@ -294,18 +294,18 @@ impl RuleSet {
         let faulty = rule.key.iter().find(|part| part_of(part, rule, request).is_err()).map(ToString::to_string);
         let mut matched = MatchedRule::begin(rule, mode, readings);
         match rule.apply(&mut matched, request, &self.secret) {
-            Application::Limited => {
+            RuleEffect::Limited => {
                 matched.limit_by(priority);
                 RuleOutcome::Matched(matched.explained(request, faulty, &self.secret))
             }
-            Application::NoLimit => RuleOutcome::NoLimit,
-            Application::Skipped => RuleOutcome::Skipped { missing: faulty.unwrap_or_default() },
-            Application::Refused(KeyFault::Missing) => RuleOutcome::Refused { missing: faulty.unwrap_or_default() },
-            Application::Refused(KeyFault::Repeated) => {
+            RuleEffect::NoLimit => RuleOutcome::NoLimit,
+            RuleEffect::Skipped => RuleOutcome::Skipped { missing: faulty.unwrap_or_default() },
+            RuleEffect::Refused(KeyFault::Missing) => RuleOutcome::Refused { missing: faulty.unwrap_or_default() },
+            RuleEffect::Refused(KeyFault::Repeated) => {
                 // A sound key leaves the tier, by which the rule's limits are found.
                 RuleOutcome::Repeated { repeated: faulty.unwrap_or_else(|| FactName::Tier.to_string()) }
             }
-            Application::Refused(KeyFault::Unmeasured) => RuleOutcome::Unmeasured,
+            RuleEffect::Refused(KeyFault::Unmeasured) => RuleOutcome::Unmeasured,
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Rules that govern a request, and those of them that may keep others from limiting it.
 
-use super::application::Application;
 use super::fact_name::FactName;
 use super::matched::MatchedRule;
 use super::pattern::Pattern;
 use super::request_view::RequestView;
 use super::rule::{Addresses, Conditions, Mode, Paths, Rule};
+use super::rule_effect::RuleEffect;
 use super::secret::Secret;
 use crate::facts::{Facts, Values};
 
@@ -64,8 +64,8 @@ impl Rule {
     ) -> Option<Governing<'_>> {
         let readings = self.governs(mode, request).ok()?;
         match self.apply(&mut MatchedRule::begin(self, mode, readings), request, secret) {
-            Application::Limited | Application::Refused(_) => Some(Governing { rule: self, mode, readings }),
-            Application::NoLimit | Application::Skipped => None,
+            RuleEffect::Limited | RuleEffect::Refused(_) => Some(Governing { rule: self, mode, readings }),
+            RuleEffect::NoLimit | RuleEffect::Skipped => None,
         }
     }
 

@@ -50,7 +50,7 @@ enum IndexKey<'r> {
 }
 
 /// The keys to look up for a request.
-pub(super) trait Lookup {
+pub(super) trait IndexLookup {
     fn path(&self) -> &str;
     fn values(&self, fact: &FactName) -> Values<'_>;
     fn address(&self) -> Option<IpAddr>;
@@ -102,7 +102,7 @@ impl Index {
 
     /// The rules that the request may meet; every rule that matches it is among them. They stand in `numbers`, which is empty,
     /// unless they are the same for all requests.
-    pub(super) fn find<'n>(&'n self, request: &impl Lookup, numbers: &'n mut RuleNumbers) -> &'n [u32] {
+    pub(super) fn find<'n>(&'n self, request: &impl IndexLookup, numbers: &'n mut RuleNumbers) -> &'n [u32] {
         if self.is_empty() {
             return &self.others;
         }

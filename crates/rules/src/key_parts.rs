@@ -18,7 +18,7 @@ use tidegate_core::Key;
 #[derive(Clone, Debug)]
 pub(super) enum Piece<'a> {
     Text(Cow<'a, str>),
-    Short(Short),
+    InlineText(InlineText),
 }
 
 impl Deref for Piece<'_> {
@@ -27,7 +27,7 @@ impl Deref for Piece<'_> {
     fn deref(&self) -> &str {
         match self {
             Piece::Text(text) => text,
-            Piece::Short(short) => short.as_str(),
+            Piece::InlineText(text) => text.as_str(),
         }
     }
 }
@@ -38,29 +38,29 @@ impl fmt::Display for Piece<'_> {
     }
 }
 
-/// The longest text that [`Short`] holds: an IPv6 network has 43 characters, a hidden secret 32.
-const SHORT: usize = 48;
+/// The longest text that [`InlineText`] holds: an IPv6 network has 43 characters, a hidden secret 32.
+const INLINE: usize = 48;
 
 /// Text of at most 48 bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Short {
-    bytes: [u8; SHORT],
+pub(super) struct InlineText {
+    bytes: [u8; INLINE],
     length: usize,
 }
 
-impl Short {
+impl InlineText {
     /// The printed form of `value`, as far as there is room.
-    fn of(value: impl fmt::Display) -> Short {
-        let mut short = Short { bytes: [0; SHORT], length: 0 };
+    fn of(value: impl fmt::Display) -> InlineText {
+        let mut text = InlineText { bytes: [0; INLINE], length: 0 };
         // Addresses and hashes fit: there is nothing to do about an error that cannot be.
-        let _ = write!(short, "{value}");
-        short
+        let _ = write!(text, "{value}");
+        text
     }
 
-    fn of_ipv4(address: Ipv4Addr) -> Short {
-        let mut short = Short { bytes: [0; SHORT], length: 0 };
-        short.length = usize::from(write_ipv4(address, &mut short.bytes));
-        short
+    fn of_ipv4(address: Ipv4Addr) -> InlineText {
+        let mut text = InlineText { bytes: [0; INLINE], length: 0 };
+        text.length = usize::from(write_ipv4(address, &mut text.bytes));
+        text
     }
 
     fn as_bytes(&self) -> &[u8] {
@@ -72,7 +72,7 @@ impl Short {
     }
 }
 
-impl Write for Short {
+impl Write for InlineText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = self.length + text.len();
         self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
@@ -134,7 +134,7 @@ pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
     }
     for (piece, part) in pieces.iter_mut().zip(&rule.key) {
         if part.is_secret() {
-            *piece = Piece::Short(Short::of(secret.hidden(piece)));
+            *piece = Piece::InlineText(InlineText::of(secret.hidden(piece)));
         }
     }
     *key = match &pieces[..] {
@@ -174,7 +174,7 @@ fn write_only<'a, 'f: 'a, F: Facts + ?Sized>(
         (KeyPart::Fact(fact), _) => set_text(key, value_of(fact, rule, request)?),
         _ => match part_of(part, rule, request)? {
             Piece::Text(text) => set_text(key, text),
-            Piece::Short(short) => key.set_one(short.as_bytes()),
+            Piece::InlineText(text) => key.set_one(text.as_bytes()),
         },
     }
     Ok(())
@@ -246,7 +246,7 @@ pub(super) fn part_of<'a, 'f: 'a, F: Facts + ?Sized>(
         KeyPart::Fact(fact) | KeyPart::Secret(fact) => value_of(fact, rule, request).map(Piece::Text),
         KeyPart::Address { ipv4, ipv6 } => {
             let address = request.known_address().ok_or(KeyFault::Missing)?;
-            Ok(Piece::Short(network_of(address, *ipv4, *ipv6)))
+            Ok(Piece::InlineText(network_of(address, *ipv4, *ipv6)))
         }
         KeyPart::Segment(name) => {
             let segment = match request.normal_path() {
@@ -265,7 +265,7 @@ pub(super) fn part_of<'a, 'f: 'a, F: Facts + ?Sized>(
 }
 
 /// The address, or the network of the given size that it lies in.
-pub(super) fn network_of(address: IpAddr, ipv4: u8, ipv6: u8) -> Short {
+pub(super) fn network_of(address: IpAddr, ipv4: u8, ipv6: u8) -> InlineText {
     let (size, whole) = match address {
         IpAddr::V4(_) => (ipv4, 32),
         IpAddr::V6(_) => (ipv6, 128),
@@ -273,11 +273,11 @@ pub(super) fn network_of(address: IpAddr, ipv4: u8, ipv6: u8) -> Short {
     if size < whole
         && let Ok(net) = ipnet::IpNet::new(address, size)
     {
-        return Short::of(net.trunc());
+        return InlineText::of(net.trunc());
     }
     match address {
-        IpAddr::V4(address) => Short::of_ipv4(address),
-        IpAddr::V6(address) => Short::of(address),
+        IpAddr::V4(address) => InlineText::of_ipv4(address),
+        IpAddr::V6(address) => InlineText::of(address),
     }
 }
 

@@ -22,7 +22,6 @@
 //! ```
 
 mod adaptive_rate;
-mod application;
 mod body_number;
 mod canonical;
 mod checks;
@@ -51,6 +50,7 @@ mod regions;
 mod request_view;
 mod route;
 mod rule;
+mod rule_effect;
 mod rule_limits;
 #[cfg(feature = "schema")]
 mod schema;

@@ -8,13 +8,13 @@ use smallvec::SmallVec;
 
 use super::RuleSet;
 use super::adaptive_rate::AdaptiveRate;
-use super::application::Application;
 use super::field::FieldPath;
 use super::governing::{Governing, MatchedReadings};
 use super::index::RuleNumbers;
 use super::priority::Priority;
 use super::request_view::RequestView;
 use super::rule::{KeyFault, Mode, Rule};
+use super::rule_effect::RuleEffect;
 use super::rule_limits::RuleLimit;
 use super::settle::Settle;
 use crate::facts::{Fact, Facts};
@@ -291,12 +291,12 @@ impl RuleSet {
             matched.rules.extend(iter::once_with(|| MatchedRule::begin(rule, mode, readings)));
             let Some(limiting) = matched.rules.last_mut() else { continue };
             match rule.apply(limiting, &request, &self.secret) {
-                Application::Limited => matched.is_any_unkeyed |= limiting.is_unkeyed,
-                Application::Refused(fault) => {
+                RuleEffect::Limited => matched.is_any_unkeyed |= limiting.is_unkeyed,
+                RuleEffect::Refused(fault) => {
                     matched.rules.pop();
                     refusing.push((Governing { rule, mode, readings }, fault));
                 }
-                Application::NoLimit | Application::Skipped => {
+                RuleEffect::NoLimit | RuleEffect::Skipped => {
                     matched.rules.pop();
                     continue;
                 }

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 
 use super::fact_name::FactName;
-use super::index::Lookup;
+use super::index::IndexLookup;
 use super::path::normalize;
 use super::tiers::{StoredTiers, Tiers};
 use crate::facts::{Fact, Facts, Values};
@@ -70,7 +70,7 @@ impl<'f, F: Facts + ?Sized> RequestView<'f, F> {
     }
 }
 
-impl<F: Facts + ?Sized> Lookup for RequestView<'_, F> {
+impl<F: Facts + ?Sized> IndexLookup for RequestView<'_, F> {
     fn path(&self) -> &str {
         self.normal_path()
     }

@@ -19,11 +19,11 @@ const MOST_SEGMENTS: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PathPattern {
     text: String,
-    segments: Vec<Segment>,
+    segments: Vec<PathSegment>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Segment {
+enum PathSegment {
     Word(String),
     Form(Glob),
     One,
@@ -58,8 +58,8 @@ impl PathPattern {
             if segments.len() == MOST_SEGMENTS {
                 return Err(PathPatternError::Long);
             }
-            let segment = Segment::parse(part)?;
-            if let Segment::Named(name) = &segment
+            let segment = PathSegment::parse(part)?;
+            if let PathSegment::Named(name) = &segment
                 && segments.contains(&segment)
             {
                 return Err(PathPatternError::SameName(name.clone()));
@@ -68,7 +68,7 @@ impl PathPattern {
         }
         // Clients choose the path, so the time to match it must not explode with its length.
         let before_end = &segments[..segments.len().saturating_sub(1)];
-        if before_end.iter().filter(|segment| **segment == Segment::Rest).count() > 1 {
+        if before_end.iter().filter(|segment| **segment == PathSegment::Rest).count() > 1 {
             return Err(PathPatternError::ManyRests);
         }
         // What the wildcards stand for does not matter here, only that the words between them are normal.
@@ -93,27 +93,27 @@ impl PathPattern {
     /// The names in the pattern.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(|segment| match segment {
-            Segment::Named(name) => Some(name.as_str()),
-            Segment::Word(_) | Segment::Form(_) | Segment::One | Segment::Rest => None,
+            PathSegment::Named(name) => Some(name.as_str()),
+            PathSegment::Word(_) | PathSegment::Form(_) | PathSegment::One | PathSegment::Rest => None,
         })
     }
 
     /// The segment of `path` that is called `name`, if the pattern matches.
     pub(super) fn named<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
-        let wanted = self.segments.iter().position(|s| matches!(s, Segment::Named(known) if known == name))?;
+        let wanted = self.segments.iter().position(|s| matches!(s, PathSegment::Named(known) if known == name))?;
         walk(&self.segments, path, wanted)
     }
 
     /// Whether it matches every path.
     pub(super) fn is_everything(&self) -> bool {
-        !self.segments.is_empty() && self.segments.iter().all(|segment| *segment == Segment::Rest)
+        !self.segments.is_empty() && self.segments.iter().all(|segment| *segment == PathSegment::Rest)
     }
 
     /// Whether it is plain to see that it matches every path that `other` matches.
     pub(super) fn covers(&self, other: &PathPattern) -> bool {
         let (wide, narrow) = (&self.segments[..], &other.segments[..]);
         match wide {
-            [wide @ .., Segment::Rest] => {
+            [wide @ .., PathSegment::Rest] => {
                 narrow.len() >= wide.len() && wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow))
             }
             wide => wide.len() == narrow.len() && wide.iter().zip(narrow).all(|(wide, narrow)| wide.covers(narrow)),
@@ -127,41 +127,41 @@ impl fmt::Display for PathPattern {
     }
 }
 
-impl Segment {
-    fn parse(part: &str) -> Result<Segment, PathPatternError> {
+impl PathSegment {
+    fn parse(part: &str) -> Result<PathSegment, PathPatternError> {
         if part.contains(['{', '}']) {
             let name = part.strip_prefix('{').and_then(|part| part.strip_suffix('}'));
             let is_name =
                 |name: &&str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
             return match name.filter(is_name) {
-                Some(name) => Ok(Segment::Named(name.to_owned())),
+                Some(name) => Ok(PathSegment::Named(name.to_owned())),
                 None => Err(PathPatternError::Brace(part.to_owned())),
             };
         }
         Ok(match part {
-            "**" => Segment::Rest,
-            "*" => Segment::One,
+            "**" => PathSegment::Rest,
+            "*" => PathSegment::One,
             part if part.contains("**") => return Err(PathPatternError::HalfRest),
-            part if part.contains('*') => Segment::Form(Glob::new(part)),
-            part => Segment::Word(part.to_owned()),
+            part if part.contains('*') => PathSegment::Form(Glob::new(part)),
+            part => PathSegment::Word(part.to_owned()),
         })
     }
 
     /// Whether it admits every single segment that `other` admits.
-    fn covers(&self, other: &Segment) -> bool {
+    fn covers(&self, other: &PathSegment) -> bool {
         match (self, other) {
-            (_, Segment::Rest) => *self == Segment::Rest,
-            (Segment::One | Segment::Named(_) | Segment::Rest, _) => true,
-            (Segment::Form(glob), Segment::Word(word)) => glob.matches(word),
-            (Segment::Word(_) | Segment::Form(_), other) => self == other,
+            (_, PathSegment::Rest) => *self == PathSegment::Rest,
+            (PathSegment::One | PathSegment::Named(_) | PathSegment::Rest, _) => true,
+            (PathSegment::Form(glob), PathSegment::Word(word)) => glob.matches(word),
+            (PathSegment::Word(_) | PathSegment::Form(_), other) => self == other,
         }
     }
 
     fn admits(&self, part: &str) -> bool {
         match self {
-            Segment::Word(word) => word == part,
-            Segment::Form(glob) => glob.matches(part),
-            Segment::One | Segment::Named(_) | Segment::Rest => true,
+            PathSegment::Word(word) => word == part,
+            PathSegment::Form(glob) => glob.matches(part),
+            PathSegment::One | PathSegment::Named(_) | PathSegment::Rest => true,
         }
     }
 }
@@ -179,14 +179,14 @@ fn first(path: &str) -> Option<(&str, &str)> {
 ///
 /// Takes time in proportion to pattern times path: on a mismatch only the last `**` is given one segment more. Each
 /// `**` takes as little as it can.
-fn walk<'p>(pattern: &[Segment], path: &'p str, wanted: usize) -> Option<&'p str> {
+fn walk<'p>(pattern: &[PathSegment], path: &'p str, wanted: usize) -> Option<&'p str> {
     let (mut at, mut rest) = (0, path.strip_prefix('/').unwrap_or(path));
     let mut captured = "";
     let mut last_rest: Option<(usize, &str)> = None;
     loop {
         match (pattern.get(at), first(rest)) {
             (None, None) => return Some(captured),
-            (Some(Segment::Rest), _) => {
+            (Some(PathSegment::Rest), _) => {
                 last_rest = Some((at, rest));
                 at += 1;
                 continue;
@@ -236,8 +236,8 @@ impl Routes {
         let mut fork = &mut self.root;
         for segment in &pattern.segments {
             fork = match segment {
-                Segment::Word(word) => fork.words.entry(word.as_str().into()).or_default(),
-                Segment::Form(glob) => {
+                PathSegment::Word(word) => fork.words.entry(word.as_str().into()).or_default(),
+                PathSegment::Form(glob) => {
                     let known = fork.forms.iter().position(|(known, _)| known == glob);
                     let index = known.unwrap_or_else(|| {
                         fork.forms.push((glob.clone(), Fork::default()));
@@ -245,8 +245,8 @@ impl Routes {
                     });
                     &mut fork.forms[index].1
                 }
-                Segment::One | Segment::Named(_) => fork.one.get_or_insert_default(),
-                Segment::Rest => fork.rest.get_or_insert_default(),
+                PathSegment::One | PathSegment::Named(_) => fork.one.get_or_insert_default(),
+                PathSegment::Rest => fork.rest.get_or_insert_default(),
             };
         }
         fork.ends.push(number);

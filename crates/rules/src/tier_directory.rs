@@ -87,7 +87,7 @@ pub struct TierDirectory {
     settings: TierSettings,
     /// A clock is as good as before after a panic, so rules with a directory can be used across one.
     clock: AssertUnwindSafe<Box<dyn Clock>>,
-    cache: Mutex<Cache>,
+    cache: Mutex<TierCache>,
     found: AtomicU64,
     missing: AtomicU64,
     broken: AtomicU64,
@@ -96,8 +96,8 @@ pub struct TierDirectory {
 }
 
 #[derive(Default)]
-struct Cache {
-    keys: HashMap<u128, Entry>,
+struct TierCache {
+    keys: HashMap<u128, TierEntry>,
     wanted: Vec<TierLookup>,
     /// The task that asks the store.
     asker: Option<Waker>,
@@ -105,7 +105,7 @@ struct Cache {
     has_asker: bool,
 }
 
-struct Entry {
+struct TierEntry {
     tier: Option<Arc<str>>,
     /// The end of its use; `None` before the first answer.
     until: Option<Timestamp>,
@@ -155,7 +155,7 @@ impl TierDirectory {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Cache> {
+    fn lock(&self) -> MutexGuard<'_, TierCache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,14 +175,14 @@ impl TierDirectory {
         if !cache.has_asker {
             return None;
         }
-        let is_fresh = |entry: &Entry| entry.until.is_some_and(|until| now < until);
+        let is_fresh = |entry: &TierEntry| entry.until.is_some_and(|until| now < until);
         if cache.keys.get(&lookup.hash).is_some_and(is_fresh) {
             return None;
         }
         if !cache.keys.contains_key(&lookup.hash) && cache.keys.len() >= self.settings.most_keys {
             cache.make_room();
         }
-        let entry = cache.keys.entry(lookup.hash).or_insert(Entry { tier: None, until: None, waiting: None });
+        let entry = cache.keys.entry(lookup.hash).or_insert(TierEntry { tier: None, until: None, waiting: None });
         if entry.waiting.is_none() {
             entry.waiting = Some(Vec::new());
             cache.wanted.push(lookup);
@@ -245,7 +245,7 @@ impl TierDirectory {
     }
 }
 
-impl Cache {
+impl TierCache {
     /// Forgets the eighth of the entries that expire first. Those that somebody waits for stay.
     fn make_room(&mut self) {
         let mut ends: Vec<Timestamp> =

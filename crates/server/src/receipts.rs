@@ -5,7 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tidegate_core::limit::Mark;
+use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::{Key, Limit, Receipt, RuleId, varint};
 
@@ -83,7 +83,7 @@ impl<'b> ByteReader<'b> {
         let rule = RuleId::new(std::str::from_utf8(self.text()?).ok()?);
         let parts = (0..self.count()?).map(|_| self.text()).collect::<Option<Vec<_>>>()?;
         let limit: Limit = std::str::from_utf8(self.text()?).ok()?.parse().ok()?;
-        let (taken, mark) = (self.number()?, Mark(self.number()?, self.number()?));
+        let (taken, mark) = (self.number()?, ChargeMark(self.number()?, self.number()?));
         Some(Held { rule, key: Key::of(parts), limit, taken, mark })
     }
 
@@ -118,18 +118,18 @@ mod tests {
         Receipt { id: ReceiptId::new(id), held }
     }
 
-    fn held(rule: &str, parts: &[&str], limit: &str, taken: u64, mark: Mark) -> Held {
+    fn held(rule: &str, parts: &[&str], limit: &str, taken: u64, mark: ChargeMark) -> Held {
         Held { rule: RuleId::new(rule), key: Key::of(parts), limit: limit.parse().unwrap(), taken, mark }
     }
 
     #[test]
     fn receipts_round_trip() {
-        let one = receipt(7, vec![held("r", &["alice"], "concurrent 10 ttl 30s", 1, Mark(0, 0))]);
+        let one = receipt(7, vec![held("r", &["alice"], "concurrent 10 ttl 30s", 1, ChargeMark(0, 0))]);
         let two = receipt(
             u128::MAX,
             vec![
-                held("a", &[], "20/s burst 50", u64::MAX, Mark(1, u64::MAX)),
-                held("b.hourly", &["", "x,y", &"z".repeat(300)], "shaper 10/s queue 50", 127, Mark(128, 1 << 40)),
+                held("a", &[], "20/s burst 50", u64::MAX, ChargeMark(1, u64::MAX)),
+                held("b.hourly", &["", "x,y", &"z".repeat(300)], "shaper 10/s queue 50", 127, ChargeMark(128, 1 << 40)),
             ],
         );
         for receipts in [vec![one.clone()], vec![two.clone()], vec![one, two]] {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn truncated_or_extended_text_is_not_a_receipt() {
-        let word = write(&[receipt(7, vec![held("r", &["alice"], "10/s", 1, Mark(0, 0))])]).unwrap();
+        let word = write(&[receipt(7, vec![held("r", &["alice"], "10/s", 1, ChargeMark(0, 0))])]).unwrap();
         for end in 0..word.len() {
             assert_eq!(read(&word.as_bytes()[..end]), Err(NotAReceipt));
         }

@@ -22,7 +22,7 @@ thread_local! {
 /// Passes wakes on to a task, except for those that [`suppressing`] holds back.
 #[derive(Debug)]
 pub(crate) struct SelfWakeFilter {
-    shared: Arc<Shared>,
+    shared: Arc<WakeState>,
     /// The waker to poll with. It stays the same when the task changes: hyper wakes the former of two different ones.
     waker: Waker,
     /// The same as in `shared`, where it is compared without taking the lock.
@@ -30,14 +30,14 @@ pub(crate) struct SelfWakeFilter {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct WakeState {
     task: Mutex<Waker>,
 }
 
 impl Default for SelfWakeFilter {
     fn default() -> SelfWakeFilter {
         let task = Waker::noop().clone();
-        let shared = Arc::new(Shared { task: Mutex::new(task.clone()) });
+        let shared = Arc::new(WakeState { task: Mutex::new(task.clone()) });
         SelfWakeFilter { waker: Arc::clone(&shared).into(), shared, task }
     }
 }
@@ -61,13 +61,13 @@ impl SelfWakeFilter {
     }
 }
 
-impl Shared {
+impl WakeState {
     fn lock(&self) -> MutexGuard<'_, Waker> {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Wake for Shared {
+impl Wake for WakeState {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

@@ -59,19 +59,19 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// that no matching rule charges by are not read.
 pub struct BodyCostLayer<S = MemoryStore, C = SystemClock> {
     settings: Settings<S, C>,
-    bounds: Bounds,
+    bounds: BodyBounds,
 }
 
 /// Bounds of an inspection.
 #[derive(Clone, Copy)]
-struct Bounds {
+struct BodyBounds {
     max_bytes: usize,
     timeout: Duration,
 }
 
 impl<S, C> BodyCostLayer<S, C> {
     pub(crate) const fn new(settings: Settings<S, C>) -> BodyCostLayer<S, C> {
-        BodyCostLayer { settings, bounds: Bounds { max_bytes: MAX_BYTES, timeout: TIMEOUT } }
+        BodyCostLayer { settings, bounds: BodyBounds { max_bytes: MAX_BYTES, timeout: TIMEOUT } }
     }
 
     /// Reads at most this many bytes of a body. The default is 64 KiB.
@@ -114,7 +114,7 @@ impl<Svc, S, C> Layer<Svc> for BodyCostLayer<S, C> {
 /// A service behind rate limits that read costs from request bodies. Made by a [`BodyCostLayer`].
 pub struct BodyCost<Svc, S = MemoryStore, C = SystemClock> {
     limited: RateLimit<Svc, S, C>,
-    bounds: Bounds,
+    bounds: BodyBounds,
 }
 
 impl<Svc: Clone, S, C> Clone for BodyCost<Svc, S, C> {
@@ -147,15 +147,15 @@ where
         let fields = if body.is_end_stream() { Vec::new() } else { self.limited.settings.body_fields(&head) };
         let state = if fields.is_empty() {
             let request = Request::from_parts(head, RequestBody::unread(body));
-            State::Limited { limited: self.limited.call(request) }
+            BodyCostState::Limited { limited: self.limited.call(request) }
         } else {
             // The request takes the service that reported ready; a clone takes its place.
             let clone = self.limited.clone();
             let limited = std::mem::replace(&mut self.limited, clone);
-            let Bounds { max_bytes, timeout } = self.bounds;
+            let BodyBounds { max_bytes, timeout } = self.bounds;
             let (prefix, finder) = (BodyPrefix::new(body, max_bytes), CostFinder::new(&fields));
-            let inspection = Inspection { prefix, fields, finder, timeout, timer: None };
-            State::Inspecting { inspection: Box::new(inspection), next: Some(Box::new((limited, head))) }
+            let inspection = BodyInspection { prefix, fields, finder, timeout, timer: None };
+            BodyCostState::Inspecting { inspection: Box::new(inspection), next: Some(Box::new((limited, head))) }
         };
         BodyCostFuture { state }
     }
@@ -173,13 +173,13 @@ pin_project! {
         C: 'static,
     {
         #[pin]
-        state: State<Svc, B, S, C>,
+        state: BodyCostState<Svc, B, S, C>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<Svc, B, S, C>
+    enum BodyCostState<Svc, B, S, C>
     where
         Svc: Service<Request<RequestBody<B>>>,
         B: Body,
@@ -189,14 +189,14 @@ pin_project! {
         C: 'static,
     {
         /// The body is being read. Boxed, because the variant would otherwise enlarge the future of every request.
-        Inspecting { inspection: Box<Inspection<B>>, next: Option<Box<(RateLimit<Svc, S, C>, Parts)>> },
+        Inspecting { inspection: Box<BodyInspection<B>>, next: Option<Box<(RateLimit<Svc, S, C>, Parts)>> },
         /// The cost is known as far as it can be, and the request is checked.
         Limited { #[pin] limited: ResponseFuture<Svc, RequestBody<B>, S, C> },
     }
 }
 
 /// The search for costs in the first bytes of a body.
-struct Inspection<B: Body> {
+struct BodyInspection<B: Body> {
     prefix: BodyPrefix<B>,
     fields: Vec<FieldPath>,
     finder: CostFinder,
@@ -208,9 +208,9 @@ struct Inspection<B: Body> {
 /// The bytes to read did not arrive in time.
 struct TooSlow;
 
-impl<B: Body<Data = Bytes>> Inspection<B> {
+impl<B: Body<Data = Bytes>> BodyInspection<B> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(RequestBody<B>, BodyFields), TooSlow>> {
-        let Inspection { prefix, fields, finder, timeout, timer } = self;
+        let BodyInspection { prefix, fields, finder, timeout, timer } = self;
         let inspect = |piece: &[u8]| {
             finder.feed(piece);
             // A complete object is no reason to stop: a second one behind it may state another cost.
@@ -265,7 +265,7 @@ where
                         }
                         Err(TooSlow) => ResponseFuture::refused(timeout_response(&head)),
                     };
-                    State::Limited { limited }
+                    BodyCostState::Limited { limited }
                 }
             };
             state.set(next);

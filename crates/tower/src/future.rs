@@ -30,13 +30,13 @@ pin_project! {
         C: 'static,
     {
         #[pin]
-        state: State<Svc, Svc::Future, B, S, C>,
+        state: ResponseState<Svc, Svc::Future, B, S, C>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<Svc, F, B, S, C>
+    enum ResponseState<Svc, F, B, S, C>
     where
         S: Store,
         S: 'static,
@@ -98,35 +98,35 @@ where
 {
     pub(crate) fn deciding(decision: DecisionFuture<S, C>, service: Svc, body: B) -> ResponseFuture<Svc, B, S, C> {
         let decision = PendingDecision { decision: Some(decision), runtime: None };
-        ResponseFuture { state: State::Deciding { decision, next: Some((service, body)) } }
+        ResponseFuture { state: ResponseState::Deciding { decision, next: Some((service, body)) } }
     }
 
     pub(crate) fn delayed(service: Svc, request: Request<B>, permit: Permit<S, C>) -> ResponseFuture<Svc, B, S, C> {
-        ResponseFuture { state: State::delayed(service, request, permit) }
+        ResponseFuture { state: ResponseState::delayed(service, request, permit) }
     }
 
     pub(crate) fn serving(serving: Svc::Future, in_flight: InFlight<S, C>) -> ResponseFuture<Svc, B, S, C> {
-        ResponseFuture { state: State::Serving { serving, in_flight: Some(in_flight) } }
+        ResponseFuture { state: ResponseState::Serving { serving, in_flight: Some(in_flight) } }
     }
 
     pub(crate) fn refused(response: Response<Bytes>) -> ResponseFuture<Svc, B, S, C> {
-        ResponseFuture { state: State::Refused { response: Some(response) } }
+        ResponseFuture { state: ResponseState::Refused { response: Some(response) } }
     }
 }
 
-impl<Svc, B, S: Store, C: Clock> State<Svc, Svc::Future, B, S, C>
+impl<Svc, B, S: Store, C: Clock> ResponseState<Svc, Svc::Future, B, S, C>
 where
     Svc: Service<Request<B>>,
 {
     #[inline(never)]
     fn delayed(service: Svc, request: Request<B>, permit: Permit<S, C>) -> Self {
         let turn = Box::pin(tokio::time::sleep(permit.delay.into()));
-        State::Delayed { delayed: Some(Box::new(DelayedRequest { turn, service, request, permit })) }
+        ResponseState::Delayed { delayed: Some(Box::new(DelayedRequest { turn, service, request, permit })) }
     }
 
     fn serving(mut service: Svc, mut request: Request<B>, permit: Permit<S, C>) -> Self {
         let in_flight = permit.start(&mut request);
-        State::Serving { serving: service.call(request), in_flight: Some(in_flight) }
+        ResponseState::Serving { serving: service.call(request), in_flight: Some(in_flight) }
     }
 }
 
@@ -147,10 +147,10 @@ where
                     let request = Request::from_parts(head, body);
                     match admission {
                         Admission::Granted(permit) if permit.delay.is_zero() => {
-                            State::serving(service, request, permit)
+                            ResponseState::serving(service, request, permit)
                         }
-                        Admission::Granted(permit) => State::delayed(service, request, permit),
-                        Admission::Refused(response) => State::Refused { response: Some(response) },
+                        Admission::Granted(permit) => ResponseState::delayed(service, request, permit),
+                        Admission::Refused(response) => ResponseState::Refused { response: Some(response) },
                     }
                 }
                 StateProj::Delayed { delayed } => {
@@ -160,7 +160,7 @@ where
                     ready!(turn.poll(cx));
                     let Some(delayed) = delayed.take() else { return Poll::Pending };
                     let DelayedRequest { service, request, permit, .. } = *delayed;
-                    State::serving(service, request, permit)
+                    ResponseState::serving(service, request, permit)
                 }
                 StateProj::Serving { serving, in_flight } => {
                     let (polled, delivery) = Unserved::observe(|| serving.poll(cx));

@@ -66,7 +66,7 @@ enum ServiceOutcome {
 
 /// Progress of a request.
 #[derive(Clone, Copy)]
-enum Stage<'a> {
+enum HoldStage<'a> {
     /// The request waits in a queue.
     Waiting,
     /// The service is working on the request.
@@ -138,24 +138,24 @@ impl<S: Store + 'static, C: Clock + 'static> ReceiptHold<S, C> {
         held.filter(|held| held.rule == *limit).map(|held| held.taken).next()
     }
 
-    fn stage(&self) -> Stage<'_> {
+    fn stage(&self) -> HoldStage<'_> {
         match self.outcome.get() {
-            Some(ServiceOutcome::Served(costs)) => Stage::Responding(costs),
-            Some(ServiceOutcome::Unserved) => Stage::Unserved,
+            Some(ServiceOutcome::Served(costs)) => HoldStage::Responding(costs),
+            Some(ServiceOutcome::Unserved) => HoldStage::Unserved,
             None if self.has_started.load(Ordering::Relaxed) => {
-                Stage::Running { may_have_arrived: self.may_have_arrived.load(Ordering::Relaxed) }
+                HoldStage::Running { may_have_arrived: self.may_have_arrived.load(Ordering::Relaxed) }
             }
-            None => Stage::Waiting,
+            None => HoldStage::Waiting,
         }
     }
 
     fn actual(&self, held: &Held) -> u64 {
         match (held.limit.algorithm(), self.stage()) {
-            (Algorithm::Concurrency(_), _) | (_, Stage::Waiting) => 0,
-            (Algorithm::Shaper(_), Stage::Running { .. } | Stage::Responding(_) | Stage::Unserved)
-            | (_, Stage::Running { may_have_arrived: true }) => held.taken,
-            (_, Stage::Running { may_have_arrived: false } | Stage::Unserved) => 0,
-            (_, Stage::Responding(costs)) => costs.of(held.rule.as_str()).unwrap_or(held.taken),
+            (Algorithm::Concurrency(_), _) | (_, HoldStage::Waiting) => 0,
+            (Algorithm::Shaper(_), HoldStage::Running { .. } | HoldStage::Responding(_) | HoldStage::Unserved)
+            | (_, HoldStage::Running { may_have_arrived: true }) => held.taken,
+            (_, HoldStage::Running { may_have_arrived: false } | HoldStage::Unserved) => 0,
+            (_, HoldStage::Responding(costs)) => costs.of(held.rule.as_str()).unwrap_or(held.taken),
         }
     }
 }
@@ -168,7 +168,7 @@ impl<S: Store + 'static, C: Clock + 'static> Drop for ReceiptHold<S, C> {
         if self.receipts.is_empty() {
             return;
         }
-        if let Stage::Running { may_have_arrived: true } = self.stage() {
+        if let HoldStage::Running { may_have_arrived: true } = self.stage() {
             self.report_unanswered();
         }
         let receipts = std::mem::take(&mut self.receipts).into_iter().map(|receipt| {

@@ -17,13 +17,13 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct OverloadFuture<F> {
         #[pin]
-        state: State<F>,
+        state: OverloadState<F>,
     }
 }
 
 pin_project! {
     #[project = StateProjection]
-    enum State<F> {
+    enum OverloadState<F> {
         /// The service has the request. The permit, if there is one, records the outcome.
         Served { #[pin] served: F, permit: Option<ConcurrencyPermit> },
         /// The request is refused. `None` once the response was returned.
@@ -33,12 +33,12 @@ pin_project! {
 
 impl<F> OverloadFuture<F> {
     pub(crate) const fn served(served: F, permit: Option<ConcurrencyPermit>) -> OverloadFuture<F> {
-        OverloadFuture { state: State::Served { served, permit } }
+        OverloadFuture { state: OverloadState::Served { served, permit } }
     }
 
     /// Refuses a request with these headers.
     pub(crate) fn refused(headers: &HeaderMap) -> OverloadFuture<F> {
-        OverloadFuture { state: State::Refused { response: Some(Box::new(refusal(headers))) } }
+        OverloadFuture { state: OverloadState::Refused { response: Some(Box::new(refusal(headers))) } }
     }
 }
 

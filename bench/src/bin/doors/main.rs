@@ -3,13 +3,13 @@
 //! Without arguments everything is measured. Any of `resp`, `http` and `latency`, as an argument or in `DOORS`, leaves out
 //! the other parts.
 
-mod crab;
 mod http;
 mod latency;
 mod load;
 mod resp;
 mod serving;
 mod single;
+mod throttlecrab;
 
 use tidegate_bench::machine::pin_to_core;
 use tidegate_bench::report::Report;

@@ -7,15 +7,15 @@ use memchr::memchr_iter;
 use tidegate_bench::report::{Report, Row};
 use tidegate_bench::sample::median;
 
-use crate::crab;
 use crate::load::{commands_a_second, run};
 use crate::serving::Server;
 use crate::single::{Load, compare};
+use crate::throttlecrab;
 
 /// Stands for a random key.
 const KEY: &str = "key:__rand_int__";
 const OURS: [&str; 5] = ["CL.THROTTLE", KEY, "15", "30", "60"];
-const CRABS: [&str; 5] = ["THROTTLE", KEY, "15", "30", "60"];
+const THROTTLECRAB_COMMANDS: [&str; 5] = ["THROTTLE", KEY, "15", "30", "60"];
 const GET: [&str; 2] = ["GET", KEY];
 const DEPTHS: [u32; 2] = [16, 64];
 const ROUNDS: usize = 3;
@@ -24,34 +24,34 @@ const CONNECTIONS: usize = 50;
 pub fn measure(report: &mut Report) {
     let (ours, redis) = (Server::resp(), Server::redis());
     run(redis.address, 16, 300_000, &["SET", KEY, "some value"]);
-    let crab = crab::start().inspect_err(|why| println!("left out: {why}")).ok();
-    one_on_its_way(report, &ours, &redis, crab.as_ref());
+    let throttlecrab = throttlecrab::start().inspect_err(|why| println!("left out: {why}")).ok();
+    one_in_flight(report, &ours, &redis, throttlecrab.as_ref());
     for depth in DEPTHS {
         let mut rates: [Vec<f64>; 3] = Default::default();
         for _ in 0..ROUNDS {
             rates[0].push(commands_a_second(ours.address, depth, &OURS));
             rates[1].push(commands_a_second(redis.address, depth, &GET));
-            if let Some(crab) = &crab {
-                rates[2].push(commands_a_second(crab.address, depth, &CRABS));
+            if let Some(throttlecrab) = &throttlecrab {
+                rates[2].push(commands_a_second(throttlecrab.address, depth, &THROTTLECRAB_COMMANDS));
             }
         }
-        let [ours, get, crab] = rates.map(|rates| if rates.is_empty() { None } else { Some(median(rates)) });
+        let [ours, get, throttlecrab] = rates.map(|rates| if rates.is_empty() { None } else { Some(median(rates)) });
         let row =
             |peer, theirs: Option<f64>| Some(Row::larger_is_better("CL.THROTTLE", ours?, peer, theirs?, "commands/s"));
-        let rows = [row(CRAB, crab), row(REDIS, get).map(|row| row.with_id(&format!("resp/{depth}")))];
+        let rows = [row(THROTTLECRAB, throttlecrab), row(REDIS, get).map(|row| row.with_id(&format!("resp/{depth}")))];
         let headline = format!("Redis listener, 50 connections, {depth} commands on their way on each");
         report.section(&headline, rows.into_iter().flatten().collect());
     }
 }
 
-const CRAB: &str = "throttlecrab-server, THROTTLE";
+const THROTTLECRAB: &str = "throttlecrab-server, THROTTLE";
 const REDIS: &str = "redis-server, GET";
 
 /// One command on its way on each connection: how many are answered, and what one costs the server.
-fn one_on_its_way(report: &mut Report, ours: &Server, redis: &Server, crab: Option<&Server>) {
+fn one_in_flight(report: &mut Report, ours: &Server, redis: &Server, throttlecrab: Option<&Server>) {
     let load = |name, server, words: &[&str]| Load::new(name, server, CONNECTIONS, |key| command(words, key), is_whole);
     let mut loads = vec![load("CL.THROTTLE", ours, &OURS), load(REDIS, redis, &GET)];
-    loads.extend(crab.map(|crab| load(CRAB, crab, &CRABS)));
+    loads.extend(throttlecrab.map(|throttlecrab| load(THROTTLECRAB, throttlecrab, &THROTTLECRAB_COMMANDS)));
     compare(report, "resp/1", "Redis listener, 50 connections, one command on its way on each", "commands/s", loads);
 }
 

@@ -17,10 +17,10 @@ use crate::time::Timestamp;
 /// Clones share one limit. Acquiring and releasing take a few atomic operations and a reading of the clock each, and no lock
 /// but at the end of a window, which one thread closes while the others go on.
 #[derive(Debug)]
-pub struct AdaptiveConcurrency<C = SystemClock>(Arc<Shared<C>>);
+pub struct AdaptiveConcurrency<C = SystemClock>(Arc<SharedConcurrency<C>>);
 
 #[derive(Debug)]
-struct Shared<C> {
+struct SharedConcurrency<C> {
     clock: C,
     controller: Mutex<LimitController>,
     limit: AtomicU32,
@@ -77,7 +77,7 @@ impl<C: Clock> AdaptiveConcurrency<C> {
         clock: C,
     ) -> AdaptiveConcurrency<C> {
         let classes = shares.iter().map(|share| Class { share: share.clamp(0.0, 1.0), in_flight: AtomicU32::new(0) });
-        AdaptiveConcurrency(Arc::new(Shared {
+        AdaptiveConcurrency(Arc::new(SharedConcurrency {
             limit: AtomicU32::new(controller.limit()),
             is_probing: AtomicBool::new(controller.is_probing()),
             controller: Mutex::new(controller),
@@ -154,7 +154,7 @@ fn up_to(count: &AtomicU32, most: u32) -> Option<u32> {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|before| before + 1)
 }
 
-impl<C: Clock> Shared<C> {
+impl<C: Clock> SharedConcurrency<C> {
     fn record(&self, begun: Timestamp, in_flight: u32, outcome: SampleOutcome) {
         let now = self.clock.now();
         if !self.window.add(now.since(begun), in_flight, outcome, now) {
@@ -177,7 +177,7 @@ impl<C: Clock> Shared<C> {
 #[derive(Debug)]
 #[must_use = "a request ends when its permit is dropped"]
 pub struct ConcurrencyPermit<C: Clock = SystemClock> {
-    shared: Arc<Shared<C>>,
+    shared: Arc<SharedConcurrency<C>>,
     class: usize,
     in_flight: u32,
     begun: Timestamp,

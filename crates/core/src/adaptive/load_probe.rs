@@ -65,7 +65,7 @@ pub(super) struct LoadProbe {
     interval: u32,
     /// The samples until the next probe. `None` before the first sample.
     left: Option<u32>,
-    phase: Phase,
+    phase: ProbePhase,
     /// The limit after the last probe, or before the first sample.
     reference: Option<f64>,
     /// The last round trips under the whole limit, averaged, in microseconds.
@@ -77,7 +77,7 @@ pub(super) struct LoadProbe {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ProbePhase {
     Idle,
     Draining,
     /// Waits for a sample of which all requests began under the lower limit, after so many others.
@@ -100,7 +100,7 @@ impl LoadProbe {
         LoadProbe {
             interval: 0,
             left: None,
-            phase: Phase::Idle,
+            phase: ProbePhase::Idle,
             reference: None,
             loaded: 0.0,
             longer: (0, 0.0),
@@ -115,13 +115,13 @@ impl LoadProbe {
 
     /// Whether the limit is halved at present.
     pub(super) fn is_active(&self) -> bool {
-        self.phase != Phase::Idle
+        self.phase != ProbePhase::Idle
     }
 
     /// Follows a sample without drops, under a limit of `limit`. Intervals have at most `longest` samples.
     pub(super) fn step(&mut self, schedule: &ProbeSchedule, longest: u32, limit: f64, sample: &Sample) -> ProbeStep {
         match self.phase {
-            Phase::Idle => {
+            ProbePhase::Idle => {
                 let reference = *self.reference.get_or_insert(limit);
                 let round_trip = sample.micros();
                 self.loaded = if self.loaded > 0.0 { f64::midpoint(self.loaded, round_trip) } else { round_trip };
@@ -134,20 +134,20 @@ impl LoadProbe {
                 if left > 0 && limit > reference / 2.0 {
                     return ProbeStep::Usual;
                 }
-                self.phase = Phase::Draining;
+                self.phase = ProbePhase::Draining;
                 ProbeStep::Skip
             }
-            Phase::Draining => {
-                self.phase = Phase::Measuring(0);
+            ProbePhase::Draining => {
+                self.phase = ProbePhase::Measuring(0);
                 ProbeStep::Skip
             }
-            Phase::Measuring(waited) => {
+            ProbePhase::Measuring(waited) => {
                 if f64::from(sample.in_flight) <= (limit * DRAINED).max(1.0) {
                     self.end(limit);
                     return ProbeStep::Measure;
                 }
                 if waited < LONGEST_DRAIN {
-                    self.phase = Phase::Measuring(waited + 1);
+                    self.phase = ProbePhase::Measuring(waited + 1);
                 } else {
                     self.end(limit);
                     self.schedule(self.interval.saturating_mul(2), longest);
@@ -166,7 +166,7 @@ impl LoadProbe {
     }
 
     fn end(&mut self, limit: f64) {
-        self.phase = Phase::Idle;
+        self.phase = ProbePhase::Idle;
         self.reference = Some(limit);
     }
 

@@ -14,16 +14,16 @@ use crate::time::{Micros, Timestamp};
 const SECOND: Micros = Micros::from_secs(1);
 
 /// The rate of a fleet, and its nodes, each with a server of its own.
-struct Fleet {
+struct ModelFleet {
     steps: RateSteps,
     /// The present step as the store keeps it, and the limit on decreases.
     bucket: State,
     turn: State,
-    nodes: Vec<Node>,
+    nodes: Vec<ModelNode>,
     now: Timestamp,
 }
 
-struct Node {
+struct ModelNode {
     window: OutcomeWindow,
     /// The limit at the highest rate, at the present one, and what was spent of it.
     highest: Limit,
@@ -47,10 +47,10 @@ struct Served {
     latency: f64,
 }
 
-impl Node {
-    fn new(number: u64, workers: usize, service: Micros, limit: Limit, now: Timestamp) -> Node {
+impl ModelNode {
+    fn new(number: u64, workers: usize, service: Micros, limit: Limit, now: Timestamp) -> ModelNode {
         let signals = ["latency > 200ms", "errors > 5%"].map(|signal| signal.parse().unwrap());
-        Node {
+        ModelNode {
             window: OutcomeWindow::new(&signals, SECOND),
             spent: limit.fresh(),
             highest: limit,
@@ -121,15 +121,15 @@ impl Node {
     }
 }
 
-impl Fleet {
+impl ModelFleet {
     /// A limit of `lowest` to `highest` requests a second at each of some nodes with these numbers of workers.
-    fn new(bounds: (u64, u64), service: Micros, workers: &[usize]) -> Fleet {
+    fn new(bounds: (u64, u64), service: Micros, workers: &[usize]) -> ModelFleet {
         let now = Timestamp::from_secs(1_000_000);
         let steps = RateSteps::new(bounds, 20, SECOND, 30).unwrap();
         let limit: Limit = format!("{}/s burst 20", bounds.1).parse().unwrap();
-        let node = |(number, &workers): (usize, &usize)| Node::new(number as u64, workers, service, limit, now);
+        let node = |(number, &workers): (usize, &usize)| ModelNode::new(number as u64, workers, service, limit, now);
         let nodes = workers.iter().enumerate().map(node).collect();
-        Fleet { bucket: steps.bucket().fresh(), turn: steps.turn().fresh(), steps, nodes, now }
+        ModelFleet { bucket: steps.bucket().fresh(), turn: steps.turn().fresh(), steps, nodes, now }
     }
 
     fn step(&self) -> u32 {
@@ -172,20 +172,20 @@ const SERVICE: Micros = Micros::from_millis(40);
 
 #[test]
 fn an_overloaded_server_stays_fast_and_busy() {
-    let mut fleet = Fleet::new((100, 1_000), SERVICE, &[20]);
+    let mut fleet = ModelFleet::new((100, 1_000), SERVICE, &[20]);
     fleet.seconds(60, 1_500.0);
     let Served { throughput, latency } = fleet.seconds(600, 1_500.0);
     assert!(throughput >= 400.0, "{throughput} of 500 a second");
     assert!(latency <= 2.0 * 200.0, "{latency} ms");
     // Without it, a limit of 1000/s lets a queue grow for as long as the overload lasts.
-    let mut fixed = Fleet::new((999, 1_000), SERVICE, &[20]);
+    let mut fixed = ModelFleet::new((999, 1_000), SERVICE, &[20]);
     let unbounded = fixed.seconds(60, 1_500.0);
     assert!(unbounded.latency > 10_000.0, "{unbounded:?}");
 }
 
 #[test]
 fn an_hour_of_overload_changes_nothing() {
-    let mut fleet = Fleet::new((100, 1_000), SERVICE, &[20]);
+    let mut fleet = ModelFleet::new((100, 1_000), SERVICE, &[20]);
     fleet.seconds(60, 1_500.0);
     let before = fleet.seconds(120, 1_500.0);
     fleet.seconds(3_600, 1_500.0);
@@ -196,7 +196,7 @@ fn an_hour_of_overload_changes_nothing() {
 
 #[test]
 fn after_capacity_halves_the_server_is_fast_again_within_ten_intervals() {
-    let mut fleet = Fleet::new((100, 1_000), SERVICE, &[40]);
+    let mut fleet = ModelFleet::new((100, 1_000), SERVICE, &[40]);
     fleet.seconds(120, 1_500.0);
     fleet.nodes[0].workers = 20;
     fleet.seconds(10, 1_500.0);
@@ -206,7 +206,7 @@ fn after_capacity_halves_the_server_is_fast_again_within_ten_intervals() {
 
 #[test]
 fn with_capacity_to_spare_the_rate_is_the_highest() {
-    let mut fleet = Fleet::new((100, 1_000), SERVICE, &[20]);
+    let mut fleet = ModelFleet::new((100, 1_000), SERVICE, &[20]);
     fleet.seconds(30, 1_500.0);
     assert!(fleet.rate() < 1_000);
     // The queue drains, and twenty steps later the rate is the highest.
@@ -220,7 +220,7 @@ fn with_capacity_to_spare_the_rate_is_the_highest() {
 #[test]
 fn the_rate_never_leaves_its_bounds() {
     // A server that is overloaded by the lowest rate.
-    let mut fleet = Fleet::new((100, 1_000), Micros::from_millis(50), &[1]);
+    let mut fleet = ModelFleet::new((100, 1_000), Micros::from_millis(50), &[1]);
     for _ in 0..300 {
         fleet.second(1_500.0);
         assert!((100..=1_000).contains(&fleet.rate()));
@@ -234,12 +234,12 @@ fn the_rate_never_leaves_its_bounds() {
 
 #[test]
 fn the_slowest_server_of_a_fleet_sets_its_rate_and_many_nodes_do_not_lower_it_faster() {
-    let mut fleet = Fleet::new((100, 1_000), SERVICE, &[20, 100, 100, 100]);
+    let mut fleet = ModelFleet::new((100, 1_000), SERVICE, &[20, 100, 100, 100]);
     fleet.seconds(60, 1_500.0);
     let Served { throughput, latency } = fleet.seconds(300, 1_500.0);
     assert!(throughput >= 400.0 && latency <= 2.0 * 200.0, "{throughput}, {latency} ms");
     // All overloaded: one decrease in each interval.
-    let mut fleet = Fleet::new((100, 1_000), SERVICE, &[20; 8]);
+    let mut fleet = ModelFleet::new((100, 1_000), SERVICE, &[20; 8]);
     let rates: Vec<u64> = (0..120).map(|_| (fleet.second(1_500.0), fleet.rate()).1).collect();
     let falls = rates.windows(2).filter(|pair| pair[1] < pair[0]);
     assert!(falls.clone().count() > 5);

@@ -1,7 +1,7 @@
 //! Blocks of slots: leases of a concurrency limit.
 
 use super::without_drift;
-use crate::limit::{Algorithm, Concurrency, Limit, Mark, State};
+use crate::limit::{Algorithm, ChargeMark, Concurrency, Limit, State};
 use crate::receipt::Held;
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
@@ -76,13 +76,13 @@ impl Block {
     /// Gives slots to a request that begins, under a receipt. `None` if there are too few, or if the block might end within their
     /// time to live.
     #[must_use]
-    pub fn begin(&mut self, slots: u64, id: ReceiptId, now: Timestamp) -> Option<Mark> {
+    pub fn begin(&mut self, slots: u64, id: ReceiptId, now: Timestamp) -> Option<ChargeMark> {
         let begins = self.outlives_request(now) && self.limit.evaluate(&self.state, slots, now).is_allowed();
         begins.then(|| self.give(slots, id, now))
     }
 
     /// Gives slots to a request.
-    pub(super) fn give(&mut self, slots: u64, id: ReceiptId, now: Timestamp) -> Mark {
+    pub(super) fn give(&mut self, slots: u64, id: ReceiptId, now: Timestamp) -> ChargeMark {
         in_block(self.limit.charge(&mut self.state, slots, now, id))
     }
 
@@ -93,19 +93,19 @@ impl Block {
     }
 
     /// Takes back the slots of a request that has ended, and returns their number: 0 if they are not held any more.
-    pub fn finish(&mut self, id: ReceiptId, mark: Mark, now: Timestamp) -> u64 {
+    pub fn finish(&mut self, id: ReceiptId, mark: ChargeMark, now: Timestamp) -> u64 {
         self.limit.refund(&mut self.state, 0, mark, now, id)
     }
 
     /// Restarts the time to live of the slots of a request. `false` if they are not held any more, or if the block might end within
     /// that time.
     #[must_use]
-    pub fn renew(&mut self, id: ReceiptId, mark: Mark, now: Timestamp) -> bool {
+    pub fn renew(&mut self, id: ReceiptId, mark: ChargeMark, now: Timestamp) -> bool {
         self.outlives_request(now) && self.limit.renew(&mut self.state, mark, now, id).is_some()
     }
 
     /// Puts the slots that a request began with at `at` under another receipt.
-    pub fn rename(&mut self, id: ReceiptId, new: ReceiptId, mark: Mark, at: Timestamp) {
+    pub fn rename(&mut self, id: ReceiptId, new: ReceiptId, mark: ChargeMark, at: Timestamp) {
         let slots = self.limit.refund(&mut self.state, 0, mark, at, id);
         if slots > 0 {
             self.give(slots, new, at);
@@ -154,6 +154,6 @@ impl Block {
     }
 }
 
-const fn in_block(mark: Mark) -> Mark {
-    Mark(mark.0, IN_BLOCK)
+const fn in_block(mark: ChargeMark) -> ChargeMark {
+    ChargeMark(mark.0, IN_BLOCK)
 }

@@ -15,12 +15,12 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub struct Holding {
     pub(super) cell: Cell,
-    pub(super) account: Mutex<Account>,
+    pub(super) account: Mutex<HoldingAccount>,
 }
 
 /// The part of a holding that requests do not touch.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Account {
+pub(super) struct HoldingAccount {
     /// The tokens at the start of the cell's version.
     pub(super) base: u64,
     /// Tokens spent before that, and after the last renewal.
@@ -186,17 +186,17 @@ impl Holding {
         self.account().sent.is_some()
     }
 
-    fn drop_tokens(&self, account: &mut Account) {
+    fn drop_tokens(&self, account: &mut HoldingAccount) {
         let left = self.cell.start_version(Timestamp::EPOCH, |_| 0);
-        *account = Account {
+        *account = HoldingAccount {
             sent: account.sent,
             server_generation: account.server_generation,
             ended: account.ended + left,
-            ..Account::default()
+            ..HoldingAccount::default()
         };
     }
 
-    fn account(&self) -> MutexGuard<'_, Account> {
+    fn account(&self) -> MutexGuard<'_, HoldingAccount> {
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use super::EPOCH;
 use super::renewal::{Generation, Grant, Renewal};
 use super::terms::Terms;
 use crate::decision::{Decision, Outcome};
-use crate::limit::{Bucket, Limit, Mark, State};
+use crate::limit::{Bucket, ChargeMark, Limit, State};
 use crate::receipt_id::ReceiptId;
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
@@ -199,7 +199,7 @@ impl Ledger {
     }
 
     /// Charges `cost` even if there is no room for it, up to the bound on debt.
-    pub(crate) fn charge(&mut self, limit: &Limit, cost: u64, now: Timestamp) -> Mark {
+    pub(crate) fn charge(&mut self, limit: &Limit, cost: u64, now: Timestamp) -> ChargeMark {
         self.end_past_leases(limit, now);
         limit.charge(&mut self.state, cost, now, ReceiptId::ANONYMOUS)
     }
@@ -211,7 +211,7 @@ impl Ledger {
     }
 
     /// Refunds `cost` of the charge at `mark`, as far as more is charged than is outstanding.
-    pub(crate) fn refund(&mut self, limit: &Limit, cost: u64, mark: Mark, now: Timestamp) -> u64 {
+    pub(crate) fn refund(&mut self, limit: &Limit, cost: u64, mark: ChargeMark, now: Timestamp) -> u64 {
         self.end_past_leases(limit, now);
         let given = limit.refund(&mut self.state, cost, mark, now, ReceiptId::ANONYMOUS);
         self.keep_floor(limit, now);

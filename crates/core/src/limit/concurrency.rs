@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::bounds::LONGEST_PERIOD;
+use super::charge_mark::ChargeMark;
 use super::error::LimitError;
-use super::mark::Mark;
 use crate::decision::{Decision, Outcome};
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
@@ -180,29 +180,35 @@ impl Concurrency {
         (2 * self.slots).saturating_sub(slots.held(now))
     }
 
-    pub(super) fn charge(&self, slots: &mut Slots, cost: u64, now: Timestamp, id: ReceiptId) -> Mark {
+    pub(super) fn charge(&self, slots: &mut Slots, cost: u64, now: Timestamp, id: ReceiptId) -> ChargeMark {
         slots.drop_ended(now);
         let cost = cost.min((2 * self.slots).saturating_sub(slots.held(now)));
         let ends = now + self.ttl;
         if cost > 0 {
             slots.add(ends, id, Lease { slots: cost, length: self.ttl });
         }
-        Mark(ends.as_micros(), 0)
+        ChargeMark(ends.as_micros(), 0)
     }
 
     /// Releases the slots held under `id`.
-    pub(super) fn release(&self, slots: &mut Slots, id: ReceiptId, mark: Mark, now: Timestamp) -> u64 {
+    pub(super) fn release(&self, slots: &mut Slots, id: ReceiptId, mark: ChargeMark, now: Timestamp) -> u64 {
         slots.drop_ended(now);
         slots.remove(id, Timestamp::from_micros(mark.0)).map_or(0, |lease| lease.slots)
     }
 
     /// Restarts the lease held under `id` at `now`. `None` if it has ended.
-    pub(super) fn renew(&self, slots: &mut Slots, id: ReceiptId, mark: Mark, now: Timestamp) -> Option<Mark> {
+    pub(super) fn renew(
+        &self,
+        slots: &mut Slots,
+        id: ReceiptId,
+        mark: ChargeMark,
+        now: Timestamp,
+    ) -> Option<ChargeMark> {
         slots.drop_ended(now);
         let lease = slots.remove(id, Timestamp::from_micros(mark.0))?;
         let ends = now + self.ttl;
         slots.add(ends, id, Lease { length: self.ttl, ..lease });
-        Some(Mark(ends.as_micros(), 0))
+        Some(ChargeMark(ends.as_micros(), 0))
     }
 
     /// Whether the last lease runs for longer than its length: the clock has stepped back since it was given.

@@ -5,9 +5,9 @@
 
 use super::bounds::{LONGEST_PERIOD, SHORTEST_WINDOW};
 use super::calendar::Calendar;
+use super::charge_mark::ChargeMark;
 use super::error::LimitError;
 use super::floor::Part;
-use super::mark::Mark;
 use crate::decision::{Decision, Outcome};
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
@@ -120,15 +120,15 @@ impl FixedWindow {
         (2 * self.limit).saturating_sub(self.current(window, now).0.spent)
     }
 
-    pub(super) fn charge(&self, window: &mut Window, cost: u64, now: Timestamp) -> Mark {
+    pub(super) fn charge(&self, window: &mut Window, cost: u64, now: Timestamp) -> ChargeMark {
         *window = self.current(window, now).0;
         // The debt is at most one limit. A larger debt, inherited from a larger limit, stays as it is.
         window.spent = window.spent.saturating_add(cost).min((2 * self.limit).max(window.spent));
-        Mark(window.start.as_micros(), 0)
+        ChargeMark(window.start.as_micros(), 0)
     }
 
     /// A charge to a window that has passed is not refunded.
-    pub(super) fn refund(&self, window: &mut Window, cost: u64, mark: Mark, now: Timestamp) -> u64 {
+    pub(super) fn refund(&self, window: &mut Window, cost: u64, mark: ChargeMark, now: Timestamp) -> u64 {
         if self.current(window, now).0.start.as_micros() == mark.0 { self.credit(window, cost, now) } else { 0 }
     }
 

@@ -6,8 +6,8 @@
 //! grow with the number of waiting requests.
 
 use super::bucket::{Bucket, Tat};
+use super::charge_mark::ChargeMark;
 use super::error::LimitError;
-use super::mark::Mark;
 use super::rate::Rate;
 use crate::decision::{Decision, Outcome};
 use crate::time::Timestamp;
@@ -86,14 +86,14 @@ impl Shaper {
         decision
     }
 
-    pub(super) fn charge(&self, end: &mut Tat, cost: u64, now: Timestamp) -> Mark {
+    pub(super) fn charge(&self, end: &mut Tat, cost: u64, now: Timestamp) -> ChargeMark {
         self.bucket.charge(end, cost, now);
-        Mark(end.whole, end.part)
+        ChargeMark(end.whole, end.part)
     }
 
     /// Refunds only the last request in the queue. Requests behind it already know when they leave, and if the end of the queue moved
     /// forward, a new request would leave at the same time as one of them.
-    pub(super) fn refund(&self, end: &mut Tat, cost: u64, mark: Mark, now: Timestamp) -> u64 {
-        if Mark(end.whole, end.part) == mark { self.bucket.refund(end, cost, now) } else { 0 }
+    pub(super) fn refund(&self, end: &mut Tat, cost: u64, mark: ChargeMark, now: Timestamp) -> u64 {
+        if ChargeMark(end.whole, end.part) == mark { self.bucket.refund(end, cost, now) } else { 0 }
     }
 }

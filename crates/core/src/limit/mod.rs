@@ -12,11 +12,11 @@
 //! moved to the present (the only change that a denial can make), so no key waits longer than its limit takes to recover
 //! in full. A step ahead admits as much as the skipped time would have.
 
-mod at_rate;
 mod bounds;
 mod bucket;
 mod calendar;
 mod carry_over;
+mod charge_mark;
 mod concurrency;
 mod divisor;
 mod error;
@@ -26,7 +26,7 @@ mod footprint;
 mod gcra;
 mod leaky_bucket;
 mod leased;
-mod mark;
+mod limit_rate;
 mod packed;
 mod rate;
 mod recovery;
@@ -40,12 +40,12 @@ mod typed;
 pub use bounds::{LONGEST_PERIOD, SHORTEST_WINDOW};
 pub use bucket::{Level, Tat};
 pub use calendar::Calendar;
+pub use charge_mark::ChargeMark;
 pub use concurrency::{Concurrency, MOST_SLOTS, Slots};
 pub use error::LimitError;
 pub use fixed_window::{FixedWindow, Window, Windows};
 pub use gcra::Gcra;
 pub use leaky_bucket::{Meter, Shaper};
-pub use mark::Mark;
 pub use rate::Rate;
 pub use recovery::Recovery;
 pub use sliding_log::{LONGEST_LOG, Log, SlidingLog};
@@ -337,12 +337,12 @@ impl Limit {
     }
 
     /// Charges `cost` even if there is no room for it, up to a debt of one capacity. Slots are held under `id`.
-    pub fn charge(&self, state: &mut State, cost: u64, now: Timestamp, id: ReceiptId) -> Mark {
+    pub fn charge(&self, state: &mut State, cost: u64, now: Timestamp, id: ReceiptId) -> ChargeMark {
         if let Some(mark) = Ledger::change(state, |ledger| ledger.charge(self, cost, now)) {
             return mark;
         }
         with_own_state!(self, state;
-            bucket(bucket, line) => { bucket.charge(line, cost, now); Mark::default() };
+            bucket(bucket, line) => { bucket.charge(line, cost, now); ChargeMark::default() };
             shaper(shaper, end) => shaper.charge(end, cost, now);
             FixedWindow(limit, window) => limit.charge(window, cost, now);
             SlidingWindow(limit, sliding) => limit.charge(sliding, cost, now);
@@ -369,7 +369,7 @@ impl Limit {
 
     /// Refunds `cost` of the charge at `mark`, as far as it still counts, and returns the amount. All slots held under `id`
     /// are released.
-    pub fn refund(&self, state: &mut State, cost: u64, mark: Mark, now: Timestamp, id: ReceiptId) -> u64 {
+    pub fn refund(&self, state: &mut State, cost: u64, mark: ChargeMark, now: Timestamp, id: ReceiptId) -> u64 {
         if let Some(given) = Ledger::change(state, |ledger| ledger.refund(self, cost, mark, now)) {
             return given;
         }
@@ -400,7 +400,7 @@ impl Limit {
     }
 
     /// Restarts the lease held under `id`. `None` if it has ended, or if this limit has no leases.
-    pub fn renew(&self, state: &mut State, mark: Mark, now: Timestamp, id: ReceiptId) -> Option<Mark> {
+    pub fn renew(&self, state: &mut State, mark: ChargeMark, now: Timestamp, id: ReceiptId) -> Option<ChargeMark> {
         match (&self.algorithm, state) {
             (Algorithm::Concurrency(limit), State::Slots(slots)) => limit.renew(slots, id, mark, now),
             _ => None,

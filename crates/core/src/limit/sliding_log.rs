@@ -5,9 +5,9 @@
 
 use std::collections::VecDeque;
 
+use super::charge_mark::ChargeMark;
 use super::error::LimitError;
 use super::fixed_window::window_length;
-use super::mark::Mark;
 use crate::decision::{Decision, Outcome};
 use crate::time::{Micros, Timestamp};
 
@@ -193,7 +193,7 @@ impl SlidingLog {
         (2 * self.limit).saturating_sub(self.spent(log, now))
     }
 
-    pub(super) fn charge(&self, log: &mut Log, cost: u64, now: Timestamp) -> Mark {
+    pub(super) fn charge(&self, log: &mut Log, cost: u64, now: Timestamp) -> ChargeMark {
         self.drop_expired(log, now);
         // The debt is at most one limit, which also bounds the log.
         let cost = cost.min((2 * self.limit).saturating_sub(log.total() - log.dropped));
@@ -204,11 +204,11 @@ impl SlidingLog {
             _ if cost > 0 => log.entries.push_back(LogEntry { at: now, total }),
             _ => {}
         }
-        Mark(log.entries.back().map_or(now, |last| last.at).as_micros(), 0)
+        ChargeMark(log.entries.back().map_or(now, |last| last.at).as_micros(), 0)
     }
 
     /// A charge that has left the window is not refunded.
-    pub(super) fn refund(&self, log: &mut Log, cost: u64, mark: Mark, now: Timestamp) -> u64 {
+    pub(super) fn refund(&self, log: &mut Log, cost: u64, mark: ChargeMark, now: Timestamp) -> u64 {
         self.drop_expired(log, now);
         match log.entries.binary_search_by_key(&mark.0, |entry| entry.at.as_micros()) {
             Ok(index) => log.take_off(index, cost),

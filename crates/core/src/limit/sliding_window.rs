@@ -7,10 +7,10 @@
 use smallvec::SmallVec;
 
 use super::bounds::SHORTEST_WINDOW;
+use super::charge_mark::ChargeMark;
 use super::error::LimitError;
 use super::fixed_window::window_length;
 use super::floor::Part;
-use super::mark::Mark;
 use crate::decision::{Decision, Outcome};
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
@@ -201,16 +201,16 @@ impl SlidingWindow {
         (2 * self.limit).saturating_sub(self.spent(sliding, now))
     }
 
-    pub(super) fn charge(&self, sliding: &mut Sliding, cost: u64, now: Timestamp) -> Mark {
+    pub(super) fn charge(&self, sliding: &mut Sliding, cost: u64, now: Timestamp) -> ChargeMark {
         self.slide(sliding, now);
         // The debt is at most one limit.
         let estimate = self.spent(sliding, now);
         sliding.spent[0] += cost.min((2 * self.limit).saturating_sub(estimate));
-        Mark(sliding.part, 0)
+        ChargeMark(sliding.part, 0)
     }
 
     /// A charge to a part that has left the window is not refunded.
-    pub(super) fn refund(&self, sliding: &mut Sliding, cost: u64, mark: Mark, now: Timestamp) -> u64 {
+    pub(super) fn refund(&self, sliding: &mut Sliding, cost: u64, mark: ChargeMark, now: Timestamp) -> u64 {
         self.slide(sliding, now);
         let back = sliding.part.checked_sub(mark.0).and_then(|back| usize::try_from(back).ok());
         let Some(spent) = back.and_then(|back| sliding.spent.get_mut(back)) else { return 0 };

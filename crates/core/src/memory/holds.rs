@@ -7,7 +7,7 @@ use ahash::RandomState;
 use super::fingerprint::Fingerprint;
 use super::hash_seeds::random_state;
 use super::quota::{AccountId, UNIT_BYTES};
-use crate::limit::{Limit, Mark};
+use crate::limit::{ChargeMark, Limit};
 use crate::receipt::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
@@ -18,7 +18,7 @@ pub(super) struct Hold {
     pub(super) limit: Limit,
     pub(super) taken: u64,
     /// The position of the charge in the key's state.
-    pub(super) mark: Mark,
+    pub(super) mark: ChargeMark,
     pub(super) ttl: Micros,
     /// The account that its [units](Holds::UNITS) count to.
     pub(super) account: AccountId,

@@ -96,12 +96,12 @@ unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
 
 /// Asks for huge pages under `words`, as far as the words fill whole ones.
 pub(super) fn advise_huge(words: &[AtomicU64]) {
-    advise(words, HUGE_PAGE, Advice::HugePages);
+    advise(words, HUGE_PAGE, PageAdvice::HugePages);
 }
 
 /// Returns the memory of `words` to the system. All of them are zero, nobody writes to them meanwhile, and they stay zero.
 pub(super) fn return_zeroed(words: &[AtomicU64]) {
-    advise(words, SMALL_PAGE, Advice::NotNeeded);
+    advise(words, SMALL_PAGE, PageAdvice::NotNeeded);
 }
 
 /// Has the system provide every page under `words` now.
@@ -127,13 +127,13 @@ pub(super) fn prefetch(word: &AtomicU64) {
 }
 
 #[derive(Clone, Copy)]
-enum Advice {
+enum PageAdvice {
     HugePages,
     NotNeeded,
 }
 
 #[cfg(target_os = "linux")]
-fn advise(words: &[AtomicU64], page: usize, advice: Advice) {
+fn advise(words: &[AtomicU64], page: usize, advice: PageAdvice) {
     let before = words.as_ptr().align_offset(page);
     let Some(words) = words.get(before..) else { return };
     let bytes = size_of_val(words) / page * page;
@@ -141,8 +141,8 @@ fn advise(words: &[AtomicU64], page: usize, advice: Advice) {
         return;
     }
     let advice = match advice {
-        Advice::HugePages => libc::MADV_HUGEPAGE,
-        Advice::NotNeeded => libc::MADV_DONTNEED,
+        PageAdvice::HugePages => libc::MADV_HUGEPAGE,
+        PageAdvice::NotNeeded => libc::MADV_DONTNEED,
     };
     // SAFETY: the range lies within `words`. Huge pages change no content. Pages that are not needed read as zero afterwards, as
     // they did before, and atomics may change under a shared reference.
@@ -150,7 +150,7 @@ fn advise(words: &[AtomicU64], page: usize, advice: Advice) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn advise(_words: &[AtomicU64], _page: usize, _advice: Advice) {}
+fn advise(_words: &[AtomicU64], _page: usize, _advice: PageAdvice) {}
 
 #[cfg(test)]
 mod tests {

@@ -40,7 +40,7 @@ const STEEPNESS: u128 = 6;
 /// The units that the rules of a store hold, and the bound on all of them together.
 pub(super) struct Quota {
     cap: u64,
-    accounts: Box<[Account]>,
+    accounts: Box<[QuotaAccount]>,
     opening: Mutex<()>,
     used: UsedUnits,
 }
@@ -51,7 +51,7 @@ struct UsedUnits(AtomicU64);
 
 #[derive(Default)]
 #[repr(align(64))]
-struct Account {
+struct QuotaAccount {
     /// A hash of the rule; zero if the account is vacant.
     tag: AtomicU64,
     used: AtomicU64,
@@ -90,7 +90,7 @@ impl Quota {
     pub(super) fn new(cap: usize) -> Quota {
         Quota {
             cap: cap as u64,
-            accounts: (0..ACCOUNTS).map(|_| Account::default()).collect(),
+            accounts: (0..ACCOUNTS).map(|_| QuotaAccount::default()).collect(),
             opening: Mutex::new(()),
             used: UsedUnits(AtomicU64::new(0)),
         }
@@ -107,7 +107,7 @@ impl Quota {
 
     /// The usage of each rule that holds anything or has overflowed.
     pub(super) fn by_rule(&self) -> Vec<RuleUsage> {
-        let usage = |account: &Account| RuleUsage {
+        let usage = |account: &QuotaAccount| RuleUsage {
             rule: account.rule.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             used: account.used.load(Ordering::Relaxed),
             overflowed: account.overflowed.load(Ordering::Relaxed),
@@ -173,7 +173,7 @@ impl Quota {
         ways(tag).find(is_new).or_else(|| ways(tag).find(is_unused))
     }
 
-    fn at(&self, id: AccountId) -> &Account {
+    fn at(&self, id: AccountId) -> &QuotaAccount {
         &self.accounts[usize::from(id.0)]
     }
 

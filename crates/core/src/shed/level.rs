@@ -14,19 +14,19 @@ const ROTATION: Micros = Micros::from_secs(60 * 60);
 
 /// The importance of a request: its class, then its cohort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Level(u16);
+pub struct ShedLevel(u16);
 
-impl Level {
+impl ShedLevel {
     /// The level of a client's request in a class, counted from 0. Higher classes than the last one are the last one.
     ///
     /// `client` is a hash, and `seed` keeps clients from choosing their cohorts.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "of numbers below 512")]
-    pub const fn of(class: usize, client: u64, seed: u64, now: Timestamp) -> Level {
+    pub const fn of(class: usize, client: u64, seed: u64, now: Timestamp) -> ShedLevel {
         let hour = now.as_micros() / ROTATION.get();
         let cohort = mix(mix(client ^ seed).wrapping_add(hour)) >> (u64::BITS - COHORTS.ilog2());
         let class = if class < CLASSES { class } else { CLASSES - 1 };
-        Level((class * COHORTS + cohort as usize) as u16)
+        ShedLevel((class * COHORTS + cohort as usize) as u16)
     }
 
     /// Its number, from 0 to [`LEVELS`] − 1.
@@ -62,10 +62,10 @@ mod tests {
     #[test]
     fn a_client_stays_in_its_cohort_for_an_hour() {
         for client in 0..100 {
-            let level = Level::of(1, client, 7, at(500 * HOUR));
-            assert_eq!(level, Level::of(1, client, 7, at(500 * HOUR + 3_599)));
+            let level = ShedLevel::of(1, client, 7, at(500 * HOUR));
+            assert_eq!(level, ShedLevel::of(1, client, 7, at(500 * HOUR + 3_599)));
             assert_eq!(level.class(), 1);
-            assert_eq!(Level::of(3, client, 7, at(500 * HOUR)).number() - level.number(), 2 * COHORTS);
+            assert_eq!(ShedLevel::of(3, client, 7, at(500 * HOUR)).number() - level.number(), 2 * COHORTS);
         }
     }
 
@@ -74,7 +74,7 @@ mod tests {
         let mut counts = [0_u32; COHORTS];
         let mut same = 0;
         for client in 0..12_800 {
-            let [now, next] = [500, 501].map(|hour| Level::of(0, client, 7, at(hour * HOUR)));
+            let [now, next] = [500, 501].map(|hour| ShedLevel::of(0, client, 7, at(hour * HOUR)));
             counts[now.number()] += 1;
             same += u32::from(now == next);
         }
@@ -86,9 +86,9 @@ mod tests {
     fn every_class_above_all_of_the_one_below() {
         for client in 0..1_000 {
             for class in 1..CLASSES {
-                assert!(Level::of(class, client, 7, at(0)) > Level::of(class - 1, client + 1, 7, at(0)));
+                assert!(ShedLevel::of(class, client, 7, at(0)) > ShedLevel::of(class - 1, client + 1, 7, at(0)));
             }
         }
-        assert_eq!(Level::of(99, 1, 7, at(0)).class(), CLASSES - 1);
+        assert_eq!(ShedLevel::of(99, 1, 7, at(0)).class(), CLASSES - 1);
     }
 }

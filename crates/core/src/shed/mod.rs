@@ -23,6 +23,6 @@ mod level;
 mod shedder;
 mod threshold;
 
-pub use level::{CLASSES, COHORTS, LEVELS, Level};
+pub use level::{CLASSES, COHORTS, LEVELS, ShedLevel};
 pub use shedder::{LoadShedder, OverloadBounds, ShedCounts, ShedWindow};
 pub use threshold::ShedThreshold;

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 
-use super::{CLASSES, COHORTS, LEVELS, Level, ShedThreshold};
+use super::{CLASSES, COHORTS, LEVELS, ShedLevel, ShedThreshold};
 use crate::clock::{Clock, SystemClock};
 use crate::time::{Micros, Timestamp};
 
@@ -55,10 +55,10 @@ pub struct ShedCounts {
 /// Clones share one threshold. An arrival takes a few atomic operations and a reading of the clock, and no lock but at the end of
 /// a window, which one thread closes while the others go on.
 #[derive(Debug)]
-pub struct LoadShedder<C = SystemClock>(Arc<Shared<C>>);
+pub struct LoadShedder<C = SystemClock>(Arc<SharedShedder<C>>);
 
 #[derive(Debug)]
-struct Shared<C> {
+struct SharedShedder<C> {
     clock: C,
     seed: u64,
     window: ShedWindow,
@@ -108,7 +108,7 @@ impl<C: Clock> LoadShedder<C> {
     /// A shedder with all its parts. Servers with equal seeds put a client into the same cohort.
     #[must_use]
     pub fn with(bounds: OverloadBounds, window: ShedWindow, seed: u64, clock: C) -> LoadShedder<C> {
-        LoadShedder(Arc::new(Shared {
+        LoadShedder(Arc::new(SharedShedder {
             seed,
             window,
             bounds,
@@ -134,7 +134,7 @@ impl<C: Clock> LoadShedder<C> {
     pub fn admits(&self, class: usize, client: u64, is_full: bool) -> bool {
         let shared = &*self.0;
         let now = shared.clock.now();
-        let level = Level::of(class, client, shared.seed, now);
+        let level = ShedLevel::of(class, client, shared.seed, now);
         shared.histogram[level.number()].fetch_add(1, Ordering::Relaxed);
         if is_full {
             shared.full.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +188,7 @@ impl<C: Clock> LoadShedder<C> {
     }
 }
 
-impl<C: Clock> Shared<C> {
+impl<C: Clock> SharedShedder<C> {
     fn is_over(&self, arrivals: u32, now: Timestamp) -> bool {
         arrivals >= self.window.max_arrivals || self.lengths(now) > 0
     }

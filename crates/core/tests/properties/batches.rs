@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tidegate_core::limit::{Mark, State};
+use tidegate_core::limit::{ChargeMark, State};
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::store::Adjustment;
 use tidegate_core::{
@@ -58,7 +58,7 @@ fn acts() -> impl Strategy<Value = Vec<(ClockMove, StoreAction)>> {
 #[derive(Clone, Copy)]
 struct ModelHold {
     at: (usize, usize),
-    mark: Mark,
+    mark: ChargeMark,
     taken: u64,
     expires: Timestamp,
 }

@@ -1,7 +1,7 @@
 //! Token bucket and GCRA: a burst, a rate, and not one token more.
 
 use proptest::prelude::*;
-use tidegate_core::limit::Mark;
+use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Limit, Micros, Outcome, Timestamp};
 
@@ -59,7 +59,7 @@ proptest! {
                     KeyOperation::Decide(cost) => (Some(limit.decide(state, cost.of(limit), now)), 0),
                     KeyOperation::Penalize(cost) => { limit.charge(state, cost.of(limit), now, id); (None, 0) }
                     KeyOperation::Credit(cost) => (None, limit.credit(state, cost.of(limit), now)),
-                    KeyOperation::Refund { cost, .. } => (None, limit.refund(state, cost.of(limit), Mark::default(), now, id)),
+                    KeyOperation::Refund { cost, .. } => (None, limit.refund(state, cost.of(limit), ChargeMark::default(), now, id)),
                     KeyOperation::Renew { .. } => (None, u64::from(limit.resync(state, now))),
                 };
                 (answer, limit.is_ahead(state, now), limit.is_recovered(state, now))

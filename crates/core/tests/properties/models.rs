@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate_core::Limit;
-use tidegate_core::limit::Mark;
+use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::ReceiptId;
 
 use crate::limits::{
@@ -17,7 +17,7 @@ use crate::traces::{KeyOperation, Step, TraceClock, starts, traces};
 /// An admission, with its position in the engine's state and in the model's.
 struct Admission {
     id: u128,
-    mark: Mark,
+    mark: ChargeMark,
     spot: ModelMark,
 }
 

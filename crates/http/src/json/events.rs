@@ -34,8 +34,8 @@ enum LinePosition {
     Name { matching: usize },
     /// After the colon, where one space is skipped.
     Colon,
-    /// In data that so far equals the first `matching` bytes of [`MARK`].
-    Mark { matching: usize },
+    /// In data that so far equals the first `matching` bytes of [`END_MARKER`].
+    EndMarker { matching: usize },
     /// In other data.
     Data,
     /// In a line with another field name.
@@ -44,7 +44,7 @@ enum LinePosition {
 
 const NAME: &[u8] = b"data";
 /// The last event's data in OpenAI's protocol and its imitations.
-const MARK: &[u8] = b"[DONE]";
+const END_MARKER: &[u8] = b"[DONE]";
 
 impl EventFinder {
     /// A finder for these fields.
@@ -95,14 +95,14 @@ impl EventFinder {
                     };
                 }
                 LinePosition::Colon => {
-                    self.position = LinePosition::Mark { matching: 0 };
+                    self.position = LinePosition::EndMarker { matching: 0 };
                     if byte != b' ' {
                         continue;
                     }
                 }
-                LinePosition::Mark { matching } => {
-                    self.position = match MARK.get(matching) {
-                        Some(&expected) if byte == expected => LinePosition::Mark { matching: matching + 1 },
+                LinePosition::EndMarker { matching } => {
+                    self.position = match END_MARKER.get(matching) {
+                        Some(&expected) if byte == expected => LinePosition::EndMarker { matching: matching + 1 },
                         _ => LinePosition::Data,
                     };
                     self.finder.feed(&[byte]);
@@ -118,9 +118,9 @@ impl EventFinder {
         match self.position {
             // An empty line ends the event.
             LinePosition::Name { matching: 0 } => self.finder.begin(),
-            LinePosition::Mark { matching } if matching == MARK.len() => self.is_done = true,
+            LinePosition::EndMarker { matching } if matching == END_MARKER.len() => self.is_done = true,
             // Several data lines of an event are one text, joined by line feeds.
-            LinePosition::Mark { .. } | LinePosition::Data => self.finder.feed(b"\n"),
+            LinePosition::EndMarker { .. } | LinePosition::Data => self.finder.feed(b"\n"),
             LinePosition::Name { .. } | LinePosition::Colon | LinePosition::Other => {}
         }
         self.position = LinePosition::Name { matching: 0 };

@@ -55,13 +55,13 @@ pub(super) struct Walker<C> {
     object: usize,
     /// The number of open brackets within it that are being skipped.
     skipped: u32,
-    state: State,
+    state: WalkerState,
     /// The key, number or text that is being read.
     word: SmallVec<[u8; 64]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WalkerState {
     /// Before a document.
     Before,
     /// After a document. Another may follow.
@@ -110,78 +110,86 @@ impl<C: Collect> Walker<C> {
     pub(super) fn new(paths: &[FieldPath], collector: impl FnOnce(&JsonTree) -> C) -> Walker<C> {
         let tree = JsonTree::new(paths);
         let collector = collector(&tree);
-        Walker { tree, collector, within: false, object: 0, skipped: 0, state: State::Before, word: SmallVec::new() }
+        Walker {
+            tree,
+            collector,
+            within: false,
+            object: 0,
+            skipped: 0,
+            state: WalkerState::Before,
+            word: SmallVec::new(),
+        }
     }
 
     /// Reads the next piece.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && self.state != State::Lost {
+        while !bytes.is_empty() && self.state != WalkerState::Lost {
             let seen = self.step(bytes);
             bytes = bytes.get(seen..).unwrap_or_default();
         }
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.state == State::Lost
+        self.state == WalkerState::Lost
     }
 
     /// Whether a document has ended and no other has begun.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::After
+        self.state == WalkerState::After
     }
 
     /// Starts over, before a document.
     pub(super) fn begin(&mut self) {
         self.word.clear();
-        (self.within, self.object, self.skipped, self.state) = (false, 0, 0, State::Before);
+        (self.within, self.object, self.skipped, self.state) = (false, 0, 0, WalkerState::Before);
     }
 
     /// Consumes at least one byte, unless the state changes, and returns how many.
     fn step(&mut self, bytes: &[u8]) -> usize {
         match self.state {
-            State::InString { escaped } => self.in_string(bytes, escaped),
-            State::InKey { escaped } => self.in_key(bytes, escaped),
-            State::InText { field, escaped } => self.in_text(bytes, field, escaped),
-            State::Skipping => self.skipping(bytes),
-            State::InNumber { field } => self.in_number(bytes, field),
-            State::InWord => {
+            WalkerState::InString { escaped } => self.in_string(bytes, escaped),
+            WalkerState::InKey { escaped } => self.in_key(bytes, escaped),
+            WalkerState::InText { field, escaped } => self.in_text(bytes, field, escaped),
+            WalkerState::Skipping => self.skipping(bytes),
+            WalkerState::InNumber { field } => self.in_number(bytes, field),
+            WalkerState::InWord => {
                 let end = bytes.iter().position(|byte| !is_word_byte(*byte));
                 if end.is_some() {
                     self.state = self.after_value();
                 }
                 end.unwrap_or(bytes.len())
             }
-            State::Before
-            | State::After
-            | State::Key
-            | State::Colon { .. }
-            | State::Value { .. }
-            | State::AfterValue => {
+            WalkerState::Before
+            | WalkerState::After
+            | WalkerState::Key
+            | WalkerState::Colon { .. }
+            | WalkerState::Value { .. }
+            | WalkerState::AfterValue => {
                 let blank = bytes.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
                 let Some(at) = blank else { return bytes.len() };
                 self.delimiter(bytes[at]) + at
             }
-            State::Lost => bytes.len(),
+            WalkerState::Lost => bytes.len(),
         }
     }
 
     /// Handles a byte between tokens. Returns 1 if it was consumed, otherwise 0.
     fn delimiter(&mut self, byte: u8) -> usize {
         self.state = match (self.state, byte) {
-            (State::Before | State::After, b'{') => {
+            (WalkerState::Before | WalkerState::After, b'{') => {
                 (self.within, self.object) = (true, 0);
                 self.collector.begin_document();
-                State::Key
+                WalkerState::Key
             }
-            (State::Before | State::After, _) if C::LENIENT => {
+            (WalkerState::Before | WalkerState::After, _) if C::LENIENT => {
                 self.collector.begin_document();
                 return self.begin_value(byte, None);
             }
-            (State::Key, b'"') => State::InKey { escaped: false },
-            (State::Colon { to }, b':') => State::Value { to },
-            (State::Value { to }, _) => return self.begin_value(byte, to),
-            (State::AfterValue, b',') => State::Key,
-            (State::Key | State::AfterValue, b'}') => self.end_object(),
+            (WalkerState::Key, b'"') => WalkerState::InKey { escaped: false },
+            (WalkerState::Colon { to }, b':') => WalkerState::Value { to },
+            (WalkerState::Value { to }, _) => return self.begin_value(byte, to),
+            (WalkerState::AfterValue, b',') => WalkerState::Key,
+            (WalkerState::Key | WalkerState::AfterValue, b'}') => self.end_object(),
             _ => self.lose(),
         };
         1
@@ -200,54 +208,54 @@ impl<C: Collect> Walker<C> {
         self.state = match (byte, to, field) {
             (b'{', Some(Match { node, .. }), _) if !self.tree.is_leaf(node) => {
                 self.object = node;
-                State::Key
+                WalkerState::Key
             }
             (b'{' | b'[', ..) => {
                 self.skipped = 1;
-                State::Skipping
+                WalkerState::Skipping
             }
-            (b'"', _, Some(field)) if C::LENIENT => State::InText { field, escaped: false },
-            (b'"', ..) => State::InString { escaped: false },
+            (b'"', _, Some(field)) if C::LENIENT => WalkerState::InText { field, escaped: false },
+            (b'"', ..) => WalkerState::InString { escaped: false },
             (b'-' | b'0'..=b'9', _, Some(field)) => {
-                self.state = State::InNumber { field };
+                self.state = WalkerState::InNumber { field };
                 return 0;
             }
             // `NaN` and `Infinity` are not JSON, but some programs write and parse them.
-            (b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I', ..) => State::InWord,
+            (b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I', ..) => WalkerState::InWord,
             _ => self.lose(),
         };
         1
     }
 
-    fn end_object(&mut self) -> State {
+    fn end_object(&mut self) -> WalkerState {
         if let Some(parent) = self.tree.parent(self.object) {
             self.object = parent;
-            return State::AfterValue;
+            return WalkerState::AfterValue;
         }
         self.within = false;
         self.collector.end_document();
-        State::After
+        WalkerState::After
     }
 
     /// The state after a value.
-    const fn after_value(&self) -> State {
-        if self.within { State::AfterValue } else { State::After }
+    const fn after_value(&self) -> WalkerState {
+        if self.within { WalkerState::AfterValue } else { WalkerState::After }
     }
 
-    fn lose(&mut self) -> State {
+    fn lose(&mut self) -> WalkerState {
         self.collector.lose();
-        State::Lost
+        WalkerState::Lost
     }
 
     fn in_string(&mut self, bytes: &[u8], escaped: bool) -> usize {
         if escaped {
-            self.state = State::InString { escaped: false };
+            self.state = WalkerState::InString { escaped: false };
             return 1;
         }
         let Some(at) = memchr2(b'"', b'\\', bytes) else { return bytes.len() };
         self.state = match bytes[at] {
-            b'\\' => State::InString { escaped: true },
-            _ if self.skipped > 0 => State::Skipping,
+            b'\\' => WalkerState::InString { escaped: true },
+            _ if self.skipped > 0 => WalkerState::Skipping,
             _ => self.after_value(),
         };
         at + 1
@@ -257,11 +265,11 @@ impl<C: Collect> Walker<C> {
         let max = self.tree.longest_written_key() + 1;
         let (seen, next) = self.in_word_with_escapes(bytes, escaped, max);
         self.state = match next {
-            Next::Escaped(escaped) => State::InKey { escaped },
-            Next::End => {
+            NextToken::Escaped(escaped) => WalkerState::InKey { escaped },
+            NextToken::End => {
                 let to = self.matched_key();
                 self.word.clear();
-                State::Colon { to }
+                WalkerState::Colon { to }
             }
         };
         seen
@@ -270,23 +278,23 @@ impl<C: Collect> Walker<C> {
     fn in_text(&mut self, bytes: &[u8], field: usize, escaped: bool) -> usize {
         let (seen, next) = self.in_word_with_escapes(bytes, escaped, LONGEST_TEXT);
         self.state = match next {
-            Next::Escaped(escaped) => State::InText { field, escaped },
-            Next::End => {
+            NextToken::Escaped(escaped) => WalkerState::InText { field, escaped },
+            NextToken::End => {
                 self.collector.text(field, &self.word);
                 self.word.clear();
-                State::AfterValue
+                WalkerState::AfterValue
             }
         };
         seen
     }
 
     /// Reads on in a quoted word, of which at most `max` bytes are kept.
-    fn in_word_with_escapes(&mut self, bytes: &[u8], escaped: bool, max: usize) -> (usize, Next) {
+    fn in_word_with_escapes(&mut self, bytes: &[u8], escaped: bool, max: usize) -> (usize, NextToken) {
         let (kept, seen, next) = match memchr2(b'"', b'\\', bytes) {
-            _ if escaped => (1, 1, Next::Escaped(false)),
-            None => (bytes.len(), bytes.len(), Next::Escaped(false)),
-            Some(at) if bytes[at] == b'\\' => (at + 1, at + 1, Next::Escaped(true)),
-            Some(at) => (at, at + 1, Next::End),
+            _ if escaped => (1, 1, NextToken::Escaped(false)),
+            None => (bytes.len(), bytes.len(), NextToken::Escaped(false)),
+            Some(at) if bytes[at] == b'\\' => (at + 1, at + 1, NextToken::Escaped(true)),
+            Some(at) => (at, at + 1, NextToken::End),
         };
         self.keep(&bytes[..kept], max);
         (seen, next)
@@ -328,7 +336,7 @@ impl<C: Collect> Walker<C> {
             let number = std::str::from_utf8(&self.word).ok().filter(|_| is_short);
             self.collector.number(field, number);
             self.word.clear();
-            self.state = State::AfterValue;
+            self.state = WalkerState::AfterValue;
         }
         piece.len()
     }
@@ -337,7 +345,7 @@ impl<C: Collect> Walker<C> {
         for (at, byte) in bytes.iter().enumerate() {
             match byte {
                 b'"' => {
-                    self.state = State::InString { escaped: false };
+                    self.state = WalkerState::InString { escaped: false };
                     return at + 1;
                 }
                 b'{' | b'[' => match self.skipped.checked_add(1) {
@@ -362,7 +370,7 @@ impl<C: Collect> Walker<C> {
 }
 
 /// The state within a quoted word.
-enum Next {
+enum NextToken {
     /// The word goes on. Whether the next byte is escaped.
     Escaped(bool),
     End,

@@ -12,7 +12,7 @@ type Mean = Rc<dyn Fn(Micros) -> f64>;
 
 /// One source of requests, and the share that each client has in it.
 #[derive(Clone)]
-struct Source {
+struct MeanSource {
     mean: Mean,
     cost: u64,
     /// The requests are a Poisson process.
@@ -30,7 +30,7 @@ pub(super) struct ClientKind {
 
 /// All sources of some traffic, and its kinds of clients.
 pub(super) struct Crowd {
-    sources: Vec<Source>,
+    sources: Vec<MeanSource>,
     kinds: Vec<ClientKind>,
     /// The shortest phase of any source.
     pub(super) finest: Micros,
@@ -45,7 +45,7 @@ impl Crowd {
         let ends: Vec<u32> = ends.collect::<BTreeSet<u32>>().into_iter().collect();
         let kinds = ends.windows(2).filter_map(|pair| {
             let [from, to] = pair else { return None };
-            let share = |source: &Source| {
+            let share = |source: &MeanSource| {
                 let inside = source.shares.partition_point(|(first, ..)| first <= from).checked_sub(1)?;
                 let (first, size, share) = source.shares[inside];
                 (from - first < size).then_some(share)
@@ -69,7 +69,7 @@ impl Crowd {
     /// The cost of every request, if all are random and cost the same.
     pub(super) fn random_cost(&self) -> Option<u64> {
         let (first, rest) = self.sources.split_first()?;
-        let is_alike = |source: &Source| source.random && source.cost == first.cost;
+        let is_alike = |source: &MeanSource| source.random && source.cost == first.cost;
         (first.random && rest.iter().all(is_alike)).then_some(first.cost)
     }
 
@@ -87,14 +87,14 @@ impl Crowd {
     }
 }
 
-fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<Source> {
-    let alone = |mean: Mean| vec![Source { mean, cost: 1, random: false, shares: vec![(0, 1, 1.0)] }];
+fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<MeanSource> {
+    let alone = |mean: Mean| vec![MeanSource { mean, cost: 1, random: false, shares: vec![(0, 1, 1.0)] }];
     match traffic {
         Traffic::Flow { shape, spacing } => {
             let (shape, random) = (*shape, *spacing == Spacing::Random);
             *finest = shape.shortest_phase().map_or(*finest, |phase| phase.min(*finest));
             let sources = alone(Rc::new(move |by| shape.count_by(by)));
-            sources.into_iter().map(|source| Source { random, ..source }).collect()
+            sources.into_iter().map(|source| MeanSource { random, ..source }).collect()
         }
         &Traffic::Spike { count, at, within } => {
             *finest = if within.is_zero() { *finest } else { within.min(*finest) };
@@ -122,7 +122,7 @@ fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<Sour
             let trace = trace.clone();
             let mean: Mean = Rc::new(move |by| trace.count_by(by) as f64 * cost);
             let shares = by_client.into_iter().zip(0..).map(|(share, client)| (client, 1, share)).collect();
-            vec![Source { mean, cost: 1, random: false, shares }]
+            vec![MeanSource { mean, cost: 1, random: false, shares }]
         }
         Traffic::Clients { of, popularity, first } => {
             let mut begins = *first;
@@ -132,19 +132,19 @@ fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<Sour
                 begins += size;
             }
             let inner = sources(of, start, finest);
-            inner.into_iter().map(|source| Source { shares: shares.clone(), ..source }).collect()
+            inner.into_iter().map(|source| MeanSource { shares: shares.clone(), ..source }).collect()
         }
         Traffic::Costing { of, cost } => {
-            sources(of, start, finest).into_iter().map(|source| Source { cost: *cost, ..source }).collect()
+            sources(of, start, finest).into_iter().map(|source| MeanSource { cost: *cost, ..source }).collect()
         }
         Traffic::Scaled { of, thousandths } => {
             let factor = *thousandths;
             let mut inside = scaled(*finest, factor, 1_000);
             let inner = sources(of, start, &mut inside);
             *finest = scaled(inside, 1_000, factor).min(*finest).max(Micros::new(1));
-            let quicker = |source: Source| {
+            let quicker = |source: MeanSource| {
                 let mean = source.mean;
-                Source { mean: Rc::new(move |by| mean(scaled(by, factor, 1_000))), ..source }
+                MeanSource { mean: Rc::new(move |by| mean(scaled(by, factor, 1_000))), ..source }
             };
             inner.into_iter().map(quicker).collect()
         }
@@ -158,7 +158,7 @@ fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<Sour
                 for source in sources(part, start + from, &mut inside) {
                     let mean = source.mean;
                     let later = move |by: Micros| mean(Micros::new(by.get().saturating_sub(from.get())).min(lasts));
-                    all.push(Source { mean: Rc::new(later), ..source });
+                    all.push(MeanSource { mean: Rc::new(later), ..source });
                 }
                 // A part of almost no length is a step change, which the model's steps need not resolve.
                 *finest = inside.max(Micros::new(finest.get() / 10_000)).min(*finest);

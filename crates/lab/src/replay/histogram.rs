@@ -5,7 +5,7 @@ use tidegate_core::Micros;
 
 /// A histogram of spans with eight buckets for each power of two. The smallest and the largest span are exact.
 #[derive(Clone, Debug)]
-pub(super) struct Histogram {
+pub(super) struct SpanHistogram {
     buckets: Vec<u64>,
     count: u64,
     least: u64,
@@ -51,9 +51,9 @@ fn bound(bucket: usize) -> u64 {
     u64::try_from((EIGHTHS as u128 + eighth as u128 + 1) * width - 1).unwrap_or(u64::MAX)
 }
 
-impl Histogram {
-    pub(super) fn new() -> Histogram {
-        Histogram { buckets: vec![0; bucket(u64::MAX) + 1], count: 0, least: u64::MAX, most: 0 }
+impl SpanHistogram {
+    pub(super) fn new() -> SpanHistogram {
+        SpanHistogram { buckets: vec![0; bucket(u64::MAX) + 1], count: 0, least: u64::MAX, most: 0 }
     }
 
     pub(super) fn add(&mut self, span: Micros) {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn shares_are_what_they_say() {
-        let mut spread = Histogram::new();
+        let mut spread = SpanHistogram::new();
         assert_eq!(spread.waits(), None);
         (1..=1_000).for_each(|millis| spread.add(Micros::from_millis(millis)));
         let waits = spread.waits().unwrap();

@@ -64,7 +64,7 @@ pub struct LogReader {
 
 /// Progress of reading.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct LogProgress {
     /// Bytes of all logs so far, before decompression.
     pub bytes: u64,
     /// Lines so far.
@@ -98,12 +98,12 @@ impl LogReader {
         &mut self,
         input: Input,
         mut each: impl FnMut(&AccessEntry<'_>, Timestamp),
-        mut progress: impl FnMut(Progress),
+        mut progress: impl FnMut(LogProgress),
     ) -> Result<(), ReadError> {
         let Input { name, mut reader, read, .. } = input;
         let before = self.summary.bytes;
         let mut buffer = Buffer::new();
-        let mut log: Option<Log> = None;
+        let mut log: Option<OpenLog> = None;
         loop {
             let end = buffer.fill(&mut *reader).map_err(|error| ReadError::Unreadable { name: name.clone(), error })?;
             let lines = buffer.lines(end);
@@ -121,15 +121,15 @@ impl LogReader {
             }
             buffer.used(used);
             self.summary.bytes = before + read.load(Ordering::Relaxed);
-            progress(Progress { bytes: self.summary.bytes, lines: self.summary.lines });
+            progress(LogProgress { bytes: self.summary.bytes, lines: self.summary.lines });
         }
         self.summary.bytes = before + read.load(Ordering::Relaxed);
-        progress(Progress { bytes: self.summary.bytes, lines: self.summary.lines });
+        progress(LogProgress { bytes: self.summary.bytes, lines: self.summary.lines });
         Ok(())
     }
 
     /// Detects the format of a log.
-    fn begin(&mut self, name: &str, lines: &[u8]) -> Result<Log, ReadError> {
+    fn begin(&mut self, name: &str, lines: &[u8]) -> Result<OpenLog, ReadError> {
         let texts =
             || lines.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok()).map(str::trim);
         let found = self.format.or_else(|| LogFormat::detect(texts().filter(|line| !line.is_empty()).take(20)));
@@ -148,20 +148,20 @@ impl LogReader {
             Err(error) => return Err(ReadError::Head { name: name.to_owned(), error }),
         };
         self.summary.logs.push((name.to_owned(), format.to_string()));
-        Ok(Log { name: name.to_owned(), reader, line: 0, skip_head: skip })
+        Ok(OpenLog { name: name.to_owned(), reader, line: 0, skip_head: skip })
     }
 
     /// Reads the lines of a block. Returns the number of consumed bytes: the lines of the last second stay until the second
     /// has ended, unless `all`.
     fn block(
         &mut self,
-        log: &mut Log,
+        log: &mut OpenLog,
         lines: &[u8],
         all: bool,
         each: &mut impl FnMut(&AccessEntry<'_>, Timestamp),
     ) -> usize {
-        let Log { name, reader, line: number, skip_head } = log;
-        let mut second = Second { entries: Vec::new(), at: Timestamp::EPOCH, from: 0, line: *number, malformed: 0 };
+        let OpenLog { name, reader, line: number, skip_head } = log;
+        let mut second = LogSecond { entries: Vec::new(), at: Timestamp::EPOCH, from: 0, line: *number, malformed: 0 };
         let mut at = 0;
         while at < lines.len() {
             let end = memchr::memchr(b'\n', &lines[at..]).map_or(lines.len(), |end| at + end);
@@ -198,7 +198,7 @@ impl LogReader {
             if of != second.at || second.entries.is_empty() {
                 second.flush(self, each);
                 let malformed = self.summary.malformed;
-                second = Second { entries: second.entries, at: of, from, line: *number - 1, malformed };
+                second = LogSecond { entries: second.entries, at: of, from, line: *number - 1, malformed };
             }
             second.entries.push(entry);
         }
@@ -254,7 +254,7 @@ impl LogReader {
 }
 
 /// A log that is being read.
-struct Log {
+struct OpenLog {
     name: String,
     reader: LineReader,
     /// Lines so far.
@@ -263,7 +263,7 @@ struct Log {
 }
 
 /// The requests of one second, collected until it ends.
-struct Second<'l> {
+struct LogSecond<'l> {
     entries: Vec<AccessEntry<'l>>,
     at: Timestamp,
     /// The offset of its first line, and the number of lines before it.
@@ -273,7 +273,7 @@ struct Second<'l> {
     malformed: u64,
 }
 
-impl Second<'_> {
+impl LogSecond<'_> {
     fn flush(&mut self, reader: &mut LogReader, each: &mut impl FnMut(&AccessEntry<'_>, Timestamp)) {
         let count = self.entries.len() as u64;
         for (entry, number) in self.entries.iter().zip(0..) {

@@ -33,7 +33,7 @@ mod timeline;
 pub use histogram::Waits;
 pub use input::{Input, ReadError};
 pub use log::{AccessEntry, LineError, LineReader, LogFormat, NoSuchFormat};
-pub use log_reader::{LogReader, LogSummary, MalformedLine, Progress};
+pub use log_reader::{LogProgress, LogReader, LogSummary, MalformedLine};
 pub use render::{csv, html, text};
 pub use report::{AffectedKey, Comparison, DeniedKey, LimitReport, ReplayReport, RuleReport, Streak};
 pub use similar_traffic::SimilarTraffic;
@@ -44,7 +44,7 @@ use tidegate_core::{Micros, Timestamp};
 use tidegate_rules::RuleSet;
 
 use self::heavy_hitters::HeavyHitters;
-use self::rule_run::{RequestOutcome, RuleRun};
+use self::rule_run::{ReplayedOutcome, RuleRun};
 use self::suggest::SuggestionForm;
 
 /// The default of [`ReplaySettings::max_keys`]. State for that many keys takes about 200 MB.
@@ -131,7 +131,7 @@ impl Replay {
     ///
     /// # Errors
     /// The log cannot be read, or its format is unknown.
-    pub fn read(&mut self, input: Input, progress: impl FnMut(Progress)) -> Result<(), ReadError> {
+    pub fn read(&mut self, input: Input, progress: impl FnMut(LogProgress)) -> Result<(), ReadError> {
         self.read_each(input, progress, |_, _, _| {})
     }
 
@@ -142,7 +142,7 @@ impl Replay {
     pub fn read_each(
         &mut self,
         input: Input,
-        progress: impl FnMut(Progress),
+        progress: impl FnMut(LogProgress),
         mut each: impl FnMut(&AccessEntry<'_>, Timestamp, bool),
     ) -> Result<(), ReadError> {
         let Replay { reader, run, change, .. } = self;
@@ -172,9 +172,9 @@ impl Replay {
 }
 
 impl Change {
-    fn take(&mut self, entry: &AccessEntry<'_>, at: Timestamp, old: &RuleRun, before: &RequestOutcome) {
+    fn take(&mut self, entry: &AccessEntry<'_>, at: Timestamp, old: &RuleRun, before: &ReplayedOutcome) {
         let after = self.new.take(entry, at);
-        let count = |run: &RuleRun, outcome: &RequestOutcome, keys: &mut HeavyHitters| {
+        let count = |run: &RuleRun, outcome: &ReplayedOutcome, keys: &mut HeavyHitters| {
             if let Some(denier) = outcome.denier {
                 keys.count(denier.1, denier.0, at, || run.name(entry, denier));
             }

@@ -9,7 +9,7 @@ use tidegate_core::{Charge, Key, ManualClock, MemoryStore, Micros, Outcome, Rece
 use tidegate_rules::{Generation, Limiter, Matched, MatchedRule, Mode, RuleSet, RuledCharge, Ruling};
 
 use super::heavy_hitters::{HeavyHitters, HitterKey, KeyHasher};
-use super::histogram::Histogram;
+use super::histogram::SpanHistogram;
 use super::log::AccessEntry;
 use super::report::{DeniedKey, LimitReport, RuleReport, Streak};
 use super::suggest::{Gauge, Suggestion, SuggestionForm};
@@ -28,7 +28,7 @@ pub(super) struct RuleRun {
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RequestOutcome {
+pub(super) struct ReplayedOutcome {
     pub(super) admitted: bool,
     /// The limit and the key that denied the request, if one did.
     pub(super) denier: Option<(usize, HitterKey)>,
@@ -45,7 +45,7 @@ struct HeldSlots {
 }
 
 struct RunCounters {
-    limits: Vec<LimitCounters>,
+    limits: Vec<ReplayedLimit>,
     /// By the limit's id, and by the address of that id in the rules, which is faster to compare.
     numbers: HashMap<RuleId, usize, RandomState>,
     places: Vec<(usize, usize)>,
@@ -53,7 +53,7 @@ struct RunCounters {
     denied_keys: HeavyHitters,
     /// Keys that only limits in shadow mode would have denied.
     shadow_keys: HeavyHitters,
-    waits: Histogram,
+    waits: SpanHistogram,
     timeline: Timeline,
     gauges: Option<Vec<Gauge>>,
     requests: u64,
@@ -64,7 +64,7 @@ struct RunCounters {
     last: Timestamp,
 }
 
-struct LimitCounters {
+struct ReplayedLimit {
     id: RuleId,
     rule: String,
     mode: Mode,
@@ -95,7 +95,7 @@ impl RuleRun {
                 hasher: KeyHasher::new(),
                 denied_keys: HeavyHitters::new(HeavyHitters::CAPACITY),
                 shadow_keys: HeavyHitters::new(HeavyHitters::CAPACITY),
-                waits: Histogram::new(),
+                waits: SpanHistogram::new(),
                 timeline: Timeline::new(),
                 gauges: suggesting.then(Vec::new),
                 requests: 0,
@@ -109,7 +109,7 @@ impl RuleRun {
     }
 
     /// Decides a request. Instants must be in order.
-    pub(super) fn take(&mut self, entry: &AccessEntry<'_>, at: Timestamp) -> RequestOutcome {
+    pub(super) fn take(&mut self, entry: &AccessEntry<'_>, at: Timestamp) -> ReplayedOutcome {
         self.clock.set(at);
         self.held.end_until(at, self.limiter.store(), &self.clock);
         let matched = self.generation.rules.matching(entry);
@@ -137,7 +137,7 @@ impl RuleRun {
     pub(super) fn suggestions(&self, form: &SuggestionForm) -> Vec<Suggestion> {
         let gauges = self.tally.gauges.iter().flatten().zip(&self.tally.limits);
         let rules = self.generation.rules.rules();
-        let suggest = |(gauge, limit): (&Gauge, &LimitCounters)| {
+        let suggest = |(gauge, limit): (&Gauge, &ReplayedLimit)| {
             let rule = rules.iter().find(|rule| rule.id() == limit.rule);
             let key = rule.into_iter().flat_map(|rule| rule.key_parts().map(|part| part.name)).collect();
             gauge.suggest(limit.id.as_str(), key, form)
@@ -147,7 +147,7 @@ impl RuleRun {
 
     pub(super) fn report(&self, top: usize) -> RuleReport {
         let tally = &self.tally;
-        let mut limits: Vec<LimitReport> = tally.limits.iter().map(LimitCounters::report).collect();
+        let mut limits: Vec<LimitReport> = tally.limits.iter().map(ReplayedLimit::report).collect();
         limits.sort_by(|one, other| other.denied.cmp(&one.denied).then_with(|| one.id.cmp(&other.id)));
         let rules = self.generation.rules.rules();
         let seen = |id: &str| {
@@ -240,7 +240,7 @@ fn settle(store: &MemoryStore<ManualClock>, receipt: &Receipt) {
 }
 
 impl RunCounters {
-    fn add(&mut self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, at: Timestamp) -> RequestOutcome {
+    fn add(&mut self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, at: Timestamp) -> ReplayedOutcome {
         let admitted = ruling.is_allowed();
         self.requests += 1;
         self.admitted += u64::from(admitted);
@@ -288,7 +288,7 @@ impl RunCounters {
                 }
             }
         }
-        RequestOutcome { admitted, denier }
+        ReplayedOutcome { admitted, denier }
     }
 
     #[inline]
@@ -318,7 +318,7 @@ impl RunCounters {
             return number;
         }
         self.numbers.insert(charge.rule.clone(), self.limits.len());
-        self.limits.push(LimitCounters {
+        self.limits.push(ReplayedLimit {
             id: charge.rule.clone(),
             rule: rule.rule.id().to_owned(),
             mode: rule.mode,
@@ -335,7 +335,7 @@ impl RunCounters {
     }
 }
 
-impl LimitCounters {
+impl ReplayedLimit {
     fn report(&self) -> LimitReport {
         LimitReport {
             id: self.id.as_str().to_owned(),

@@ -89,8 +89,8 @@ pub struct FleetTotals {
 pub struct SimulatedFleet {
     limit: Limit,
     terms: Option<Terms>,
-    nodes: Vec<Node>,
-    clients: HashMap<u32, Shared>,
+    nodes: Vec<FleetNode>,
+    clients: HashMap<u32, FleetClient>,
     random: Random,
     swept: Timestamp,
     /// The fault, and whether it has begun.
@@ -107,7 +107,7 @@ pub struct SimulatedFleet {
 }
 
 /// The state of a client in the store, and beside it what the fleet is compared with.
-struct Shared {
+struct FleetClient {
     state: State,
     /// As if every request asked the store.
     ideal: State,
@@ -123,7 +123,7 @@ struct ClientLease {
 }
 
 #[derive(Default)]
-struct Node {
+struct FleetNode {
     leases: HashMap<u32, ClientLease>,
     asked: u64,
     admitted: u64,
@@ -136,7 +136,7 @@ impl SimulatedFleet {
         SimulatedFleet {
             limit,
             terms: Terms::under(&limit, Leasing::AUTO),
-            nodes: (0..nodes.max(1)).map(|_| Node::default()).collect(),
+            nodes: (0..nodes.max(1)).map(|_| FleetNode::default()).collect(),
             clients: HashMap::new(),
             random: Random::seeded(Random::branch(seed, 0x1ea5e)),
             swept: Timestamp::EPOCH,
@@ -201,7 +201,7 @@ impl SimulatedFleet {
     fn decide(&mut self, number: usize, client: u32, cost: u64, now: Timestamp) -> bool {
         let is_cut_off = self.fault.is_some_and(|fault| fault.cuts_off(number, now));
         let limit = &self.limit;
-        let fresh = || Shared { state: limit.fresh(), ideal: limit.fresh(), monitor: limit.fresh() };
+        let fresh = || FleetClient { state: limit.fresh(), ideal: limit.fresh(), monitor: limit.fresh() };
         let shared = self.clients.entry(client).or_insert_with(fresh);
         let mut by_store = |undecided: &mut u64, calls: &mut u64| {
             if is_cut_off {

@@ -19,7 +19,7 @@ use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use tidegate_core::limit::{Mark, State};
+use tidegate_core::limit::{ChargeMark, State};
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Decision, Limit, Micros, Outcome, Timestamp};
 
@@ -223,7 +223,7 @@ impl Simulation {
         if decision.is_allowed() && arrival.cost > 0 {
             self.holders += 1;
             let id = ReceiptId::new(self.holders);
-            let Mark(one, other) = limit.charge(state, arrival.cost, arrival.at, id);
+            let ChargeMark(one, other) = limit.charge(state, arrival.cost, arrival.at, id);
             self.ending.push(Reverse(Holder {
                 until: arrival.at + holding,
                 id,
@@ -243,7 +243,7 @@ impl Simulation {
         {
             let Track { limit, states, .. } = &mut self.tracks[next.track];
             if let Some(state) = states.get_mut(next.client as usize) {
-                limit.refund(state, next.slots, Mark(next.mark.0, next.mark.1), next.until, next.id);
+                limit.refund(state, next.slots, ChargeMark(next.mark.0, next.mark.1), next.until, next.id);
             }
             self.ending.pop();
         }

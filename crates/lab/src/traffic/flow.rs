@@ -54,7 +54,7 @@ pub enum Spacing {
 
 /// A phase in which the rate is constant or changes linearly.
 #[derive(Clone, Copy, Debug)]
-struct Phase {
+struct FlowPhase {
     from: Option<Rate>,
     to: Option<Rate>,
     /// In microseconds; infinite for the last one of a flow that does not repeat.
@@ -70,9 +70,9 @@ fn per_micro(rate: Option<Rate>) -> f64 {
     rate.map_or(0.0, |rate| float(rate.tokens()) / float(rate.period().get()))
 }
 
-impl Phase {
-    const fn level(rate: Option<Rate>, length: f64) -> Phase {
-        Phase { from: rate, to: rate, length }
+impl FlowPhase {
+    const fn level(rate: Option<Rate>, length: f64) -> FlowPhase {
+        FlowPhase { from: rate, to: rate, length }
     }
 
     fn is_level(&self) -> bool {
@@ -109,20 +109,20 @@ impl Phase {
 
 impl FlowShape {
     /// The phases, and whether they repeat.
-    fn phases(&self) -> (Vec<Phase>, bool) {
+    fn phases(&self) -> (Vec<FlowPhase>, bool) {
         match *self {
-            FlowShape::Steady(rate) => (vec![Phase::level(Some(rate), f64::INFINITY)], false),
+            FlowShape::Steady(rate) => (vec![FlowPhase::level(Some(rate), f64::INFINITY)], false),
             FlowShape::Square { peak, base, period } => {
                 let first = period.get() / 2;
                 let second = period.get() - first;
-                (vec![Phase::level(Some(peak), float(first)), Phase::level(base, float(second))], true)
+                (vec![FlowPhase::level(Some(peak), float(first)), FlowPhase::level(base, float(second))], true)
             }
             FlowShape::Ramp { from, to, over } => {
-                let climb = Phase { from, to, length: float(over.get()) };
-                (vec![climb, Phase::level(to, f64::INFINITY)], false)
+                let climb = FlowPhase { from, to, length: float(over.get()) };
+                (vec![climb, FlowPhase::level(to, f64::INFINITY)], false)
             }
             FlowShape::OnOff { rate, on, off } => {
-                (vec![Phase::level(Some(rate), float(on.get())), Phase::level(None, float(off.get()))], true)
+                (vec![FlowPhase::level(Some(rate), float(on.get())), FlowPhase::level(None, float(off.get()))], true)
             }
         }
     }
@@ -162,7 +162,7 @@ impl FlowShape {
 /// The instants of a flow's arrivals, in microseconds from its beginning.
 #[derive(Debug)]
 pub(super) struct Flow {
-    phases: Vec<Phase>,
+    phases: Vec<FlowPhase>,
     repeat: bool,
     spacing: Spacing,
     random: Random,

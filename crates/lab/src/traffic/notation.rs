@@ -29,7 +29,7 @@ impl FromStr for Traffic {
 
     fn from_str(text: &str) -> Result<Traffic, TrafficError> {
         let spaced = text.replace('+', " + ");
-        let mut words = Words { words: spaced.split_whitespace().collect(), at: 0 };
+        let mut words = TrafficWords { words: spaced.split_whitespace().collect(), at: 0 };
         let mut parts = vec![sequence(&mut words)?];
         while words.take("+") {
             parts.push(sequence(&mut words)?);
@@ -42,12 +42,12 @@ impl FromStr for Traffic {
     }
 }
 
-struct Words<'t> {
+struct TrafficWords<'t> {
     words: Vec<&'t str>,
     at: usize,
 }
 
-impl<'t> Words<'t> {
+impl<'t> TrafficWords<'t> {
     fn next(&mut self) -> Option<&'t str> {
         let word = self.words.get(self.at).copied();
         self.at += 1;
@@ -101,7 +101,7 @@ impl<'t> Words<'t> {
     }
 }
 
-fn sequence(words: &mut Words<'_>) -> Result<Traffic, TrafficError> {
+fn sequence(words: &mut TrafficWords<'_>) -> Result<Traffic, TrafficError> {
     let (first, lasts) = part(words)?;
     if words.words.get(words.at) != Some(&"then") {
         return Ok(match lasts {
@@ -131,7 +131,7 @@ fn sequence(words: &mut Words<'_>) -> Result<Traffic, TrafficError> {
 const FOREVER: Micros = Micros::new(u64::MAX);
 
 /// One part with its length.
-fn part(words: &mut Words<'_>) -> Result<(Traffic, Option<Micros>), TrafficError> {
+fn part(words: &mut TrafficWords<'_>) -> Result<(Traffic, Option<Micros>), TrafficError> {
     let mut traffic = model(words)?;
     let mut lasts = None;
     loop {
@@ -174,7 +174,7 @@ fn part(words: &mut Words<'_>) -> Result<(Traffic, Option<Micros>), TrafficError
 
 /// A factor between 0.001 and 1 000 000, in thousandths.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just before")]
-fn thousandths(words: &mut Words<'_>) -> Result<u32, TrafficError> {
+fn thousandths(words: &mut TrafficWords<'_>) -> Result<u32, TrafficError> {
     let wanted = "write a factor from 0.001 to 1_000_000, such as 2";
     let factor: f64 = words.parsed(wanted)?;
     if (0.001..=1_000_000.0).contains(&factor) {
@@ -184,7 +184,7 @@ fn thousandths(words: &mut Words<'_>) -> Result<u32, TrafficError> {
     }
 }
 
-fn model(words: &mut Words<'_>) -> Result<Traffic, TrafficError> {
+fn model(words: &mut TrafficWords<'_>) -> Result<Traffic, TrafficError> {
     let even = |shape| Traffic::Flow { shape, spacing: Spacing::Even };
     let word = words.next();
     match word {

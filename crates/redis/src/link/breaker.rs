@@ -102,7 +102,7 @@ impl BreakerRefusal {
 
 /// A random number, drawn by the caller, that randomises the next wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Draw(pub(super) u16);
+pub(super) struct Jitter(pub(super) u16);
 
 #[derive(Debug)]
 pub(super) struct Breaker {
@@ -200,14 +200,20 @@ impl Breaker {
     }
 
     /// Records calls that failed or timed out.
-    pub(super) fn failed(&mut self, calls: u32, evidence: Evidence, now: Instant, draw: Draw) -> Option<Transition> {
+    pub(super) fn failed(
+        &mut self,
+        calls: u32,
+        evidence: Evidence,
+        now: Instant,
+        jitter: Jitter,
+    ) -> Option<Transition> {
         match evidence {
-            Evidence::Down => self.refused(calls, now, draw),
-            Evidence::Slow(allowed) => self.timed_out(calls, allowed, now, draw),
+            Evidence::Down => self.refused(calls, now, jitter),
+            Evidence::Slow(allowed) => self.timed_out(calls, allowed, now, jitter),
         }
     }
 
-    fn refused(&mut self, calls: u32, now: Instant, draw: Draw) -> Option<Transition> {
+    fn refused(&mut self, calls: u32, now: Instant, jitter: Jitter) -> Option<Transition> {
         if self.is_down && self.state != BreakerState::Closed {
             return None;
         }
@@ -217,10 +223,10 @@ impl Breaker {
             return None;
         }
         self.is_down = true;
-        (self.state == BreakerState::Closed).then(|| self.open(now, draw))
+        (self.state == BreakerState::Closed).then(|| self.open(now, jitter))
     }
 
-    fn timed_out(&mut self, calls: u32, allowed: Duration, now: Instant, draw: Draw) -> Option<Transition> {
+    fn timed_out(&mut self, calls: u32, allowed: Duration, now: Instant, jitter: Jitter) -> Option<Transition> {
         if now.duration_since(self.timeouts.last) > FORGET {
             self.timeouts = Timeouts::none(now);
         }
@@ -231,7 +237,7 @@ impl Breaker {
         let opens = self.state == BreakerState::Closed && self.timeouts.calls >= self.settings.failures && !was_quick;
         opens.then(|| {
             self.is_down = false;
-            self.open(now, draw)
+            self.open(now, jitter)
         })
     }
 
@@ -259,22 +265,22 @@ impl Breaker {
     }
 
     /// Records that there is no connection: no call can succeed.
-    pub(super) fn trip(&mut self, now: Instant, draw: Draw) -> Option<Transition> {
+    pub(super) fn trip(&mut self, now: Instant, jitter: Jitter) -> Option<Transition> {
         self.is_down = true;
         match self.state {
-            BreakerState::Closed => Some(self.open(now, draw)),
-            BreakerState::HalfOpen => self.probe_failed(now, draw),
+            BreakerState::Closed => Some(self.open(now, jitter)),
+            BreakerState::HalfOpen => self.probe_failed(now, jitter),
             BreakerState::Open => None,
         }
     }
 
     /// Records that connecting timed out. As with a call that timed out, callers with longer deadlines are not refused.
-    pub(super) fn connecting_timed_out(&mut self, now: Instant, draw: Draw) -> Option<Transition> {
+    pub(super) fn connecting_timed_out(&mut self, now: Instant, jitter: Jitter) -> Option<Transition> {
         self.is_down = false;
         self.owed_since.get_or_insert(now);
         match self.state {
-            BreakerState::Closed => Some(self.open(now, draw)),
-            BreakerState::HalfOpen => self.probe_failed(now, draw),
+            BreakerState::Closed => Some(self.open(now, jitter)),
+            BreakerState::HalfOpen => self.probe_failed(now, jitter),
             BreakerState::Open => None,
         }
     }
@@ -300,7 +306,7 @@ impl Breaker {
         round_trip: Duration,
         refused: Option<Instant>,
         now: Instant,
-        draw: Draw,
+        jitter: Jitter,
     ) -> Option<Transition> {
         self.heard(round_trip, now);
         let wanted = refused.map_or(self.timeouts.last, |refused| refused.max(self.timeouts.last));
@@ -312,36 +318,36 @@ impl Breaker {
             return Some(self.close(now));
         }
         self.is_down = false;
-        self.probe_failed(now, draw)
+        self.probe_failed(now, jitter)
     }
 
     /// Records a probe that was answered with an error that refuses all calls.
-    pub(super) fn probe_refused(&mut self, now: Instant, draw: Draw) -> Option<Transition> {
+    pub(super) fn probe_refused(&mut self, now: Instant, jitter: Jitter) -> Option<Transition> {
         if self.state == BreakerState::Closed {
-            return self.refused(1, now, draw);
+            return self.refused(1, now, jitter);
         }
         self.is_down = true;
-        self.probe_failed(now, draw)
+        self.probe_failed(now, jitter)
     }
 
     /// Records a probe that was not answered, or too late for the refused calls.
-    pub(super) fn probe_failed(&mut self, now: Instant, draw: Draw) -> Option<Transition> {
+    pub(super) fn probe_failed(&mut self, now: Instant, jitter: Jitter) -> Option<Transition> {
         if self.state != BreakerState::HalfOpen {
             return None;
         }
         self.failed_probes = self.failed_probes.saturating_add(1);
-        self.probe_at = now + self.wait(draw);
+        self.probe_at = now + self.wait(jitter);
         Some(self.turn(BreakerState::Open, now))
     }
 
-    fn open(&mut self, now: Instant, draw: Draw) -> Transition {
+    fn open(&mut self, now: Instant, jitter: Jitter) -> Transition {
         // A breaker that opens again soon after it closed was closed too early, so the waits go on growing.
         if now.duration_since(self.turned) > 2 * self.settings.longest_wait || self.opened == 0 {
             self.failed_probes = 0;
         } else {
             self.failed_probes = self.failed_probes.saturating_add(1);
         }
-        self.probe_at = now + self.wait(draw);
+        self.probe_at = now + self.wait(jitter);
         self.opened += 1;
         let transition = self.turn(BreakerState::Open, now);
         self.turned = now;
@@ -363,19 +369,19 @@ impl Breaker {
         transition
     }
 
-    fn wait(&self, draw: Draw) -> Duration {
-        spread(self.settings.first_wait, self.settings.longest_wait, self.failed_probes, draw)
+    fn wait(&self, jitter: Jitter) -> Duration {
+        backoff(self.settings.first_wait, self.settings.longest_wait, self.failed_probes, jitter)
     }
 }
 
-/// Twice `first` for every time that it was in vain, but at most `longest`; then anything from half of that to all of it.
-pub(super) fn spread(first: Duration, longest: Duration, useless_connections: u32, draw: Draw) -> Duration {
+/// Exponential backoff with jitter: `first`, doubled for each useless connection, at most `longest`; between half of that and all of it.
+pub(super) fn backoff(first: Duration, longest: Duration, useless_connections: u32, jitter: Jitter) -> Duration {
     let full = 2_u32
         .checked_pow(useless_connections)
         .and_then(|times| first.checked_mul(times))
         .unwrap_or(longest)
         .min(longest);
-    full / 2 + full / 2 * u32::from(draw.0) / u32::from(u16::MAX)
+    full / 2 + full / 2 * u32::from(jitter.0) / u32::from(u16::MAX)
 }
 
 #[cfg(test)]

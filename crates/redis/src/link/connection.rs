@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::abort_on_drop::AbortOnDrop;
 use super::address::Address;
-use super::breaker::{BreakerRefusal, BreakerSettings, BreakerState, Evidence, spread};
+use super::breaker::{BreakerRefusal, BreakerSettings, BreakerState, Evidence, backoff};
 use super::call::{Abandoned, Call, CallOutcome, Deadline, SlotRoute};
 use super::connection_config::ConnectionConfig;
 use super::connection_io::ConnectionIo;
@@ -16,7 +16,7 @@ use super::error::{Cause, LinkError, Unreachable};
 use super::sentinel::Sentinels;
 use super::server_generation::{LastServer, RunId};
 use super::session::Session;
-use super::shared::{EndReason, Shared, draw};
+use super::shared::{EndReason, Shared, jitter};
 use super::stats::ServerStats;
 use crate::frame::Frame;
 
@@ -123,7 +123,7 @@ impl Driver {
             useless_connections = if was_of_use { 0 } else { useless_connections + 1 };
             if useless_connections > 0 {
                 let BreakerSettings { first_wait, longest_wait, .. } = self.config.settings.breaker;
-                sleep(spread(first_wait, longest_wait, useless_connections - 1, draw())).await;
+                sleep(backoff(first_wait, longest_wait, useless_connections - 1, jitter())).await;
             }
         }
     }

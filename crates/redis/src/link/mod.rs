@@ -69,7 +69,7 @@ use self::sentinel::Sentinels;
 use self::server_generation::ServerGeneration;
 use self::session::Connector;
 use self::settings::Servers;
-use self::times::Times;
+use self::times::CallHistograms;
 use crate::frame::Frame;
 
 /// The longest deadline. Longer ones are cut to it.
@@ -78,12 +78,12 @@ const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// A client of a standalone Redis, a primary behind Sentinel, or a Cluster. Share it by reference or in an `Arc`. Its
 /// connections are closed when it is dropped.
 pub struct Link {
-    route: Route,
-    times: Times,
+    route: Destination,
+    times: CallHistograms,
     generation: ServerGeneration,
 }
 
-enum Route {
+enum Destination {
     One(Connection),
     Cluster(Cluster),
 }
@@ -120,14 +120,16 @@ impl Link {
         let settings = Arc::new(settings);
         let config = ConnectionConfig { settings, connector, composer, runtime, generation: generation.clone() };
         let route = match servers {
-            Servers::Standalone(address) => Route::One(Connection::open(&config, ServerSource::Fixed(address), None)),
+            Servers::Standalone(address) => {
+                Destination::One(Connection::open(&config, ServerSource::Fixed(address), None))
+            }
             Servers::Sentinel { primary, sentinels, login } => {
                 let watch = Sentinels::watch(&config.runtime, &primary, &sentinels, config.connector.clone(), login);
-                Route::One(Connection::open(&config, ServerSource::Sentinel(watch), None))
+                Destination::One(Connection::open(&config, ServerSource::Sentinel(watch), None))
             }
-            Servers::Cluster(nodes) => Route::Cluster(Cluster::open(&config, nodes)),
+            Servers::Cluster(nodes) => Destination::Cluster(Cluster::open(&config, nodes)),
         };
-        Ok(Link { route, times: Times::default(), generation })
+        Ok(Link { route, times: CallHistograms::default(), generation })
     }
 
     /// Runs a request, and waits for its answer until `deadline`. If the future is dropped while the request is queued, the
@@ -162,12 +164,14 @@ impl Link {
 
     async fn route(&self, frame: Frame, deadline: Deadline, generation: Option<u64>) -> Result<Vec<u8>, LinkError> {
         match &self.route {
-            Route::Cluster(cluster) => cluster.call(frame, deadline, generation).await,
-            Route::One(connection) => match connection.call(frame, SlotRoute::default(), deadline, generation).await {
-                CallOutcome::Answered(answer) => Ok(answer),
-                CallOutcome::Failed(error) => Err(error),
-                CallOutcome::Redirected(fault, _) => Err(LinkError::NotRun(Cause::Refused(fault))),
-            },
+            Destination::Cluster(cluster) => cluster.call(frame, deadline, generation).await,
+            Destination::One(connection) => {
+                match connection.call(frame, SlotRoute::default(), deadline, generation).await {
+                    CallOutcome::Answered(answer) => Ok(answer),
+                    CallOutcome::Failed(error) => Err(error),
+                    CallOutcome::Redirected(fault, _) => Err(LinkError::NotRun(Cause::Refused(fault))),
+                }
+            }
         }
     }
 
@@ -183,7 +187,7 @@ impl Link {
     /// Whether all keys of a call must be in one slot.
     #[must_use]
     pub const fn is_cluster(&self) -> bool {
-        matches!(self.route, Route::Cluster(_))
+        matches!(self.route, Destination::Cluster(_))
     }
 
     /// Durations of calls, and the causes of failures.
@@ -196,8 +200,8 @@ impl Link {
     #[must_use]
     pub fn stats(&self) -> LinkStats {
         match &self.route {
-            Route::One(connection) => LinkStats { servers: vec![connection.stats()], topology_trouble: None },
-            Route::Cluster(cluster) => cluster.stats(),
+            Destination::One(connection) => LinkStats { servers: vec![connection.stats()], topology_trouble: None },
+            Destination::Cluster(cluster) => cluster.stats(),
         }
     }
 }

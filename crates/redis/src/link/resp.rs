@@ -76,7 +76,7 @@ impl<'a> Reply<'a> {
     /// Parses the first reply in `bytes`, and returns it with its length. `None` if it is not complete, which is never the case
     /// for more bytes than `bound` allows.
     pub(super) fn read(bytes: &'a [u8], bound: Bound) -> Result<Option<(Reply<'a>, usize)>, MalformedReply> {
-        let mut reader = Reader { bytes, at: 0, bound };
+        let mut reader = RespReader { bytes, at: 0, bound };
         let reply = reader.reply(DEEPEST)?;
         let taken = if reply.is_some() { reader.at } else { bytes.len() };
         if taken > bound.bytes {
@@ -103,14 +103,14 @@ impl<'a> Reply<'a> {
     }
 }
 
-struct Reader<'a> {
+struct RespReader<'a> {
     bytes: &'a [u8],
     at: usize,
     /// The number of its items decreases as they are read.
     bound: Bound,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RespReader<'a> {
     fn reply(&mut self, depth: usize) -> Result<Option<Reply<'a>>, MalformedReply> {
         let Some(line) = self.line()? else { return Ok(None) };
         let (&kind, rest) = line.split_first().ok_or(MalformedReply::Protocol)?;

@@ -7,17 +7,17 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::breaker::{Breaker, BreakerRefusal, BreakerState, Draw, Evidence, Transition};
+use super::breaker::{Breaker, BreakerRefusal, BreakerState, Evidence, Jitter, Transition};
 use super::call::Call;
 use super::error::{Cause, Unreachable};
 use super::queue::Queue;
 use super::settings::Settings;
-use super::stats::{Counts, ServerStats};
+use super::stats::{AtomicLinkCounts, ServerStats};
 
 /// The state of one server, shared by callers and the task that sends.
 pub(super) struct Shared {
     pub(super) queue: Queue,
-    pub(super) counts: Counts,
+    pub(super) counts: AtomicLinkCounts,
     health: Mutex<LinkHealth>,
     /// Notified when something is wrong with the server, if it is a node of a cluster.
     trouble: Option<Arc<Notify>>,
@@ -56,8 +56,8 @@ impl EndReason {
     }
 }
 
-pub(super) fn draw() -> Draw {
-    Draw(fastrand::u16(..))
+pub(super) fn jitter() -> Jitter {
+    Jitter(fastrand::u16(..))
 }
 
 impl Shared {
@@ -66,7 +66,7 @@ impl Shared {
         let breaker = Breaker::new(settings.breaker, settings.deadline, Instant::now());
         Shared {
             queue: Queue::new(settings.queue),
-            counts: Counts::default(),
+            counts: AtomicLinkCounts::default(),
             health: Mutex::new(LinkHealth { breaker, address, connected: false, trouble: None }),
             trouble,
         }
@@ -131,7 +131,7 @@ impl Shared {
     pub(super) fn failed(&self, calls: usize, evidence: Evidence, why: Cause, now: Instant) {
         let mut health = self.health();
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-        let transition = health.breaker.failed(calls, evidence, now, draw());
+        let transition = health.breaker.failed(calls, evidence, now, jitter());
         health.trouble = Some(why);
         self.follow(&health, transition, now);
     }
@@ -146,8 +146,8 @@ impl Shared {
     pub(super) fn probe_failed(&self, why: Cause, now: Instant) {
         let mut health = self.health();
         let transition = match &why {
-            Cause::Refused(_) => health.breaker.probe_refused(now, draw()),
-            _ => health.breaker.probe_failed(now, draw()),
+            Cause::Refused(_) => health.breaker.probe_refused(now, jitter()),
+            _ => health.breaker.probe_failed(now, jitter()),
         };
         health.trouble = Some(why);
         self.follow(&health, transition, now);
@@ -159,7 +159,7 @@ impl Shared {
     pub(super) fn answers_probe(&self, round_trip: Duration, now: Instant) {
         let refused = self.queue.last_refused();
         let mut health = self.health();
-        let transition = health.breaker.probe_answered(round_trip, refused, now, draw());
+        let transition = health.breaker.probe_answered(round_trip, refused, now, jitter());
         self.follow(&health, transition, now);
     }
 
@@ -202,12 +202,12 @@ impl Shared {
             // A server that sends such replies gets no further calls.
             EndReason::Malformed | EndReason::TooLarge => {
                 health.trouble = Some(end.cause());
-                health.breaker.trip(now, draw())
+                health.breaker.trip(now, jitter())
             }
             EndReason::Lost | EndReason::Stalled => {
                 health.trouble = Some(end.cause());
-                let transition = health.breaker.probe_failed(now, draw());
-                transition.or_else(|| health.breaker.failed(1, Evidence::Down, now, draw()))
+                let transition = health.breaker.probe_failed(now, jitter());
+                transition.or_else(|| health.breaker.failed(1, Evidence::Down, now, jitter()))
             }
             EndReason::Elsewhere => None,
         };
@@ -219,8 +219,8 @@ impl Shared {
     pub(super) fn unreachable(&self, why: Unreachable, now: Instant) {
         let mut health = self.health();
         let transition = match why {
-            Unreachable::Silent(_) => health.breaker.connecting_timed_out(now, draw()),
-            _ => health.breaker.trip(now, draw()),
+            Unreachable::Silent(_) => health.breaker.connecting_timed_out(now, jitter()),
+            _ => health.breaker.trip(now, jitter()),
         };
         health.trouble = Some(Cause::Unreachable(Arc::new(why)));
         self.follow(&health, transition, now);

@@ -49,11 +49,11 @@ macro_rules! counts {
         }
 
         #[derive(Debug, Default)]
-        pub(super) struct Counts {
+        pub(super) struct AtomicLinkCounts {
             $($name: AtomicU64,)*
         }
 
-        impl Counts {
+        impl AtomicLinkCounts {
             $(pub(super) fn $count(&self) {
                 self.$name.fetch_add(1, Ordering::Relaxed);
             })*

@@ -22,7 +22,7 @@ pub struct CallTimes {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Times {
+pub(super) struct CallHistograms {
     micros: AtomicU64,
     buckets: [AtomicU64; ENDS.len() + 1],
     errors: [AtomicU64; CAUSES],
@@ -36,7 +36,7 @@ fn cause_names() -> impl Iterator<Item = &'static str> {
     ErrorCode::KNOWN.into_iter().map(ErrorCode::name).chain(Cause::NAMES)
 }
 
-impl Times {
+impl CallHistograms {
     /// Records the duration and the outcome of a call.
     pub(super) fn note<T>(&self, took: Duration, result: &Result<T, LinkError>) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn failures_are_told_by_the_word_that_redis_gives() {
-        let times = Times::default();
+        let times = CallHistograms::default();
         let refused =
             Cause::Refused(ServerError { code: ErrorCode::OutOfMemory, text: Arc::from("OOM command not allowed") });
         times.note::<()>(Duration::from_micros(100), &Err(LinkError::NotRun(refused.clone())));

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use redis::Connection;
 use tidegate_core::contract::seed::seeds;
 use tidegate_core::lease::{EPOCH, Generation, LeaseRequest, Renewal};
-use tidegate_core::limit::Mark;
+use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Limit, Micros, Receipt, RuleId};
@@ -136,7 +136,7 @@ fn renewed<'a>(charge: &Charge<'a>, reported: Option<u64>) -> LeaseRequest<'a> {
     LeaseRequest { rule: charge.rule, key: charge.key, limit: charge.limit, renewal }
 }
 
-fn held_by(charge: &Charge<'_>, mark: Mark) -> Held {
+fn held_by(charge: &Charge<'_>, mark: ChargeMark) -> Held {
     let (rule, key) = (charge.rule.clone(), charge.key.owned());
     Held { rule, key, limit: *charge.limit, taken: charge.cost, mark }
 }

@@ -21,7 +21,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::limit::Mark;
+use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::{Answer, Decisions};
 use tidegate_core::{Charge, Decision, Micros, Outcome, Receipt, StoreError};
@@ -39,7 +39,7 @@ type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 
 impl RedisStore {
     pub(super) async fn decide_apart(&self, charges: &[Charge<'_>], parts: Parts) -> Result<Answer, StoreError> {
-        let request = Request::new(charges, parts, self.receipts.draw(), self.deadline(charges));
+        let request = SlotRequest::new(charges, parts, self.receipts.draw(), self.deadline(charges));
         let mut taken = TakenCharges { store: self, request: &request, parts: 0, is_certain: true };
         let mut told = PartialAnswer::nothing(charges);
         for part in 0..request.parts.len() {
@@ -74,7 +74,7 @@ impl RedisStore {
     /// The answer to a request that one slot has denied. The other slots are peeked at for what they have left.
     async fn deny(
         &self,
-        request: &Request<'_>,
+        request: &SlotRequest<'_>,
         denied: usize,
         taken: TakenCharges<'_>,
         mut told: PartialAnswer,
@@ -101,7 +101,7 @@ impl RedisStore {
     /// The error of a request that failed in one slot. It says that nothing was charged only if that is certain.
     async fn fail(
         &self,
-        request: &Request<'_>,
+        request: &SlotRequest<'_>,
         failed: usize,
         taken: TakenCharges<'_>,
         error: StoreError,
@@ -123,12 +123,12 @@ impl RedisStore {
     }
 
     /// Peeks at the slots from `first` on: a denial if they would deny, else what is left.
-    async fn peek_rest(&self, request: &Request<'_>, first: usize) -> Vec<(usize, Result<Decisions, PeekFailure>)> {
+    async fn peek_rest(&self, request: &SlotRequest<'_>, first: usize) -> Vec<(usize, Result<Decisions, PeekFailure>)> {
         let look = |part: usize| async move { (part, self.peek_part(request, part).await) };
         join_all((first..request.parts.len()).map(look)).await
     }
 
-    async fn peek_part(&self, request: &Request<'_>, part: usize) -> Result<Decisions, PeekFailure> {
+    async fn peek_part(&self, request: &SlotRequest<'_>, part: usize) -> Result<Decisions, PeekFailure> {
         let summed = request.summed(part);
         let asked: Charges<'_> = summed.iter().copied().chain(summed.iter().map(|charge| charge.cost(0))).collect();
         let frame = frame::peek(&self.names, &asked).map_err(|TooManyCharges| PeekFailure::NoAnswer)?;
@@ -165,7 +165,7 @@ enum PeekFailure {
 }
 
 /// A request that is decided slot by slot.
-struct Request<'a> {
+struct SlotRequest<'a> {
     charges: &'a [Charge<'a>],
     parts: Parts,
     /// The number under which each charge is held: first those of the caller's receipt, in its order, then those that are held
@@ -175,8 +175,8 @@ struct Request<'a> {
     deadline: Instant,
 }
 
-impl<'a> Request<'a> {
-    fn new(charges: &'a [Charge<'a>], parts: Parts, id: ReceiptId, deadline: Duration) -> Request<'a> {
+impl<'a> SlotRequest<'a> {
+    fn new(charges: &'a [Charge<'a>], parts: Parts, id: ReceiptId, deadline: Duration) -> SlotRequest<'a> {
         let held = charges.iter().filter(|charge| charge.is_held()).count();
         let mut next = 0..held;
         let number = |(place, charge): (usize, &Charge<'_>)| {
@@ -184,7 +184,7 @@ impl<'a> Request<'a> {
             settled_later.unwrap_or(held + place)
         };
         let numbers = charges.iter().enumerate().map(number).collect();
-        Request { charges, parts, numbers, id, deadline: Instant::now() + deadline }
+        SlotRequest { charges, parts, numbers, id, deadline: Instant::now() + deadline }
     }
 
     /// The charges as they are sent to a slot: all slots but the last hold them.
@@ -239,7 +239,7 @@ impl<'a> Request<'a> {
 /// The slots that a request was charged in. They are refunded on drop, unless they are kept.
 struct TakenCharges<'a> {
     store: &'a RedisStore,
-    request: &'a Request<'a>,
+    request: &'a SlotRequest<'a>,
     /// The number of slots, from the first.
     parts: usize,
     /// Whether the last of them was certainly charged.
@@ -318,7 +318,7 @@ impl Drop for TakenCharges<'_> {
 /// The decisions on a request so far.
 pub(super) struct PartialAnswer {
     pub(super) decisions: Decisions,
-    marks: SmallVec<[Mark; 4]>,
+    marks: SmallVec<[ChargeMark; 4]>,
 }
 
 impl PartialAnswer {
@@ -333,7 +333,7 @@ impl PartialAnswer {
         };
         PartialAnswer {
             decisions: charges.iter().map(unknown).collect(),
-            marks: SmallVec::from_elem(Mark::default(), charges.len()),
+            marks: SmallVec::from_elem(ChargeMark::default(), charges.len()),
         }
     }
 
@@ -343,7 +343,7 @@ impl PartialAnswer {
         }
     }
 
-    fn allowed(&mut self, places: &Places, asked: &[Charge<'_>], decisions: &[Decision], marks: &[Mark]) {
+    fn allowed(&mut self, places: &Places, asked: &[Charge<'_>], decisions: &[Decision], marks: &[ChargeMark]) {
         self.tell(places, decisions);
         let held = places.iter().zip(asked).filter(|(_, charge)| charge.is_held());
         for ((&place, _), mark) in held.zip(marks) {

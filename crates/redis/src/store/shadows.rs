@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::limit::Mark;
+use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::{Answer, Decisions};
 use tidegate_core::{Charge, Micros, Question, Receipt, Store, StoreError};
@@ -19,7 +19,7 @@ use super::{RedisStore, held_by, unusable};
 use crate::join_all::join_all;
 use crate::{frame, reply};
 
-type Marks = SmallVec<[Mark; 2]>;
+type Marks = SmallVec<[ChargeMark; 2]>;
 
 impl RedisStore {
     pub(super) async fn decide_groups(&self, question: Question<'_>) -> Result<Answer, StoreError> {

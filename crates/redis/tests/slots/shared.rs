@@ -7,14 +7,14 @@ use std::time::Duration;
 use tidegate_core::{Charge, Clock, Key, Store};
 use tidegate_redis::slot_of;
 use tidegate_redis::{Names, RedisStore, Settings};
-use tidegate_test_redis::{Cluster, keep_until_exit};
+use tidegate_test_redis::{Cluster, reap_at_exit};
 use tokio::runtime::Runtime;
 
 pub(crate) fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(|| {
         let cluster = Cluster::steady();
-        keep_until_exit(&cluster.nodes);
+        reap_at_exit(&cluster.nodes);
         cluster
     })
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tidegate_core::Clock;
 use tidegate_redis::{Names, RedisStore, Settings};
-use tidegate_test_redis::{Server, keep_until_exit};
+use tidegate_test_redis::{Server, reap_at_exit};
 use tokio::runtime::Runtime;
 
 fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {
         let server = Server::start();
-        keep_until_exit(std::slice::from_ref(&server));
+        reap_at_exit(std::slice::from_ref(&server));
         server
     })
 }

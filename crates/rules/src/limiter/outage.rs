@@ -71,7 +71,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         terms: &[OutageTerms<'_>],
         taking: ChargeMode,
     ) -> Decided {
-        let Some(split) = Split::by(&error, charges, terms) else {
+        let Some(split) = OutageSplit::by(&error, charges, terms) else {
             return self.decide_by_policy(&error, charges, terms, taking);
         };
         let decided = self.decide_around(&split, charges, terms, self.outage(&error), taking).await;
@@ -108,7 +108,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// another request, the charges of the store stay: this denies too much rather than too little.
     async fn decide_around(
         &self,
-        split: &Split<'_>,
+        split: &OutageSplit<'_>,
         charges: &[Charge<'_>],
         terms: &[OutageTerms<'_>],
         outage: Outage,
@@ -206,16 +206,16 @@ fn spending_nothing(decisions: Decisions) -> Answer {
 }
 
 /// A request's charges: those whose keys the store cannot use, and the others.
-struct Split<'a> {
+struct OutageSplit<'a> {
     is_unusable: SmallVec<[bool; 8]>,
     unusable: ChargeList<'a>,
     unusable_terms: SmallVec<[OutageTerms<'a>; 4]>,
     others: ChargeList<'a>,
 }
 
-impl<'a> Split<'a> {
+impl<'a> OutageSplit<'a> {
     /// `None` if the store failed for all of them.
-    fn by(error: &StoreError, charges: &[Charge<'a>], terms: &[OutageTerms<'a>]) -> Option<Split<'a>> {
+    fn by(error: &StoreError, charges: &[Charge<'a>], terms: &[OutageTerms<'a>]) -> Option<OutageSplit<'a>> {
         let StoreError::UnusableKey { charges: unusable, .. } = error else { return None };
         let is_unusable: SmallVec<[bool; 8]> = (0..charges.len()).map(|index| unusable.contains(&index)).collect();
         let (mut unusable, mut unusable_terms, mut others) = (ChargeList::new(), SmallVec::new(), ChargeList::new());
@@ -228,7 +228,7 @@ impl<'a> Split<'a> {
             }
         }
         let some_of_each = !unusable.is_empty() && !others.is_empty();
-        some_of_each.then_some(Split { is_unusable, unusable, unusable_terms, others })
+        some_of_each.then_some(OutageSplit { is_unusable, unusable, unusable_terms, others })
     }
 
     /// The decisions on both kinds, in the order of the request.

@@ -17,13 +17,13 @@ use tidegate_core::{Charge, Clock, Key, RuleId, Store, StoreError, Timestamp};
 #[derive(Clone, Debug, Default)]
 pub struct Refundable {
     /// The charges, of which the first `count` are this request's. The others are kept for their allocations.
-    list: Vec<Taken>,
+    list: Vec<TakenCharge>,
     count: usize,
 }
 
 /// A charge of one key.
 #[derive(Clone, Debug)]
-struct Taken {
+struct TakenCharge {
     limits: Arc<[RuleLimit]>,
     /// The index of its limit.
     number: usize,
@@ -64,11 +64,16 @@ impl Refundable {
     }
 
     /// Adds a charge under one of these limits, to be filled in.
-    fn next(&mut self, limits: &Arc<[RuleLimit]>) -> &mut Taken {
+    fn next(&mut self, limits: &Arc<[RuleLimit]>) -> &mut TakenCharge {
         if self.count == self.list.len() {
             // Made where it stays, which is quicker than to move it there.
-            let blank =
-                || Taken { limits: Arc::clone(limits), number: 0, key: Key::GLOBAL, cost: 0, gone: Timestamp::EPOCH };
+            let blank = || TakenCharge {
+                limits: Arc::clone(limits),
+                number: 0,
+                key: Key::GLOBAL,
+                cost: 0,
+                gone: Timestamp::EPOCH,
+            };
             self.list.extend(iter::once_with(blank));
         }
         let taken = &mut self.list[self.count];
@@ -103,7 +108,7 @@ impl Refundable {
 thread_local! {
     // Every request of a gateway makes such a list, as many of them live at a time as there are requests under way, and an
     // allocator has only a few of one size at hand: to allocate them anew took a tenth of the time that three rules cost.
-    static SPARE_LISTS: RefCell<Vec<Vec<Taken>>> = const { RefCell::new(Vec::new()) };
+    static SPARE_LISTS: RefCell<Vec<Vec<TakenCharge>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The most lists that a thread keeps for later, and the most room in one.
@@ -111,7 +116,7 @@ const MOST_SPARE: usize = 128;
 const LONGEST_SPARE: usize = 8;
 
 /// A list of an earlier request, for its allocation; perhaps empty.
-fn spare_list() -> Vec<Taken> {
+fn spare_list() -> Vec<TakenCharge> {
     SPARE_LISTS.try_with(|lists| lists.borrow_mut().pop()).ok().flatten().unwrap_or_default()
 }
 

@@ -5,7 +5,7 @@
 //! in the ordinary log.
 
 mod file;
-mod judged;
+mod logged_ruling;
 mod record;
 mod redact;
 mod time;
@@ -22,7 +22,7 @@ use tidegate_core::{Clock, SystemClock, Timestamp};
 use tidegate_rules::Secret;
 
 use self::file::LogFile;
-pub(crate) use self::judged::Judged;
+pub(crate) use self::logged_ruling::LoggedRuling;
 pub(crate) use self::record::AccessRecord;
 use crate::log::{LineQueue, LostLines};
 

@@ -26,7 +26,7 @@ enum NamedPart {
 }
 
 /// The same, borrowed.
-pub(super) struct Names<'p>(Vec<PartName<'p>>);
+pub(super) struct KeyNames<'p>(Vec<PartName<'p>>);
 
 impl NamedParts {
     /// Resolves the parts of a key of `id`, a rule or a limit. Truncated hashes are looked up among recent keys and the
@@ -81,16 +81,16 @@ impl NamedParts {
         }
     }
 
-    pub(super) fn names(&self) -> Names<'_> {
+    pub(super) fn names(&self) -> KeyNames<'_> {
         let names = self.0.iter().map(|part| match part {
             NamedPart::Clear(value) => PartName::Clear(value),
             NamedPart::Hash(hash) => PartName::Hash(hash),
         });
-        Names(names.collect())
+        KeyNames(names.collect())
     }
 }
 
-impl Names<'_> {
+impl KeyNames<'_> {
     /// The key of these parts.
     pub(super) fn key<'k>(&'k self, rule: &'k str, tier: Option<&'k str>) -> NamedKey<'k> {
         NamedKey { rule, parts: &self.0, tier }

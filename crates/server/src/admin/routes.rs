@@ -14,7 +14,7 @@ use crate::problem::Problem;
 
 /// A method at a path. `openapi.json` describes each of them, which a test ensures.
 #[derive(Serialize)]
-struct Route {
+struct AdminRoute {
     method: &'static str,
     path: &'static str,
     about: &'static str,
@@ -23,33 +23,33 @@ struct Route {
     handler: Option<fn() -> MethodRouter<AdminState>>,
 }
 
-impl Route {
+impl AdminRoute {
     const fn new(
         method: &'static str,
         path: &'static str,
         about: &'static str,
         handler: fn() -> MethodRouter<AdminState>,
-    ) -> Route {
-        Route { method, path, about, handler: Some(handler) }
+    ) -> AdminRoute {
+        AdminRoute { method, path, about, handler: Some(handler) }
     }
 }
 
-static ROUTES: [Route; 15] = [
-    Route::new("GET", "/", "this list", || get(index)),
-    Route::new("GET", "/openapi.json", "description of this API, for programs", || get(openapi)),
-    Route::new("GET", "/v1/rules", "the rules in force", || get(rules::show)),
-    Route::new("POST", "/v1/rules/reload", "reload the rules files", || post(rules::reload)),
-    Route::new("POST", "/v1/rules/validate", "check the rules in the body", || post(rules::validate)),
-    Route::new("GET", "/v1/modes", "switched rules, and the end of each switch", || get(modes::show)),
-    Route::new("POST", "/v1/modes", "switch a rule, or all of them", || post(modes::switch)),
-    Route::new("POST", "/v1/keys/peek", "state of a key under a rule", || post(keys::peek)),
-    Route::new("POST", "/v1/keys/reset", "reset a key under a rule", || post(keys::reset)),
-    Route::new("GET", "/v1/keys/top", "busiest keys: ?by=traffic or ?by=denials, &most=20", || get(keys::top)),
-    Route::new("GET", "/v1/config", "the configuration in force", || get(super::configuration)),
-    Route::new("GET", "/v1/view", "live data of the server", || get(stream::view)),
-    Route::new("GET", "/v1/stream", "the same every second, as server-sent events", || get(stream::stream)),
-    Route::new("GET", "/metrics", "metrics for Prometheus", || get(super::metrics_page)),
-    Route { method: "GET", path: "/lab/", about: "web page: the lab, and live data of the server", handler: None },
+static ROUTES: [AdminRoute; 15] = [
+    AdminRoute::new("GET", "/", "this list", || get(index)),
+    AdminRoute::new("GET", "/openapi.json", "description of this API, for programs", || get(openapi)),
+    AdminRoute::new("GET", "/v1/rules", "the rules in force", || get(rules::show)),
+    AdminRoute::new("POST", "/v1/rules/reload", "reload the rules files", || post(rules::reload)),
+    AdminRoute::new("POST", "/v1/rules/validate", "check the rules in the body", || post(rules::validate)),
+    AdminRoute::new("GET", "/v1/modes", "switched rules, and the end of each switch", || get(modes::show)),
+    AdminRoute::new("POST", "/v1/modes", "switch a rule, or all of them", || post(modes::switch)),
+    AdminRoute::new("POST", "/v1/keys/peek", "state of a key under a rule", || post(keys::peek)),
+    AdminRoute::new("POST", "/v1/keys/reset", "reset a key under a rule", || post(keys::reset)),
+    AdminRoute::new("GET", "/v1/keys/top", "busiest keys: ?by=traffic or ?by=denials, &most=20", || get(keys::top)),
+    AdminRoute::new("GET", "/v1/config", "the configuration in force", || get(super::configuration)),
+    AdminRoute::new("GET", "/v1/view", "live data of the server", || get(stream::view)),
+    AdminRoute::new("GET", "/v1/stream", "the same every second, as server-sent events", || get(stream::stream)),
+    AdminRoute::new("GET", "/metrics", "metrics for Prometheus", || get(super::metrics_page)),
+    AdminRoute { method: "GET", path: "/lab/", about: "web page: the lab, and live data of the server", handler: None },
 ];
 
 /// The routes, without those of the lab.

@@ -38,7 +38,7 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
 
 pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, Problem> {
     #[derive(Serialize)]
-    struct Reloaded<'f> {
+    struct ReloadResponse<'f> {
         generation: u64,
         #[serde(flatten)]
         counts: RuleCounts,
@@ -66,7 +66,7 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, 
                 descriptors = counts.descriptors,
                 "new rules are in force"
             );
-            Ok(json(&Reloaded { generation, counts, warnings: &warnings }))
+            Ok(json(&ReloadResponse { generation, counts, warnings: &warnings }))
         }
         Err(findings) => {
             tracing::error!(
@@ -80,7 +80,7 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, 
 
 pub(super) async fn validate(RawBody(body): RawBody) -> Result<Response, Problem> {
     #[derive(Serialize)]
-    struct Report<'f> {
+    struct RulesReport<'f> {
         usable: bool,
         errors: usize,
         warnings: usize,
@@ -97,7 +97,7 @@ pub(super) async fn validate(RawBody(body): RawBody) -> Result<Response, Problem
         Err(findings) => (findings, None),
     };
     let (errors, warnings) = (findings.errors(), findings.warnings());
-    Ok(json(&Report { usable: counts.is_some(), errors, warnings, counts, findings: &findings }))
+    Ok(json(&RulesReport { usable: counts.is_some(), errors, warnings, counts, findings: &findings }))
 }
 
 /// Runs blocking work on a thread of its own.

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response as Routed};
 use http::{HeaderMap, Response};
 use tidegate_core::NowOrLater;
 
-use super::connection::Client;
+use super::connection::ApiClient;
 use super::{AnswerBody, CONTENT_TYPE, JSON};
 use crate::listen::InboundBody;
 use crate::problem::Problem;
@@ -23,7 +23,7 @@ use crate::whole_body::WholeBody;
 /// Most are checks whose body came with the head, and which the store in this process decides. They need no allocation and no
 /// timer: when hyper first polls for the answer, the body is there, and the answer can be made at once.
 pub(super) struct AnswerFuture {
-    client: Arc<Client>,
+    client: Arc<ApiClient>,
     stage: AnswerStage,
 }
 
@@ -42,7 +42,7 @@ enum AnswerStage {
 
 impl AnswerFuture {
     /// The answer to a check with this body. Of its headers, only the map is used again.
-    pub(super) fn check(client: &Arc<Client>, mut headers: HeaderMap, body: InboundBody) -> AnswerFuture {
+    pub(super) fn check(client: &Arc<ApiClient>, mut headers: HeaderMap, body: InboundBody) -> AnswerFuture {
         headers.clear();
         let mut body = client.api.whole(body);
         body.want();
@@ -51,12 +51,12 @@ impl AnswerFuture {
 
     /// The answer to a request that is refused.
     #[cold]
-    pub(super) fn refused(client: &Arc<Client>, problem: Problem) -> AnswerFuture {
+    pub(super) fn refused(client: &Arc<ApiClient>, problem: Problem) -> AnswerFuture {
         AnswerFuture::routed(client, ready(Ok(problem.into_response())))
     }
 
     /// The router's answer.
-    pub(super) fn routed<R>(client: &Arc<Client>, routed: R) -> AnswerFuture
+    pub(super) fn routed<R>(client: &Arc<ApiClient>, routed: R) -> AnswerFuture
     where
         R: Future<Output = Result<Routed, Infallible>> + Send + 'static,
     {

@@ -180,14 +180,14 @@ impl Api {
         let ruling = self.engine.check(&facts).await;
         // Also before it is held back: the proxy may hang up meanwhile.
         if let Some(logged) = &mut logged {
-            logged.judge(&facts, &ruling);
+            logged.record_ruling(&facts, &ruling);
         }
         let was_allowed = ruling.is_allowed();
         let ruling = self.hold_back(ruling, settings.hold_time).await;
         if let Some(logged) = logged
             && was_allowed != ruling.is_allowed()
         {
-            logged.judge(&facts, &ruling);
+            logged.record_ruling(&facts, &ruling);
         }
         let partitions = settings.style.partition_key.then(|| self.engine.limiter().rules().rules.partitions(&facts));
         let reply = Reply::new(&ruling, &settings.style, context).partitions(partitions.as_ref());

@@ -12,7 +12,7 @@ use tidegate_core::Timestamp;
 use tidegate_http::HttpFacts;
 use tidegate_rules::Ruling;
 
-use crate::access_log::{AccessLog, AccessRecord, Judged, TRACEPARENT};
+use crate::access_log::{AccessLog, AccessRecord, LoggedRuling, TRACEPARENT};
 use crate::engine::Engine;
 use crate::metrics::{FailureCause, ListenerKind};
 
@@ -30,7 +30,7 @@ pub(super) struct LoggedAuth<'r> {
     status: Option<StatusCode>,
     bytes_out: u64,
     cause: Option<FailureCause>,
-    judged: Option<Judged>,
+    ruling: Option<LoggedRuling>,
 }
 
 /// A request as its proxy describes it.
@@ -50,14 +50,14 @@ impl<'r> LoggedAuth<'r> {
         request: &'r Parts,
         AskedAbout { method, target, host, address }: AskedAbout<'r>,
     ) -> LoggedAuth<'r> {
-        let (at, status, bytes_out, cause, judged) = (log.now(), None, 0, None, None);
-        LoggedAuth { log, engine, request, method, target, host, address, at, status, bytes_out, cause, judged }
+        let (at, status, bytes_out, cause, ruling) = (log.now(), None, 0, None, None);
+        LoggedAuth { log, engine, request, method, target, host, address, at, status, bytes_out, cause, ruling }
     }
 
     /// Notes what the rules said.
-    pub(super) fn judge(&mut self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>) {
+    pub(super) fn record_ruling(&mut self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>) {
         let rules = self.engine.limiter().rules();
-        self.judged = Some(Judged::new(facts, ruling, rules.rules.secret()));
+        self.ruling = Some(LoggedRuling::new(facts, ruling, rules.rules.secret()));
     }
 
     /// Notes what the client is to be told, and why if that is not for the rules.
@@ -71,14 +71,14 @@ impl<'r> LoggedAuth<'r> {
 impl Drop for LoggedAuth<'_> {
     fn drop(&mut self) {
         let header = |name: HeaderName| self.request.headers.get(name).map(HeaderValue::as_bytes);
-        let judged = self.judged.as_ref();
+        let ruling = self.ruling.as_ref();
         let line = AccessRecord {
             at: self.at,
             listener: ListenerKind::Api.name(),
-            address: judged.and_then(|judged| judged.address).unwrap_or(self.address),
-            user: judged.and_then(|judged| judged.user.as_deref()),
-            api_key: judged.and_then(|judged| judged.api_key.as_deref()),
-            tier: judged.and_then(|judged| judged.tier.as_deref()),
+            address: ruling.and_then(|ruling| ruling.address).unwrap_or(self.address),
+            user: ruling.and_then(|ruling| ruling.user.as_deref()),
+            api_key: ruling.and_then(|ruling| ruling.api_key.as_deref()),
+            tier: ruling.and_then(|ruling| ruling.tier.as_deref()),
             method: self.method,
             target: self.target,
             version: self.request.version,
@@ -90,7 +90,7 @@ impl Drop for LoggedAuth<'_> {
             route: None,
             upstream: None,
             cause: self.cause.map(FailureCause::as_str),
-            decided: judged.map(Judged::decided),
+            decided: ruling.map(LoggedRuling::decided),
             agent: header(USER_AGENT),
             referer: header(REFERER),
             traceparent: header(TRACEPARENT),

@@ -11,7 +11,7 @@ use tidegate_http::{Caller, Reply, ReplyContext};
 use tidegate_rules::Ruling;
 
 use super::json_writer::list;
-use super::question::{Question, are_several};
+use super::question::{ApiQuestion, are_several};
 use super::{Api, answer, in_json};
 use crate::problem::Problem;
 
@@ -23,22 +23,22 @@ const LONGEST_TTL: Micros = Micros::from_secs(24 * 3_600);
 const USUAL_ANSWER: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum CheckOperation {
     Check,
     Peek,
     Reserve,
 }
 
 pub(super) async fn check(State(api): State<Arc<Api>>, request: Request) -> Response {
-    api.decide(request, Operation::Check).await
+    api.decide(request, CheckOperation::Check).await
 }
 
 pub(super) async fn peek(State(api): State<Arc<Api>>, request: Request) -> Response {
-    api.decide(request, Operation::Peek).await
+    api.decide(request, CheckOperation::Peek).await
 }
 
 pub(super) async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Response {
-    api.decide(request, Operation::Reserve).await
+    api.decide(request, CheckOperation::Reserve).await
 }
 
 impl Api {
@@ -55,12 +55,12 @@ impl Api {
             return NowOrLater::Now(answer);
         }
         let api = Arc::clone(self);
-        NowOrLater::Later(async move { api.decide_all(&body, Operation::Check).await })
+        NowOrLater::Later(async move { api.decide_all(&body, CheckOperation::Check).await })
     }
 
     fn check_one(&self, body: &[u8]) -> Option<Result<Vec<u8>, Problem>> {
-        let mut question = Question::default();
-        if let Err(problem) = question.read(body).and_then(|()| allowed_here(&question, Operation::Check)) {
+        let mut question = ApiQuestion::default();
+        if let Err(problem) = question.read(body).and_then(|()| allowed_here(&question, CheckOperation::Check)) {
             return Some(Err(problem));
         }
         let at = self.clock.now();
@@ -72,7 +72,7 @@ impl Api {
         self.engine.check_then(&question, write).now()
     }
 
-    async fn decide(&self, request: Request, operation: Operation) -> Response {
+    async fn decide(&self, request: Request, operation: CheckOperation) -> Response {
         let answered = match self.body(request).await {
             Ok(body) => self.decide_all(&body, operation).await,
             Err(problem) => Err(problem),
@@ -80,11 +80,11 @@ impl Api {
         answered.map_or_else(IntoResponse::into_response, in_json)
     }
 
-    async fn decide_all(&self, body: &[u8], operation: Operation) -> Result<Vec<u8>, Problem> {
+    async fn decide_all(&self, body: &[u8], operation: CheckOperation) -> Result<Vec<u8>, Problem> {
         if are_several(body) {
             return self.decide_several(body, operation).await;
         }
-        let mut question = Question::default();
+        let mut question = ApiQuestion::default();
         question.read(body)?;
         allowed_here(&question, operation)?;
         let at = self.clock.now();
@@ -94,8 +94,8 @@ impl Api {
         Ok(text)
     }
 
-    async fn decide_several(&self, body: &[u8], operation: Operation) -> Result<Vec<u8>, Problem> {
-        let questions = Question::read_several(body)?;
+    async fn decide_several(&self, body: &[u8], operation: CheckOperation) -> Result<Vec<u8>, Problem> {
+        let questions = ApiQuestion::read_several(body)?;
         questions.iter().try_for_each(|question| allowed_here(question, operation))?;
         let at = self.clock.now();
         // Begun in their order, and in flight together: a remote store gets them in one batch.
@@ -107,18 +107,18 @@ impl Api {
         Ok(text)
     }
 
-    async fn rule(&self, question: &Question<'_>, operation: Operation) -> Ruling<'static> {
+    async fn rule(&self, question: &ApiQuestion<'_>, operation: CheckOperation) -> Ruling<'static> {
         match operation {
-            Operation::Check => self.engine.check(question).await,
-            Operation::Peek => self.engine.limiter().peek(question).await,
-            Operation::Reserve => {
+            CheckOperation::Check => self.engine.check(question).await,
+            CheckOperation::Peek => self.engine.limiter().peek(question).await,
+            CheckOperation::Reserve => {
                 let ttl = question.ttl.map_or(DEFAULT_TTL, |ttl| ttl.0);
                 self.engine.reserve(question, ttl).await
             }
         }
     }
 
-    fn write_answer(&self, text: &mut Vec<u8>, question: &Question<'_>, ruling: &Ruling<'_>, at: Timestamp) {
+    fn write_answer(&self, text: &mut Vec<u8>, question: &ApiQuestion<'_>, ruling: &Ruling<'_>, at: Timestamp) {
         if !question.response {
             return answer::write(text, ruling, None);
         }
@@ -131,9 +131,9 @@ impl Api {
     }
 }
 
-fn allowed_here(question: &Question<'_>, operation: Operation) -> Result<(), Problem> {
+fn allowed_here(question: &ApiQuestion<'_>, operation: CheckOperation) -> Result<(), Problem> {
     match question.ttl {
-        Some(_) if operation != Operation::Reserve => {
+        Some(_) if operation != CheckOperation::Reserve => {
             let detail = "`ttl` says how long a reservation stays open: it belongs to /v1/reserve.".to_owned();
             Err(Problem::in_json(detail, None))
         }

@@ -83,7 +83,7 @@ impl ApiConnections {
 }
 
 /// A client's connection, as its requests know it.
-pub(super) struct Client {
+pub(super) struct ApiClient {
     peer: Peer,
     pub(super) api: Arc<Api>,
     router: Router,
@@ -92,11 +92,11 @@ pub(super) struct Client {
 
 /// Answers the requests of one connection.
 #[derive(Clone)]
-pub(super) struct ApiService(Arc<Client>);
+pub(super) struct ApiService(Arc<ApiClient>);
 
 impl ApiService {
     pub(super) fn new(peer: Peer, api: Arc<Api>, router: Router) -> ApiService {
-        ApiService(Arc::new(Client { peer, api, router, requests: RequestCount::default() }))
+        ApiService(Arc::new(ApiClient { peer, api, router, requests: RequestCount::default() }))
     }
 }
 

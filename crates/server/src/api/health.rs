@@ -17,7 +17,7 @@ struct Live {
 }
 
 #[derive(Serialize)]
-struct Ready {
+struct ReadyResponse {
     ready: bool,
     stopping: bool,
     store: StoreState,
@@ -77,7 +77,7 @@ pub(super) async fn ready(State(api): State<Arc<Api>>, request: Request) -> Resp
     let (number, rules) = (generation.number, generation.rules.rules().len());
     let tokens = api.engine.metrics().tokens().map(|verifier| TokensState::of(verifier.health()));
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json(status, &Ready { ready, stopping, store, generation: number, rules, tokens })
+    json(status, &ReadyResponse { ready, stopping, store, generation: number, rules, tokens })
 }
 
 impl StoreState {

@@ -21,7 +21,7 @@ pub(super) const MOST_QUESTIONS: usize = 1_000;
 
 /// The facts of one request, and what to do with them.
 #[derive(Debug, Default)]
-pub(super) struct Question<'a> {
+pub(super) struct ApiQuestion<'a> {
     method: Option<Text<'a>>,
     path: Option<Text<'a>>,
     host: Option<Text<'a>>,
@@ -45,7 +45,7 @@ pub(super) struct Question<'a> {
 /// The name of a field of a question.
 #[derive(Clone, Copy, serde::Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
-enum Name {
+enum FieldName {
     Method,
     Path,
     Host,
@@ -86,7 +86,7 @@ const NAMES: [&str; 16] = [
 
 /// Deserializes into a question in place. A derived `Deserialize` would return the struct by value and copy it six times on its
 /// way out, which is 3 % of the instructions of a check.
-struct Filling<'q, 'a>(&'q mut Question<'a>);
+struct Filling<'q, 'a>(&'q mut ApiQuestion<'a>);
 
 impl<'de: 'a, 'a> DeserializeSeed<'de> for Filling<'_, 'a> {
     type Value = ();
@@ -106,36 +106,36 @@ impl<'de: 'a, 'a> Visitor<'de> for Filling<'_, 'a> {
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
         let Filling(question) = self;
         let mut seen = [false; NAMES.len()];
-        while let Some(name) = map.next_key::<Name>()? {
+        while let Some(name) = map.next_key::<FieldName>()? {
             if std::mem::replace(&mut seen[name as usize], true) {
                 return Err(de::Error::duplicate_field(NAMES[name as usize]));
             }
             match name {
-                Name::Method => question.method = map.next_value()?,
-                Name::Path => question.path = map.next_value()?,
-                Name::Host => question.host = map.next_value()?,
-                Name::Address => question.address = map.next_value()?,
-                Name::User => question.user = map.next_value()?,
-                Name::ApiKey => question.api_key = map.next_value()?,
-                Name::Tier => question.tier = map.next_value()?,
-                Name::Headers => question.headers = map.next_value()?,
-                Name::Query => question.query = map.next_value()?,
-                Name::Cookies => question.cookies = map.next_value()?,
-                Name::Claims => question.claims = map.next_value()?,
-                Name::Descriptor => question.descriptor = map.next_value()?,
-                Name::Body => question.body = map.next_value()?,
-                Name::Hits => question.hits = map.next_value()?,
-                Name::Ttl => question.ttl = map.next_value()?,
-                Name::Response => question.response = map.next_value()?,
+                FieldName::Method => question.method = map.next_value()?,
+                FieldName::Path => question.path = map.next_value()?,
+                FieldName::Host => question.host = map.next_value()?,
+                FieldName::Address => question.address = map.next_value()?,
+                FieldName::User => question.user = map.next_value()?,
+                FieldName::ApiKey => question.api_key = map.next_value()?,
+                FieldName::Tier => question.tier = map.next_value()?,
+                FieldName::Headers => question.headers = map.next_value()?,
+                FieldName::Query => question.query = map.next_value()?,
+                FieldName::Cookies => question.cookies = map.next_value()?,
+                FieldName::Claims => question.claims = map.next_value()?,
+                FieldName::Descriptor => question.descriptor = map.next_value()?,
+                FieldName::Body => question.body = map.next_value()?,
+                FieldName::Hits => question.hits = map.next_value()?,
+                FieldName::Ttl => question.ttl = map.next_value()?,
+                FieldName::Response => question.response = map.next_value()?,
             }
         }
         Ok(())
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Question<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Question<'a>, D::Error> {
-        let mut question = Question::default();
+impl<'de: 'a, 'a> Deserialize<'de> for ApiQuestion<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ApiQuestion<'a>, D::Error> {
+        let mut question = ApiQuestion::default();
         Filling(&mut question).deserialize(from)?;
         Ok(question)
     }
@@ -146,17 +146,17 @@ pub(super) fn are_several(body: &[u8]) -> bool {
     body.trim_ascii_start().first() == Some(&b'[')
 }
 
-impl<'a> Question<'a> {
+impl<'a> ApiQuestion<'a> {
     /// Reads a question that has nothing in it yet.
     pub(super) fn read(&mut self, body: &'a [u8]) -> Result<(), Problem> {
         let Ok(text) = str::from_utf8(body) else { return read(body).map(|question| *self = question) };
         let mut json = serde_json::Deserializer::from_str(text);
         let read = Filling(self).deserialize(&mut json).and_then(|()| json.end());
-        read.map_err(|error| problem_with::<Question<'_>>(body, &error))
+        read.map_err(|error| problem_with::<ApiQuestion<'_>>(body, &error))
     }
 
-    pub(super) fn read_several(body: &'a [u8]) -> Result<Vec<Question<'a>>, Problem> {
-        let several: Vec<Question<'a>> = read(body)?;
+    pub(super) fn read_several(body: &'a [u8]) -> Result<Vec<ApiQuestion<'a>>, Problem> {
+        let several: Vec<ApiQuestion<'a>> = read(body)?;
         if several.len() > MOST_QUESTIONS {
             let detail = format!("{} requests in one call: send at most {MOST_QUESTIONS} at once.", several.len());
             return Err(Problem::in_json(detail, None));
@@ -205,7 +205,7 @@ fn meant(said: &str) -> Option<(&str, &str)> {
     closest(unknown, names).map(|meant| (unknown, meant))
 }
 
-impl Question<'_> {
+impl ApiQuestion<'_> {
     /// Whether the question names who makes the request.
     pub(super) fn is_authenticated(&self) -> bool {
         self.user.is_some() || self.api_key.is_some() || !self.claims.0.is_empty()
@@ -216,7 +216,7 @@ fn plain<'q>(text: &'q Option<Text<'_>>) -> Option<&'q str> {
     text.as_ref().map(|text| text.0.as_ref())
 }
 
-impl RawRequest for Question<'_> {
+impl RawRequest for ApiQuestion<'_> {
     fn method(&self) -> Option<&str> {
         plain(&self.method)
     }
@@ -244,7 +244,7 @@ impl RawRequest for Question<'_> {
     }
 }
 
-impl Facts for Question<'_> {
+impl Facts for ApiQuestion<'_> {
     fn values(&self, fact: Fact<'_>) -> Values<'_> {
         facts::read(self, fact)
     }
@@ -406,7 +406,7 @@ impl<'de> Deserialize<'de> for ParsedSpan {
 /// Hands the facts in a question to `look`.
 #[cfg(test)]
 pub(crate) fn with_facts<T>(body: &str, look: impl FnOnce(&dyn Facts) -> T) -> T {
-    look(&read::<Question<'_>>(body.as_bytes()).unwrap_or_else(|_| panic!("not a question: {body}")))
+    look(&read::<ApiQuestion<'_>>(body.as_bytes()).unwrap_or_else(|_| panic!("not a question: {body}")))
 }
 
 #[cfg(test)]
@@ -417,7 +417,7 @@ mod tests {
     fn repeated_fields_have_two_values() {
         let text = br#"{"path": "/?k=1&%6b=2", "headers": {"X-Key": ["a", "b"], "x-key": "c", "Cookie": ["d=1", "d=2"],
             "Host": ["h:1", "i"], "one": ["e"], "none": []}, "query": {"Q": ["1", "2"]}}"#;
-        let question: Question<'_> = read(text).unwrap();
+        let question: ApiQuestion<'_> = read(text).unwrap();
         let all = |fact| question.values(fact).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(all(Fact::Header("x-key")), ["a", "b", "c"]);
         assert_eq!(all(Fact::Cookie("d")), ["1", "2"]);
@@ -426,13 +426,13 @@ mod tests {
         assert_eq!(all(Fact::Host), ["h", "i"]);
         assert_eq!(question.values(Fact::Header("one")), Values::from("e"));
         assert_eq!(question.values(Fact::Header("none")), Values::None);
-        assert!(read::<Question<'_>>(br#"{"headers": {"x": [1]}}"#).is_err());
+        assert!(read::<ApiQuestion<'_>>(br#"{"headers": {"x": [1]}}"#).is_err());
     }
 
     #[test]
     fn names_are_listed_in_their_order() {
         for (number, name) in NAMES.into_iter().enumerate() {
-            let read: Name = serde_json::from_value(name.into()).unwrap();
+            let read: FieldName = serde_json::from_value(name.into()).unwrap();
             assert_eq!(read as usize, number, "{name}");
         }
     }

@@ -15,7 +15,7 @@ use prost::Message;
 use tokio::net::TcpStream;
 
 use super::BenchError;
-use super::load::Client;
+use super::load::LoadClient;
 
 /// A message behind its flag and its length.
 const PREFIX: usize = 5;
@@ -33,7 +33,7 @@ impl GrpcClient {
     }
 }
 
-impl Client for GrpcClient {
+impl LoadClient for GrpcClient {
     async fn ask(&mut self, key: u32) -> Result<bool, BenchError> {
         let request = Request::post("http://bench/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit")
             .header("content-type", "application/grpc")

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::{Gate, Limit};
 
 use super::latencies::Latencies;
-use super::load::Window;
+use super::load::MeasuredWindow;
 
 /// One check of so many is timed: reading the clock would take as long as a check.
 const ONE_IN: u64 = 64;
@@ -16,7 +16,7 @@ const ONE_IN: u64 = 64;
 const MOST_CHECKS: u64 = 100_000_000_000;
 
 /// Checks on so many threads, for keys drawn at random.
-pub(super) fn measure(keys: NonZeroU32, threads: NonZeroUsize, window: &Window) -> Latencies {
+pub(super) fn measure(keys: NonZeroU32, threads: NonZeroUsize, window: &MeasuredWindow) -> Latencies {
     let gate = Gate::new(limit(keys));
     let keys: Vec<String> = (0..keys.get()).map(|number| format!("user-{number:08}")).collect();
     let start = Barrier::new(threads.get());
@@ -41,7 +41,7 @@ fn limit(keys: NonZeroU32) -> Limit {
     text.parse().unwrap_or_else(|error| panic!("a constant is a valid limit: {error}"))
 }
 
-fn check_until(gate: &Gate, keys: &[String], mut random: fastrand::Rng, window: &Window) -> Latencies {
+fn check_until(gate: &Gate, keys: &[String], mut random: fastrand::Rng, window: &MeasuredWindow) -> Latencies {
     let times = window.times();
     let mut latencies = Latencies::new();
     let (mut begun, mut now) = (None, window.nanos());
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn threads_check_and_are_mostly_allowed() {
-        let window = Window { clock: quanta::Clock::new(), time: Duration::from_millis(50) };
+        let window = MeasuredWindow { clock: quanta::Clock::new(), time: Duration::from_millis(50) };
         let measured = measure(NonZeroU32::new(100).unwrap(), NonZeroUsize::new(2).unwrap(), &window);
         let measured = measured.measurement("two", String::new());
         assert!(measured.checks >= 2 * ONE_IN && measured.allowed == measured.checks, "{measured:?}");

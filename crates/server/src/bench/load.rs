@@ -14,7 +14,7 @@ const MOST_CHECKS: u64 = 100_000_000;
 
 /// The clock and the time of one measurement.
 #[derive(Clone, Debug)]
-pub(super) struct Window {
+pub(super) struct MeasuredWindow {
     pub(super) clock: quanta::Clock,
     /// With the warm-up.
     pub(super) time: Duration,
@@ -22,17 +22,17 @@ pub(super) struct Window {
 
 /// The times at which measuring begins and ends, in nanoseconds of the clock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct LatencyTimes {
     pub(super) begin: u64,
     pub(super) end: u64,
 }
 
-impl Window {
+impl MeasuredWindow {
     /// The times of a measurement that starts now. A tenth is for the warm-up.
-    pub(super) fn times(&self) -> Times {
+    pub(super) fn times(&self) -> LatencyTimes {
         let time = u64::try_from(self.time.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
         let now = self.nanos();
-        Times { begin: now + time / 10, end: now + time }
+        LatencyTimes { begin: now + time / 10, end: now + time }
     }
 
     /// The reading of the clock, in nanoseconds.
@@ -42,16 +42,16 @@ impl Window {
 }
 
 /// A client of something that decides.
-pub(super) trait Client: Send + 'static {
+pub(super) trait LoadClient: Send + 'static {
     /// Whether a request of this key is allowed.
     fn ask(&mut self, key: u32) -> impl Future<Output = Result<bool, BenchError>> + Send;
 }
 
 /// Keeps one request of each client in flight, for keys drawn at random, and times each of them.
-pub(super) async fn drive<C: Client>(
+pub(super) async fn drive<C: LoadClient>(
     clients: Vec<C>,
     keys: NonZeroU32,
-    window: Window,
+    window: MeasuredWindow,
 ) -> Result<Latencies, BenchError> {
     let times = window.times();
     let mut tasks = JoinSet::new();
@@ -66,12 +66,12 @@ pub(super) async fn drive<C: Client>(
     Ok(Latencies::merged(all))
 }
 
-async fn ask_until<C: Client>(
+async fn ask_until<C: LoadClient>(
     mut client: C,
     mut random: fastrand::Rng,
     keys: NonZeroU32,
-    window: Window,
-    times: Times,
+    window: MeasuredWindow,
+    times: LatencyTimes,
 ) -> Result<Latencies, BenchError> {
     let mut latencies = Latencies::new();
     let (mut first, mut before) = (None, window.nanos());
@@ -99,7 +99,7 @@ mod tests {
     /// A client that takes 1 ms for each request, by a clock that only it moves, and allows even keys.
     struct Even(std::sync::Arc<quanta::Mock>);
 
-    impl Client for Even {
+    impl LoadClient for Even {
         async fn ask(&mut self, key: u32) -> Result<bool, BenchError> {
             self.0.increment(Duration::from_millis(1));
             Ok(key.is_multiple_of(2))
@@ -109,7 +109,7 @@ mod tests {
     #[tokio::test]
     async fn a_measurement_counts_what_ends_after_the_warm_up() {
         let (clock, mock) = quanta::Clock::mock();
-        let window = Window { clock, time: Duration::from_millis(1_000) };
+        let window = MeasuredWindow { clock, time: Duration::from_millis(1_000) };
         let latencies = drive(vec![Even(mock)], NonZeroU32::new(1_000).unwrap(), window).await.unwrap();
         let measured = latencies.measurement("even", String::new());
         assert_eq!(measured.checks, 901);

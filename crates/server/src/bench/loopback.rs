@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::BenchError;
 use super::grpc::GrpcClient;
 use super::latencies::Latencies;
-use super::load::{Window, drive};
-use super::upstream::Upstream;
+use super::load::{MeasuredWindow, drive};
+use super::upstream::BenchUpstream;
 use super::wire::{RespClient, WireClient};
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
@@ -63,7 +63,7 @@ pub(super) fn engine(limit: &str, store: AnyStore) -> Result<Arc<Engine>, BenchE
 pub(super) async fn http_api(
     connections: NonZeroU32,
     keys: NonZeroU32,
-    window: Window,
+    window: MeasuredWindow,
 ) -> Result<Latencies, BenchError> {
     let mut server = LoopbackServer::new()?;
     let (engine, stop) = (Arc::clone(&server.engine), server.stop.clone());
@@ -77,7 +77,11 @@ pub(super) async fn http_api(
 }
 
 /// Measures `ShouldRateLimit`.
-pub(super) async fn grpc(connections: NonZeroU32, keys: NonZeroU32, window: Window) -> Result<Latencies, BenchError> {
+pub(super) async fn grpc(
+    connections: NonZeroU32,
+    keys: NonZeroU32,
+    window: MeasuredWindow,
+) -> Result<Latencies, BenchError> {
     let mut server = LoopbackServer::new()?;
     let service = rls::RlsServer::open(Arc::clone(&server.engine), rls::Settings::default()).await;
     let at = server.listeners.open_rls(listen::Settings::at(ANY_PORT), service)?.address();
@@ -92,7 +96,7 @@ pub(super) async fn grpc(connections: NonZeroU32, keys: NonZeroU32, window: Wind
 pub(super) async fn redis_protocol(
     connections: NonZeroU32,
     keys: NonZeroU32,
-    window: Window,
+    window: MeasuredWindow,
 ) -> Result<Latencies, BenchError> {
     let mut server = LoopbackServer::new()?;
     let service = resp::RespServer::new(Arc::clone(&server.engine), resp::Settings::default());
@@ -108,9 +112,9 @@ pub(super) async fn redis_protocol(
 pub(super) async fn gateway(
     connections: NonZeroU32,
     keys: NonZeroU32,
-    window: Window,
+    window: MeasuredWindow,
 ) -> Result<Latencies, BenchError> {
-    let upstream = Upstream::open().await?;
+    let upstream = BenchUpstream::open().await?;
     let mut server = LoopbackServer::new()?;
     let mut settings = gateway::Settings::new(vec![Route::of_everything(vec![upstream.url().parse()?])]);
     settings.auth_headers = AuthHeaders { user: Some(HeaderName::from_static(USER_HEADER)), ..AuthHeaders::default() };

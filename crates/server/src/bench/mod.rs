@@ -25,7 +25,7 @@ use crate::listen::ListenError;
 
 /// Extent of a benchmark.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct BenchPlan {
     /// The time of all measurements together.
     pub(crate) time: Duration,
     /// The number of keys in measurements with many of them.
@@ -90,7 +90,7 @@ pub(crate) enum BenchError {
 
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subject {
+enum BenchSubject {
     InProcess { is_one_key: bool, is_one_thread: bool },
     HttpApi,
     Grpc,
@@ -99,66 +99,71 @@ enum Subject {
     Redis { is_leased: bool },
 }
 
-impl Subject {
+impl BenchSubject {
     /// The subjects of a plan, in the order in which they are measured.
-    fn of(plan: &Plan) -> Vec<Subject> {
+    fn of(plan: &BenchPlan) -> Vec<BenchSubject> {
         let mut subjects = Vec::new();
         for is_one_thread in [true, false] {
             if is_one_thread || plan.threads.get() > 1 {
-                subjects.extend([true, false].map(|is_one_key| Subject::InProcess { is_one_key, is_one_thread }));
+                subjects.extend([true, false].map(|is_one_key| BenchSubject::InProcess { is_one_key, is_one_thread }));
             }
         }
-        subjects.extend([Subject::HttpApi, Subject::Grpc, Subject::RedisProtocol, Subject::Gateway]);
+        subjects.extend([
+            BenchSubject::HttpApi,
+            BenchSubject::Grpc,
+            BenchSubject::RedisProtocol,
+            BenchSubject::Gateway,
+        ]);
         if !plan.redis.is_empty() {
-            subjects.extend([false, true].map(|is_leased| Subject::Redis { is_leased }));
+            subjects.extend([false, true].map(|is_leased| BenchSubject::Redis { is_leased }));
         }
         subjects
     }
 
     const fn name(self) -> &'static str {
         match self {
-            Subject::InProcess { is_one_key: true, is_one_thread: true } => "in-process/one-key/one-thread",
-            Subject::InProcess { is_one_key: false, is_one_thread: true } => "in-process/many-keys/one-thread",
-            Subject::InProcess { is_one_key: true, is_one_thread: false } => "in-process/one-key/all-threads",
-            Subject::InProcess { is_one_key: false, is_one_thread: false } => "in-process/many-keys/all-threads",
-            Subject::HttpApi => "listener/http-api",
-            Subject::Grpc => "listener/envoy-grpc",
-            Subject::RedisProtocol => "listener/redis-protocol",
-            Subject::Gateway => "listener/gateway",
-            Subject::Redis { is_leased: false } => "redis/many-keys",
-            Subject::Redis { is_leased: true } => "redis/one-leased-key",
+            BenchSubject::InProcess { is_one_key: true, is_one_thread: true } => "in-process/one-key/one-thread",
+            BenchSubject::InProcess { is_one_key: false, is_one_thread: true } => "in-process/many-keys/one-thread",
+            BenchSubject::InProcess { is_one_key: true, is_one_thread: false } => "in-process/one-key/all-threads",
+            BenchSubject::InProcess { is_one_key: false, is_one_thread: false } => "in-process/many-keys/all-threads",
+            BenchSubject::HttpApi => "listener/http-api",
+            BenchSubject::Grpc => "listener/envoy-grpc",
+            BenchSubject::RedisProtocol => "listener/redis-protocol",
+            BenchSubject::Gateway => "listener/gateway",
+            BenchSubject::Redis { is_leased: false } => "redis/many-keys",
+            BenchSubject::Redis { is_leased: true } => "redis/one-leased-key",
         }
     }
 
-    fn about(self, plan: &Plan) -> String {
-        let Plan { keys, connections, threads, .. } = plan;
+    fn about(self, plan: &BenchPlan) -> String {
+        let BenchPlan { keys, connections, threads, .. } = plan;
         match self {
-            Subject::InProcess { is_one_key, is_one_thread } => {
+            BenchSubject::InProcess { is_one_key, is_one_thread } => {
                 let keys = if is_one_key { "1 key".to_owned() } else { format!("{keys} keys") };
                 let threads = if is_one_thread { "1 thread".to_owned() } else { format!("{threads} threads") };
                 format!("in process, {keys}, {threads}")
             }
-            Subject::HttpApi => format!("HTTP API, {connections} connections"),
-            Subject::Grpc => format!("Envoy rate-limit service (gRPC), {connections} connections"),
-            Subject::RedisProtocol => format!("Redis protocol, {connections} connections"),
-            Subject::Gateway => format!("gateway and a trivial upstream, {connections} connections"),
-            Subject::Redis { is_leased: false } => format!("Redis, {keys} keys, {connections} in flight"),
-            Subject::Redis { is_leased: true } => format!("Redis, 1 leased key, {connections} in flight"),
+            BenchSubject::HttpApi => format!("HTTP API, {connections} connections"),
+            BenchSubject::Grpc => format!("Envoy rate-limit service (gRPC), {connections} connections"),
+            BenchSubject::RedisProtocol => format!("Redis protocol, {connections} connections"),
+            BenchSubject::Gateway => format!("gateway and a trivial upstream, {connections} connections"),
+            BenchSubject::Redis { is_leased: false } => format!("Redis, {keys} keys, {connections} in flight"),
+            BenchSubject::Redis { is_leased: true } => format!("Redis, 1 leased key, {connections} in flight"),
         }
     }
 }
 
 /// The measurements of a plan, to be made one by one.
 pub(crate) struct Bench<'p> {
-    plan: &'p Plan,
+    plan: &'p BenchPlan,
     clock: quanta::Clock,
-    subjects: Vec<Subject>,
+    subjects: Vec<BenchSubject>,
 }
 
 impl<'p> Bench<'p> {
     /// The measurements of `plan`, timed by `clock`.
-    pub(crate) fn new(plan: &'p Plan, clock: quanta::Clock) -> Bench<'p> {
-        Bench { plan, clock, subjects: Subject::of(plan) }
+    pub(crate) fn new(plan: &'p BenchPlan, clock: quanta::Clock) -> Bench<'p> {
+        Bench { plan, clock, subjects: BenchSubject::of(plan) }
     }
 
     /// Number of measurements.
@@ -175,7 +180,7 @@ impl<'p> Bench<'p> {
             redis::reachable(&self.plan.redis).await?;
         }
         let time = self.plan.time / u32::try_from(self.len()).unwrap_or(u32::MAX).max(1);
-        let window = load::Window { clock: self.clock.clone(), time };
+        let window = load::MeasuredWindow { clock: self.clock.clone(), time };
         let mut measured = Vec::with_capacity(self.len());
         for &subject in &self.subjects {
             let about = subject.about(self.plan);
@@ -186,21 +191,21 @@ impl<'p> Bench<'p> {
         Ok(measured)
     }
 
-    async fn measure(&self, subject: Subject, window: load::Window) -> Result<Latencies, BenchError> {
-        let Plan { keys, connections, threads, redis, .. } = self.plan;
+    async fn measure(&self, subject: BenchSubject, window: load::MeasuredWindow) -> Result<Latencies, BenchError> {
+        let BenchPlan { keys, connections, threads, redis, .. } = self.plan;
         match subject {
-            Subject::InProcess { is_one_key, is_one_thread } => {
+            BenchSubject::InProcess { is_one_key, is_one_thread } => {
                 let threads = if is_one_thread { NonZeroUsize::MIN } else { *threads };
                 let keys = if is_one_key { NonZeroU32::MIN } else { *keys };
                 // Off the runtime's threads: it takes all processors.
                 let measured = tokio::task::spawn_blocking(move || in_process::measure(keys, threads, &window)).await;
                 Ok(measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())))
             }
-            Subject::HttpApi => loopback::http_api(*connections, *keys, window).await,
-            Subject::Grpc => loopback::grpc(*connections, *keys, window).await,
-            Subject::RedisProtocol => loopback::redis_protocol(*connections, *keys, window).await,
-            Subject::Gateway => loopback::gateway(*connections, *keys, window).await,
-            Subject::Redis { is_leased } => redis::measure(redis, is_leased, *connections, *keys, window).await,
+            BenchSubject::HttpApi => loopback::http_api(*connections, *keys, window).await,
+            BenchSubject::Grpc => loopback::grpc(*connections, *keys, window).await,
+            BenchSubject::RedisProtocol => loopback::redis_protocol(*connections, *keys, window).await,
+            BenchSubject::Gateway => loopback::gateway(*connections, *keys, window).await,
+            BenchSubject::Redis { is_leased } => redis::measure(redis, is_leased, *connections, *keys, window).await,
         }
     }
 }
@@ -209,8 +214,8 @@ impl<'p> Bench<'p> {
 mod tests {
     use super::*;
 
-    fn plan(threads: usize, redis: &[&str]) -> Plan {
-        Plan {
+    fn plan(threads: usize, redis: &[&str]) -> BenchPlan {
+        BenchPlan {
             time: Duration::from_millis(200),
             keys: NonZeroU32::new(100).unwrap(),
             connections: NonZeroU32::new(2).unwrap(),
@@ -221,7 +226,7 @@ mod tests {
 
     #[test]
     fn one_processor_is_not_measured_twice_and_redis_only_if_it_is_named() {
-        let names = |plan: &Plan| Subject::of(plan).into_iter().map(Subject::name).collect::<Vec<_>>();
+        let names = |plan: &BenchPlan| BenchSubject::of(plan).into_iter().map(BenchSubject::name).collect::<Vec<_>>();
         assert_eq!(names(&plan(1, &[])).len(), 6);
         let all = names(&plan(8, &["redis://127.0.0.1"]));
         assert_eq!((all.len(), all[3], all[9]), (10, "in-process/many-keys/all-threads", "redis/one-leased-key"));
@@ -230,7 +235,7 @@ mod tests {
     #[test]
     fn every_measurement_says_what_it_measures() {
         let plan = plan(8, &["redis://127.0.0.1"]);
-        let mut about: Vec<String> = Subject::of(&plan).into_iter().map(|subject| subject.about(&plan)).collect();
+        let mut about: Vec<String> = BenchSubject::of(&plan).into_iter().map(|subject| subject.about(&plan)).collect();
         assert!(about.contains(&"in process, 100 keys, 8 threads".to_owned()), "{about:?}");
         about.sort();
         about.dedup();

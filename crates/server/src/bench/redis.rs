@@ -9,7 +9,7 @@ use tidegate_rules::Request;
 
 use super::BenchError;
 use super::latencies::Latencies;
-use super::load::{Client, Window, drive};
+use super::load::{LoadClient, MeasuredWindow, drive};
 use super::loopback::engine;
 use crate::engine::Engine;
 use crate::readiness::StoreTrouble;
@@ -33,7 +33,7 @@ pub(super) async fn measure(
     is_leased: bool,
     in_flight: NonZeroU32,
     keys: NonZeroU32,
-    window: Window,
+    window: MeasuredWindow,
 ) -> Result<Latencies, BenchError> {
     let engine = open(urls, is_leased).await?;
     let clients = (0..in_flight.get()).map(|_| StoreClient(Arc::clone(&engine))).collect();
@@ -75,7 +75,7 @@ async fn connected(engine: &Engine) -> Result<(), BenchError> {
 /// Decides in this process, with the state in Redis.
 struct StoreClient(Arc<Engine>);
 
-impl Client for StoreClient {
+impl LoadClient for StoreClient {
     async fn ask(&mut self, key: u32) -> Result<bool, BenchError> {
         let request = Request::new("GET", "/search").user(&format!("user-{key:08}"));
         let ruling = self.0.check(&request).await;

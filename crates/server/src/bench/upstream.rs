@@ -12,13 +12,13 @@ use super::BenchError;
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";
 
 /// An upstream that closes when this is dropped.
-pub(super) struct Upstream {
+pub(super) struct BenchUpstream {
     address: SocketAddr,
     accepting: JoinHandle<()>,
 }
 
-impl Upstream {
-    pub(super) async fn open() -> Result<Upstream, BenchError> {
+impl BenchUpstream {
+    pub(super) async fn open() -> Result<BenchUpstream, BenchError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let accepting = tokio::spawn(async move {
@@ -26,7 +26,7 @@ impl Upstream {
                 tokio::spawn(answer(stream));
             }
         });
-        Ok(Upstream { address, accepting })
+        Ok(BenchUpstream { address, accepting })
     }
 
     pub(super) fn url(&self) -> String {
@@ -34,7 +34,7 @@ impl Upstream {
     }
 }
 
-impl Drop for Upstream {
+impl Drop for BenchUpstream {
     fn drop(&mut self) {
         self.accepting.abort();
     }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::BenchError;
-use super::load::Client;
+use super::load::LoadClient;
 use super::loopback::USER_HEADER;
 
 /// A connection on which one request follows another.
@@ -70,7 +70,7 @@ impl WireClient {
     }
 }
 
-impl Client for WireClient {
+impl LoadClient for WireClient {
     async fn ask(&mut self, key: u32) -> Result<bool, BenchError> {
         let (form, request) = (self.form, &mut self.wire.request);
         request.clear();
@@ -125,7 +125,7 @@ impl RespClient {
     }
 }
 
-impl Client for RespClient {
+impl LoadClient for RespClient {
     async fn ask(&mut self, key: u32) -> Result<bool, BenchError> {
         self.0.request.clear();
         // The same limit as that of the rule: the burst here is what can pass beyond the first.

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{FAINT, OutputFormat, STRONG, failed, print_json};
-use crate::bench::{Bench, Measurement, Plan};
+use crate::bench::{Bench, BenchPlan, Measurement};
 use crate::{serve, version};
 
 const EXAMPLES: &str = "\
@@ -79,7 +79,7 @@ struct BenchReport {
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let threads = thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    let plan = Plan {
+    let plan = BenchPlan {
         time: args.seconds,
         keys: NonZeroU32::new(args.keys).unwrap_or(NonZeroU32::MIN),
         connections: NonZeroU32::new(args.connections).unwrap_or(NonZeroU32::MIN),

@@ -53,7 +53,7 @@ pub(super) struct Set {
     #[arg(value_name = "TIER")]
     tier: String,
     #[command(flatten)]
-    access: Access,
+    access: KeysAccess,
 }
 
 #[derive(clap::Args)]
@@ -62,7 +62,7 @@ pub(super) struct One {
     #[arg(value_name = "API_KEY")]
     api_key: String,
     #[command(flatten)]
-    access: Access,
+    access: KeysAccess,
 }
 
 #[derive(clap::Args)]
@@ -81,12 +81,12 @@ pub(super) struct Import {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    access: Access,
+    access: KeysAccess,
 }
 
 /// Redis, and the key of the hashes.
 #[derive(clap::Args)]
-struct Access {
+struct KeysAccess {
     #[command(flatten)]
     secret: SecretArgs,
     #[command(flatten)]
@@ -116,7 +116,7 @@ fn tier_problem(tier: &str) -> Option<String> {
 }
 
 /// Runs `work` with the key of hashes.
-fn with_secret(access: &Access, work: impl FnOnce(&Secret) -> io::Result<ExitCode>) -> io::Result<ExitCode> {
+fn with_secret(access: &KeysAccess, work: impl FnOnce(&Secret) -> io::Result<ExitCode>) -> io::Result<ExitCode> {
     match access.secret.secret() {
         Ok(secret) => work(&secret.unwrap_or_default()),
         Err(faults) => refuse(&faults),
@@ -127,7 +127,7 @@ fn name(api_key: &str, secret: &Secret) -> String {
     secret.hide(api_key)
 }
 
-fn set(access: &Access, entries: &[(String, String)]) -> io::Result<ExitCode> {
+fn set(access: &KeysAccess, entries: &[(String, String)]) -> io::Result<ExitCode> {
     with_secret(access, |secret| {
         let hidden: Vec<(String, String)> =
             entries.iter().map(|(api_key, tier)| (name(api_key, secret), tier.clone())).collect();

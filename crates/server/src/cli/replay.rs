@@ -240,7 +240,7 @@ fn load(paths: &[PathBuf]) -> io::Result<Option<RuleSet>> {
 fn read_logs(replay: &mut Replay, logs: &[PathBuf]) -> Result<(), ReadError> {
     let size: Option<u64> = logs.iter().map(|log| std::fs::metadata(log).ok().map(|meta| meta.len())).sum();
     let bar = progress_bar(size.filter(|size| *size > 0));
-    let show = |progress: replay::Progress| bar.set_position(progress.bytes);
+    let show = |progress: replay::LogProgress| bar.set_position(progress.bytes);
     let stdin = Path::new("-");
     let standard = [stdin.to_path_buf()];
     let logs = if logs.is_empty() { &standard[..] } else { logs };

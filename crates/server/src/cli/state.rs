@@ -49,12 +49,12 @@ struct StateReport {
     keys: u64,
     reservations: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rules: Option<Vec<RuleReport>>,
+    rules: Option<Vec<SavedRuleReport>>,
 }
 
 /// The keys of one rule.
 #[derive(Serialize)]
-struct RuleReport {
+struct SavedRuleReport {
     /// The limit, or its reservations; `None` for all rules that are not counted separately.
     rule: Option<String>,
     /// In keys: logs, slots and reservations count by their size.
@@ -79,7 +79,7 @@ pub(super) fn run(command: &StateCommand) -> io::Result<ExitCode> {
     });
     if args.format == OutputFormat::Json {
         let rule =
-            |RuleUsage { rule, used, .. }: RuleUsage| RuleReport { rule: rule.map(|rule| rule.to_string()), used };
+            |RuleUsage { rule, used, .. }: RuleUsage| SavedRuleReport { rule: rule.map(|rule| rule.to_string()), used };
         print_json(&StateReport {
             saved_at_ms: saved_at.as_micros() / 1_000,
             keys: counts.keys,

@@ -16,7 +16,7 @@ use ratatui::backend::TestBackend;
 use tokio::sync::mpsc::{Receiver, channel};
 
 use self::feed::{Feed, FeedTarget};
-use self::model::{FeedEvent, Model};
+use self::model::{FeedEvent, TopModel};
 use super::{failed, plain};
 
 const EXAMPLES: &str = "\
@@ -72,13 +72,13 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let (sender, news) = channel(16);
     runtime.spawn(Feed::new(target).follow(sender));
-    let mut model = Model::new(&plain(&args.admin.to_string()));
+    let mut model = TopModel::new(&plain(&args.admin.to_string()));
     let done = if args.once { once(&mut model, news) } else { watch(&mut model, news) };
     runtime.shutdown_background();
     done
 }
 
-fn watch(model: &mut Model, mut news: Receiver<FeedEvent>) -> io::Result<ExitCode> {
+fn watch(model: &mut TopModel, mut news: Receiver<FeedEvent>) -> io::Result<ExitCode> {
     let mut terminal = ratatui::try_init()?;
     let done = loop {
         while let Ok(news) = news.try_recv() {
@@ -115,7 +115,7 @@ fn pressed() -> io::Result<Option<KeyEvent>> {
 }
 
 /// Prints one screen, once two views give a rate. There never are two if the server's clock stands still.
-fn once(model: &mut Model, mut news: Receiver<FeedEvent>) -> io::Result<ExitCode> {
+fn once(model: &mut TopModel, mut news: Receiver<FeedEvent>) -> io::Result<ExitCode> {
     for _ in 0..MOST_VIEWS {
         if model.knows_speed() {
             break;

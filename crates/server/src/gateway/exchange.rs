@@ -17,7 +17,7 @@ use super::dial::UpstreamProtocol;
 use super::failure::Failure;
 use super::forward::{ClientGone, Forwarder};
 use super::head;
-use super::request_body::{Progress, RequestBody, Upload};
+use super::request_body::{BodyProgress, RequestBody, Upload};
 use super::retry_head::{RetryHead, empty_head};
 use super::upstream::{ConnectError, Shared, Transport, Upstream, UpstreamPermit};
 use super::upstream_conn::{SendError, UpstreamConn, whose_delay};
@@ -148,8 +148,8 @@ impl Forwarder {
                             why
                         }
                         SendError::Broken(_) | SendError::Unsent(_) => match upload.as_deref().map(Upload::look) {
-                            Some(Progress::Broken) => return Err(ExchangeError::Gone(ClientGone)),
-                            Some(Progress::TooSlow) => Failure::ClientStalls,
+                            Some(BodyProgress::Broken) => return Err(ExchangeError::Gone(ClientGone)),
+                            Some(BodyProgress::TooSlow) => Failure::ClientStalls,
                             _ => Failure::Broken,
                         },
                     };

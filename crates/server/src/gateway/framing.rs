@@ -20,7 +20,7 @@ const PREFACE_LINE: &[u8] = HTTP2_PREFACE.split_at(14).0;
 /// Follows the bytes of a connection, in whatever pieces they come.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
-    position: Position,
+    position: FramingPosition,
     /// The beginning of a line whose end is to come.
     begun: Vec<u8>,
     /// The number of heads that have ended.
@@ -28,7 +28,7 @@ pub(super) struct Framing {
 }
 
 #[derive(Debug)]
-enum Position {
+enum FramingPosition {
     Head(HeadFraming),
     /// In a body, of which so many bytes are to come.
     Body(u64),
@@ -41,9 +41,9 @@ enum Position {
     Over,
 }
 
-impl Default for Position {
-    fn default() -> Position {
-        Position::Head(HeadFraming::default())
+impl Default for FramingPosition {
+    fn default() -> FramingPosition {
+        FramingPosition::Head(HeadFraming::default())
     }
 }
 
@@ -66,20 +66,20 @@ impl Framing {
     pub(super) fn follow(&mut self, mut bytes: &[u8]) -> Option<u64> {
         while !bytes.is_empty() {
             match &mut self.position {
-                Position::Over => return None,
-                Position::Body(left) => {
+                FramingPosition::Over => return None,
+                FramingPosition::Body(left) => {
                     bytes = skip(left, bytes);
                     if *left == 0 {
-                        self.position = Position::default();
+                        self.position = FramingPosition::default();
                     }
                 }
-                Position::Chunk(left) => {
+                FramingPosition::Chunk(left) => {
                     bytes = skip(left, bytes);
                     if *left == 0 {
-                        self.position = Position::Size;
+                        self.position = FramingPosition::Size;
                     }
                 }
-                Position::Head(_) | Position::Size | Position::Trailers => {
+                FramingPosition::Head(_) | FramingPosition::Size | FramingPosition::Trailers => {
                     let Some(end) = memchr(b'\n', bytes) else {
                         self.begin(bytes);
                         return None;
@@ -87,7 +87,7 @@ impl Framing {
                     let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
                     bytes = rest;
                     if self.line(line).is_err() {
-                        self.position = Position::Over;
+                        self.position = FramingPosition::Over;
                         return Some(self.heads);
                     }
                 }
@@ -100,7 +100,7 @@ impl Framing {
     fn begin(&mut self, bytes: &[u8]) {
         if self.begun.len() + bytes.len() > LONGEST {
             self.begun = Vec::new();
-            self.position = Position::Over;
+            self.position = FramingPosition::Over;
         } else {
             self.begun.extend_from_slice(bytes);
         }
@@ -119,24 +119,27 @@ impl Framing {
     fn whole_line(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
         let line = line.strip_suffix(b"\r").ok_or(Ambiguous)?;
         match &mut self.position {
-            Position::Head(head) if !head.has_begun => {
+            FramingPosition::Head(head) if !head.has_begun => {
                 // Empty lines before a request are no part of it.
                 head.has_begun = !line.is_empty();
                 if line == PREFACE_LINE {
-                    self.position = Position::Over;
+                    self.position = FramingPosition::Over;
                 }
             }
-            Position::Head(head) if line.is_empty() => {
+            FramingPosition::Head(head) if line.is_empty() => {
                 if head.lengths > 1 {
                     return Err(Ambiguous);
                 }
                 self.position = head.body();
                 self.heads += 1;
             }
-            Position::Head(head) => head.field(line),
-            Position::Size => self.position = chunk(line),
-            Position::Trailers if line.is_empty() => self.position = Position::default(),
-            Position::Trailers | Position::Body(_) | Position::Chunk(_) | Position::Over => {}
+            FramingPosition::Head(head) => head.field(line),
+            FramingPosition::Size => self.position = chunk(line),
+            FramingPosition::Trailers if line.is_empty() => self.position = FramingPosition::default(),
+            FramingPosition::Trailers
+            | FramingPosition::Body(_)
+            | FramingPosition::Chunk(_)
+            | FramingPosition::Over => {}
         }
         Ok(())
     }
@@ -162,26 +165,26 @@ impl HeadFraming {
     }
 
     /// The position behind the head.
-    const fn body(self) -> Position {
+    const fn body(self) -> FramingPosition {
         match self {
-            HeadFraming { is_chunked: true, .. } => Position::Size,
-            HeadFraming { length: Some(length @ 1..), .. } => Position::Body(length),
-            HeadFraming { lengths: 1.., length: None, .. } => Position::Over,
+            HeadFraming { is_chunked: true, .. } => FramingPosition::Size,
+            HeadFraming { length: Some(length @ 1..), .. } => FramingPosition::Body(length),
+            HeadFraming { lengths: 1.., length: None, .. } => FramingPosition::Over,
             HeadFraming { .. } => {
-                Position::Head(HeadFraming { has_begun: false, lengths: 0, length: None, is_chunked: false })
+                FramingPosition::Head(HeadFraming { has_begun: false, lengths: 0, length: None, is_chunked: false })
             }
         }
     }
 }
 
 /// The position behind the line with the size of a chunk.
-fn chunk(line: &[u8]) -> Position {
+fn chunk(line: &[u8]) -> FramingPosition {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let size = std::str::from_utf8(&line[..digits]).ok().and_then(|size| u64::from_str_radix(size, 16).ok());
     match size {
-        Some(0) => Position::Trailers,
-        Some(size) => Position::Chunk(size.saturating_add(2)),
-        None => Position::Over,
+        Some(0) => FramingPosition::Trailers,
+        Some(size) => FramingPosition::Chunk(size.saturating_add(2)),
+        None => FramingPosition::Over,
     }
 }
 

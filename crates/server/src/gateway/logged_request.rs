@@ -10,7 +10,7 @@ use tidegate_http::HttpFacts;
 use tidegate_rules::{Ruling, Secret};
 
 use super::response_body::ResponseOrigin;
-use crate::access_log::{AccessLog, AccessRecord, Judged, TRACEPARENT};
+use crate::access_log::{AccessLog, AccessRecord, LoggedRuling, TRACEPARENT};
 use crate::metrics::{Ended, GatewayMetrics, ListenerKind};
 
 /// A request that will be logged. The rules find it among the request's extensions.
@@ -25,7 +25,7 @@ pub(super) struct LoggedRequest {
     agent: Option<HeaderValue>,
     referer: Option<HeaderValue>,
     traceparent: Option<HeaderValue>,
-    judged: OnceLock<Judged>,
+    ruling: OnceLock<LoggedRuling>,
 }
 
 impl LoggedRequest {
@@ -43,14 +43,14 @@ impl LoggedRequest {
             agent: header(USER_AGENT, headers),
             referer: header(REFERER, headers),
             traceparent: header(TRACEPARENT, headers),
-            judged: OnceLock::new(),
+            ruling: OnceLock::new(),
         })
     }
 
     /// Notes what the rules said.
-    pub(super) fn judge(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, secret: &Secret) {
+    pub(super) fn record_ruling(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, secret: &Secret) {
         // A request is decided once.
-        let _ = self.judged.set(Judged::new(facts, ruling, secret));
+        let _ = self.ruling.set(LoggedRuling::new(facts, ruling, secret));
     }
 
     /// Writes the line of a request that has ended.
@@ -62,17 +62,17 @@ impl LoggedRequest {
         origin: &ResponseOrigin,
         secret: &Secret,
     ) {
-        let judged = self.judged.get();
+        let ruling = self.ruling.get();
         let target = self.uri.path_and_query().map_or_else(|| self.uri.path(), |target| target.as_str());
         let authority = self.uri.authority().map(|authority| authority.as_str().as_bytes());
         log.write(
             &AccessRecord {
                 at: self.at,
                 listener: ListenerKind::Gateway.name(),
-                address: judged.and_then(|judged| judged.address).unwrap_or(address),
-                user: judged.and_then(|judged| judged.user.as_deref()),
-                api_key: judged.and_then(|judged| judged.api_key.as_deref()),
-                tier: judged.and_then(|judged| judged.tier.as_deref()),
+                address: ruling.and_then(|ruling| ruling.address).unwrap_or(address),
+                user: ruling.and_then(|ruling| ruling.user.as_deref()),
+                api_key: ruling.and_then(|ruling| ruling.api_key.as_deref()),
+                tier: ruling.and_then(|ruling| ruling.tier.as_deref()),
                 method: self.method.as_str(),
                 target: if target.is_empty() { "/" } else { target },
                 version: self.version,
@@ -84,7 +84,7 @@ impl LoggedRequest {
                 route: ended.route.map(|route| metrics.route(route).name()),
                 upstream: origin.upstream.as_ref().map(|upstream| (upstream.name(), origin.upstream_time)),
                 cause: ended.cause.map(crate::metrics::FailureCause::as_str),
-                decided: judged.map(Judged::decided),
+                decided: ruling.map(LoggedRuling::decided),
                 agent: self.agent.as_ref().map(HeaderValue::as_bytes),
                 referer: self.referer.as_ref().map(HeaderValue::as_bytes),
                 traceparent: self.traceparent.as_ref().map(HeaderValue::as_bytes),

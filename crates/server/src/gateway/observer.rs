@@ -32,7 +32,7 @@ impl Observer for DecisionObserver {
         token: SampleToken,
     ) {
         if let Some(logged) = head.extensions.get::<Arc<LoggedRequest>>() {
-            self.0.limiter().with_rules(|present| logged.judge(facts, ruling, present.rules.secret()));
+            self.0.limiter().with_rules(|present| logged.record_ruling(facts, ruling, present.rules.secret()));
         }
         let sample = NonZeroU32::new(token.weight).map(|weight| Sample { weight, begun: token.reading });
         self.0.count(matched, ruling, sample);

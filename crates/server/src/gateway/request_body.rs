@@ -51,7 +51,7 @@ pub(super) enum UploadError {
 
 /// The progress of a body since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum BodyProgress {
     /// Some of it was passed on, or the last of it.
     Moved,
     /// The client sends nothing.
@@ -101,14 +101,14 @@ impl Upload {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn look(&self) -> Progress {
+    pub(super) fn look(&self) -> BodyProgress {
         let seen = self.state.fetch_and(!MOVED, Ordering::Relaxed);
         match seen {
-            seen if seen & BROKEN > 0 => Progress::Broken,
-            seen if seen & TOO_SLOW > 0 => Progress::TooSlow,
-            seen if seen & MOVED > 0 => Progress::Moved,
-            seen if seen & WAITING > 0 => Progress::ClientStalls,
-            _ => Progress::Still,
+            seen if seen & BROKEN > 0 => BodyProgress::Broken,
+            seen if seen & TOO_SLOW > 0 => BodyProgress::TooSlow,
+            seen if seen & MOVED > 0 => BodyProgress::Moved,
+            seen if seen & WAITING > 0 => BodyProgress::ClientStalls,
+            _ => BodyProgress::Still,
         }
     }
 }

@@ -13,7 +13,7 @@ use super::upgrades::Upgrades;
 /// Requests of a kind, and where they go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    pub(super) host: Host,
+    pub(super) host: HostPattern,
     /// Without a slash at its end; empty for every path.
     pub(super) prefix: String,
     pub(super) upstreams: Vec<Address>,
@@ -25,7 +25,7 @@ pub struct Route {
 
 /// The hosts of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Host {
+pub(super) enum HostPattern {
     Any,
     /// In lower case.
     Exactly(String),
@@ -37,15 +37,15 @@ impl Route {
     /// Everything that no other route takes goes to these.
     #[must_use]
     pub const fn of_everything(upstreams: Vec<Address>) -> Route {
-        Route { host: Host::Any, prefix: String::new(), upstreams, upgrades: None, paths: None }
+        Route { host: HostPattern::Any, prefix: String::new(), upstreams, upgrades: None, paths: None }
     }
 
     /// Those that say more come first: an exact host, then the longer one, then the longer path.
     pub(super) fn precedence(&self) -> impl Ord + use<> {
         let host = match &self.host {
-            Host::Exactly(_) => (2, 0),
-            Host::Under(suffix) => (1, suffix.len()),
-            Host::Any => (0, 0),
+            HostPattern::Exactly(_) => (2, 0),
+            HostPattern::Under(suffix) => (1, suffix.len()),
+            HostPattern::Any => (0, 0),
         };
         Reverse((host, self.prefix.len()))
     }
@@ -54,9 +54,9 @@ impl Route {
     fn takes(&self, host: &str, path: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);
         let is_host = match &self.host {
-            Host::Any => true,
-            Host::Exactly(name) => host.eq_ignore_ascii_case(name),
-            Host::Under(suffix) => {
+            HostPattern::Any => true,
+            HostPattern::Exactly(name) => host.eq_ignore_ascii_case(name),
+            HostPattern::Under(suffix) => {
                 let start = host.len().checked_sub(suffix.len()).filter(|start| *start > 0);
                 start.and_then(|start| host.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(suffix))
             }
@@ -70,9 +70,9 @@ impl Route {
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
-            Host::Any => {}
-            Host::Exactly(name) => f.write_str(name)?,
-            Host::Under(suffix) => write!(f, "*{suffix}")?,
+            HostPattern::Any => {}
+            HostPattern::Exactly(name) => f.write_str(name)?,
+            HostPattern::Under(suffix) => write!(f, "*{suffix}")?,
         }
         f.write_str(if self.prefix.is_empty() { "/" } else { &self.prefix })
     }
@@ -103,9 +103,9 @@ impl FromStr for Route {
         let (host, path) = which.split_at(which.find('/').unwrap_or(which.len()));
         let host = host.to_ascii_lowercase();
         let host = match host.strip_prefix('*') {
-            _ if host.is_empty() || host == "*" => Host::Any,
-            Some(suffix) if suffix.starts_with('.') && !suffix.contains('*') => Host::Under(suffix.to_owned()),
-            None if !host.contains(['*', ':']) => Host::Exactly(host),
+            _ if host.is_empty() || host == "*" => HostPattern::Any,
+            Some(suffix) if suffix.starts_with('.') && !suffix.contains('*') => HostPattern::Under(suffix.to_owned()),
+            None if !host.contains(['*', ':']) => HostPattern::Exactly(host),
             _ => {
                 let help = "write a name such as `api.example.com` without a port, or `*.example.com`";
                 return Err(AddressError::new(format!("`{host}` is no host"), help));
@@ -170,7 +170,7 @@ fn path_policy(value: &str) -> Result<PathPolicy, AddressError> {
 /// The number of the route, among `routes` sorted by their precedence, that takes a request. Paths are normalised as the rules do it, so that no
 /// spelling takes another way.
 pub(super) fn find(routes: &[Route], host: &str, path: &str) -> Option<usize> {
-    if let [Route { host: Host::Any, prefix, .. }] = routes
+    if let [Route { host: HostPattern::Any, prefix, .. }] = routes
         && prefix.is_empty()
     {
         return Some(0);

@@ -72,8 +72,8 @@ async fn forward(client: OnUpgrade, conn: Box<UpstreamConn>, idle_time: Duration
     let (client_says, client_hears) = tokio::io::split(client);
     let (upstream_says, upstream_hears) = tokio::io::split(upstream);
     let activity = Activity::new();
-    let mut up = pin!(copy(Noted { says: client_says, activity: &activity }, upstream_hears));
-    let mut down = pin!(copy(Noted { says: upstream_says, activity: &activity }, client_hears));
+    let mut up = pin!(copy(WatchedReader { says: client_says, activity: &activity }, upstream_hears));
+    let mut down = pin!(copy(WatchedReader { says: upstream_says, activity: &activity }, client_hears));
     tokio::select! {
         () = activity.idle(idle_time) => return Err(TunnelError::Idle(idle_time)),
         ended = &mut up => {
@@ -124,12 +124,12 @@ impl Activity {
 }
 
 /// One end, whose activity is noted.
-struct Noted<'a, R> {
+struct WatchedReader<'a, R> {
     says: R,
     activity: &'a Activity,
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Noted<'_, R> {
+impl<R: AsyncRead + Unpin> AsyncRead for WatchedReader<'_, R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.says).poll_read(cx, buf))?;
         self.activity.note();

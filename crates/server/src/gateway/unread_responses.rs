@@ -23,9 +23,9 @@ pub(super) enum UnreadError<E> {
 }
 
 /// A response's body that can be dropped while it is unread.
-pub(super) struct DroppableBody<B>(Arc<Mutex<State<B>>>);
+pub(super) struct DroppableBody<B>(Arc<Mutex<UnreadState<B>>>);
 
-struct State<B> {
+struct UnreadState<B> {
     /// `None` once it was dropped.
     body: Option<B>,
     /// Whether a part of it was handed over, and the next was not asked for.
@@ -36,7 +36,7 @@ struct State<B> {
 
 /// The responses of one connection.
 pub(super) struct UnreadResponses<B> {
-    all: Mutex<Vec<Weak<Mutex<State<B>>>>>,
+    all: Mutex<Vec<Weak<Mutex<UnreadState<B>>>>>,
     /// Spares connections that have none the lock.
     are_any: AtomicBool,
 }
@@ -55,7 +55,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<B> UnreadResponses<B> {
     /// Looks after a body from now on.
     pub(super) fn watch(&self, body: B) -> DroppableBody<B> {
-        let state = Arc::new(Mutex::new(State { body: Some(body), is_unread: true, is_stale: false }));
+        let state = Arc::new(Mutex::new(UnreadState { body: Some(body), is_unread: true, is_stale: false }));
         let mut all = lock(&self.all);
         if all.len() == all.capacity() {
             all.retain(|body| body.strong_count() > 0);

@@ -21,7 +21,7 @@ use tidegate_tower::Unserved;
 use tokio::task::unconstrained;
 
 use super::failure::Failure;
-use super::request_body::{Progress, RequestBody, Upload};
+use super::request_body::{BodyProgress, RequestBody, Upload};
 use super::upstream_io::UpstreamIo;
 use crate::lazy_timeout::LazyTimeout;
 use crate::self_wake::{SelfWakeFilter, suppressing};
@@ -173,8 +173,8 @@ impl UpstreamConn {
 /// The failure, by whose fault it is, if an upstream has not begun its response in time; `None` if it still gets the request.
 pub(super) fn whose_delay(upload: Option<&Upload>) -> Option<Failure> {
     match upload.map(Upload::look) {
-        Some(Progress::Moved) => None,
-        Some(Progress::ClientStalls | Progress::Broken | Progress::TooSlow) => Some(Failure::ClientStalls),
-        Some(Progress::Still) | None => Some(Failure::SlowToRespond),
+        Some(BodyProgress::Moved) => None,
+        Some(BodyProgress::ClientStalls | BodyProgress::Broken | BodyProgress::TooSlow) => Some(Failure::ClientStalls),
+        Some(BodyProgress::Still) | None => Some(Failure::SlowToRespond),
     }
 }

@@ -22,12 +22,12 @@ pub(super) struct EventBatch {
     pub(super) at: Vec<u64>,
     pub(super) client: Vec<u32>,
     pub(super) cost: Vec<u64>,
-    pub(super) limits: Vec<Column>,
+    pub(super) limits: Vec<LimitColumn>,
 }
 
 /// The decisions of one limit, and its states after them.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Column {
+pub(super) struct LimitColumn {
     /// 0 denied, 1 allowed, 2 too large.
     outcome: Vec<u8>,
     remaining: Vec<u64>,
@@ -39,7 +39,7 @@ pub(super) struct Column {
 
 impl EventBatch {
     pub(super) fn new(first: u64, limits: usize) -> EventBatch {
-        EventBatch { first, limits: (0..limits).map(|_| Column::default()).collect(), ..EventBatch::default() }
+        EventBatch { first, limits: (0..limits).map(|_| LimitColumn::default()).collect(), ..EventBatch::default() }
     }
 
     pub(super) fn arrived(&mut self, arrival: &Arrival, since_start: u64) {
@@ -53,7 +53,7 @@ impl EventBatch {
     }
 }
 
-impl Column {
+impl LimitColumn {
     pub(super) fn decided(&mut self, decision: &Decision) {
         let (outcome, wait) = match decision.outcome {
             Outcome::Deny { retry_after } => (0, retry_after.get()),
@@ -242,7 +242,7 @@ mod tests {
             let described = Described::of(&limit, &StoreChoice::Memory, expected);
             assert_eq!(described.limit, text);
             let mut simulation = Simulation::new(&[limit]);
-            let mut column = Column::default();
+            let mut column = LimitColumn::default();
             for arrival in traffic.arrivals(length, 1) {
                 let decision = simulation.take(&arrival)[0];
                 column.decided(&decision);

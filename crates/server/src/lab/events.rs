@@ -20,16 +20,16 @@ use tidegate_lab::expect::expect;
 use tidegate_lab::traffic::START;
 
 use super::batch::Described;
-use super::run::{Next, Run};
+use super::run::{NextEvent, Run};
 use super::run_decider::RunDecider;
 use super::run_position::RunPosition;
 use super::run_request::RunRequest;
-use super::{Inner, LabState, MOST_RUNS};
+use super::{LabState, MOST_RUNS, SharedLab};
 use crate::problem::Problem;
 
 /// A run, and what to expect of it.
 #[derive(Serialize)]
-struct Expected {
+struct ExpectedFigures {
     traffic: String,
     seed: u64,
     /// Microseconds, as all times here.
@@ -44,14 +44,14 @@ struct Expected {
 const NO_SUCH_POSITION: &str = "`Last-Event-ID` is not the id of an event of this run.";
 
 /// The next events.
-enum Stage {
-    Expected(Box<Expected>, Box<Run>),
+enum RunStage {
+    ExpectedFigures(Box<ExpectedFigures>, Box<Run>),
     Running(Box<Run>),
     Over,
 }
 
 pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
-    let Inner { settings, places } = &*state.0;
+    let SharedLab { settings, places } = &*state.0;
     refuse_strangers(&headers)?;
     let told = told_before(&headers)?;
     let request =
@@ -64,13 +64,13 @@ pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: Header
     let decider = RunDecider::of(&request, settings.redis.as_ref());
     let mut run = Box::new(Run::new(&request, decider));
     let stage = match told {
-        None => Stage::Expected(Box::new(expected), run),
+        None => RunStage::ExpectedFigures(Box::new(expected), run),
         Some(told) => {
             if !run.has(&told) {
                 return Err(Problem::new(StatusCode::BAD_REQUEST, NO_SUCH_POSITION));
             }
             run.skip_to(told).await;
-            Stage::Running(run)
+            RunStage::Running(run)
         }
     };
     let events = unfold((stage, place), |(stage, place)| async move {
@@ -103,7 +103,7 @@ fn told_before(headers: &HeaderMap) -> Result<Option<RunPosition>, Problem> {
 }
 
 /// The expected outcome, computed on a thread for blocking work.
-async fn expected(request: RunRequest) -> Result<(RunRequest, Expected), Problem> {
+async fn expected(request: RunRequest) -> Result<(RunRequest, ExpectedFigures), Problem> {
     let computing = tokio::task::spawn_blocking(move || {
         let RunRequest { limits, traffic, length, holding, store, .. } = &request;
         let described = |(number, limit): (usize, &Limit)| {
@@ -121,7 +121,7 @@ async fn expected(request: RunRequest) -> Result<(RunRequest, Expected), Problem
                 None => described,
             })
         };
-        let expected = Expected {
+        let expected = ExpectedFigures {
             traffic: traffic.to_string(),
             seed: request.seed,
             length: length.get(),
@@ -136,18 +136,20 @@ async fn expected(request: RunRequest) -> Result<(RunRequest, Expected), Problem
     computing.await.map_err(stopping)?
 }
 
-async fn tell(stage: Stage) -> Option<(Event, Stage)> {
+async fn tell(stage: RunStage) -> Option<(Event, RunStage)> {
     let event = |name: &str, position: RunPosition| Event::default().event(name).id(position.to_string());
     match stage {
-        Stage::Expected(expected, run) => {
-            Some((event("expect", run.position()).data(text(&*expected)), Stage::Running(run)))
+        RunStage::ExpectedFigures(expected, run) => {
+            Some((event("expect", run.position()).data(text(&*expected)), RunStage::Running(run)))
         }
-        Stage::Running(mut run) => Some(match run.next().await {
-            Next::Batch(batch) => (event("decisions", run.position()).data(text(&batch)), Stage::Running(run)),
-            Next::End(end) => (event("end", run.position()).data(text(&end)), Stage::Over),
-            Next::Failed(error) => (event("failed", run.position()).data(text(&Failed::of(&error))), Stage::Over),
+        RunStage::Running(mut run) => Some(match run.next().await {
+            NextEvent::Batch(batch) => (event("decisions", run.position()).data(text(&batch)), RunStage::Running(run)),
+            NextEvent::End(end) => (event("end", run.position()).data(text(&end)), RunStage::Over),
+            NextEvent::Failed(error) => {
+                (event("failed", run.position()).data(text(&Failed::of(&error))), RunStage::Over)
+            }
         }),
-        Stage::Over => None,
+        RunStage::Over => None,
     }
 }
 

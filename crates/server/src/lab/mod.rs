@@ -50,9 +50,9 @@ pub struct Settings {
 
 /// The state of the lab. A clone is the same.
 #[derive(Clone)]
-pub struct LabState(Arc<Inner>);
+pub struct LabState(Arc<SharedLab>);
 
-struct Inner {
+struct SharedLab {
     settings: Settings,
     places: Arc<Semaphore>,
 }
@@ -61,7 +61,7 @@ impl LabState {
     /// A lab in which nothing runs yet.
     #[must_use]
     pub fn new(settings: Settings) -> LabState {
-        LabState(Arc::new(Inner { settings, places: Arc::new(Semaphore::new(MOST_RUNS)) }))
+        LabState(Arc::new(SharedLab { settings, places: Arc::new(Semaphore::new(MOST_RUNS)) }))
     }
 }
 
@@ -112,7 +112,7 @@ async fn about(State(state): State<LabState>) -> Response {
         decisions: u64,
         clients: u32,
     }
-    let Inner { settings, places } = &*state.0;
+    let SharedLab { settings, places } = &*state.0;
     json(&About {
         stores: if settings.redis.is_some() { &["memory", "redis"] } else { &["memory"] },
         live: settings.is_live,

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::batch::EventBatch;
 use super::run_decider::RunDecider;
 use super::run_position::RunPosition;
-use super::run_request::{Pace, RunRequest};
+use super::run_request::{RunPace, RunRequest};
 
 /// The most arrivals in one batch.
 const BATCH: usize = 512;
@@ -22,7 +22,7 @@ const BEAT: Duration = Duration::from_millis(40);
 const SKIPPED_AT_ONCE: u64 = 4_096;
 
 /// The next event of a run.
-pub(super) enum Next {
+pub(super) enum NextEvent {
     /// Decisions; perhaps none, if time went by without any.
     Batch(EventBatch),
     /// All is told.
@@ -46,7 +46,7 @@ pub(super) struct Run {
     limits: usize,
     length: Micros,
     most: u64,
-    pace: Pace,
+    pace: RunPace,
     position: RunPosition,
     /// The instant at which it began here, and its position then.
     began: (Instant, u64),
@@ -94,11 +94,11 @@ impl Run {
         self.began = (Instant::now(), self.position.until);
     }
 
-    pub(super) async fn next(&mut self) -> Next {
+    pub(super) async fn next(&mut self) -> NextEvent {
         let cut = self.position.arrivals >= self.most && self.arrivals.peek().is_some();
         let is_over = self.arrivals.peek().is_none() && self.position.until >= self.length.get();
         if cut || is_over {
-            return Next::End(End { totals: self.decider.totals().to_vec(), cut });
+            return NextEvent::End(End { totals: self.decider.totals().to_vec(), cut });
         }
         let due = self.due().await;
         let mut some: Vec<Arrival> = Vec::new();
@@ -111,7 +111,7 @@ impl Run {
         let is_full = some.len() == room;
         let mut batch = EventBatch::new(self.position.arrivals, self.limits);
         if let Err(error) = self.decider.take(&some, START.as_micros(), &mut batch).await {
-            return Next::Failed(error);
+            return NextEvent::Failed(error);
         }
         self.position.arrivals += batch.len() as u64;
         // If more is due, it comes next; until then the time after the last of these is not known.
@@ -121,15 +121,15 @@ impl Run {
         if !is_full {
             self.next_beat = Instant::now() + BEAT;
         }
-        Next::Batch(batch)
+        NextEvent::Batch(batch)
     }
 
     /// Waits for the next beat. Returns the time until which arrivals are due.
     async fn due(&mut self) -> Timestamp {
         let end = START + self.length;
         match self.pace {
-            Pace::Fastest => end,
-            Pace::Times(times) => {
+            RunPace::Fastest => end,
+            RunPace::Times(times) => {
                 sleep_until(self.next_beat).await;
                 let (instant, offset) = self.began;
                 #[expect(
@@ -159,9 +159,9 @@ mod tests {
         let mut batches = Vec::new();
         loop {
             match run.next().await {
-                Next::Batch(batch) => batches.push(serde_json::to_value(batch).unwrap()),
-                Next::End(end) => return (batches, end),
-                Next::Failed(error) => panic!("{error}"),
+                NextEvent::Batch(batch) => batches.push(serde_json::to_value(batch).unwrap()),
+                NextEvent::End(end) => return (batches, end),
+                NextEvent::Failed(error) => panic!("{error}"),
             }
         }
     }

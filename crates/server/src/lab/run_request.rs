@@ -41,14 +41,14 @@ pub(super) struct RunRequest {
     pub(super) traffic: Traffic,
     pub(super) length: Micros,
     pub(super) seed: u64,
-    pub(super) pace: Pace,
+    pub(super) pace: RunPace,
     pub(super) holding: Option<Micros>,
     pub(super) store: StoreChoice,
 }
 
 /// The speed of the arrivals' time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Pace {
+pub(super) enum RunPace {
     /// So many times as fast as ours.
     Times(f64),
     /// As fast as it can be decided and sent.
@@ -67,7 +67,7 @@ pub(super) enum StoreChoice {
 impl RunRequest {
     /// Reads a query. Every field at fault is named.
     pub(super) fn read(query: &str, has_redis: bool) -> Result<RunRequest, Vec<FieldError>> {
-        let mut fields = Fields::of(query);
+        let mut fields = RunFields::of(query);
         let limits = fields.limits();
         let server =
             fields.one("server").map(|text| fields.parsed("server", &text, |error: ServedError| error.to_string()));
@@ -129,14 +129,14 @@ struct WrittenLimits {
 }
 
 /// The parameters of a query, and what is wrong with them.
-struct Fields {
+struct RunFields {
     pairs: Vec<(String, String)>,
     errors: Vec<FieldError>,
 }
 
-impl Fields {
-    fn of(query: &str) -> Fields {
-        let mut fields = Fields { pairs: Vec::new(), errors: Vec::new() };
+impl RunFields {
+    fn of(query: &str) -> RunFields {
+        let mut fields = RunFields { pairs: Vec::new(), errors: Vec::new() };
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let is_again = name != "limit" && fields.pairs.iter().any(|(known, _)| *known == name);
             if !NAMES.contains(&&*name) {
@@ -223,12 +223,12 @@ impl Fields {
         Some(length)
     }
 
-    fn pace(&mut self) -> Option<Pace> {
+    fn pace(&mut self) -> Option<RunPace> {
         match self.one("speed").as_deref() {
-            None => Some(Pace::Times(1.0)),
-            Some("max") => Some(Pace::Fastest),
+            None => Some(RunPace::Times(1.0)),
+            Some("max") => Some(RunPace::Fastest),
             Some(text) => match text.parse::<f64>() {
-                Ok(times) if (0.01..=1e9).contains(&times) => Some(Pace::Times(times)),
+                Ok(times) if (0.01..=1e9).contains(&times) => Some(RunPace::Times(times)),
                 _ => {
                     self.wrong("speed", "write `max`, or a number from 0.01 on: 1 is real time, 60 a minute a second");
                     None
@@ -267,7 +267,7 @@ impl Fields {
         if request.traffic.turns(request.length) > MOST_TURNS {
             self.wrong("traffic", "it changes too often for so long a run: write longer periods or a shorter time");
         }
-        if let Pace::Times(times) = request.pace
+        if let RunPace::Times(times) = request.pace
             && request.length.get() as f64 / times > LONGEST_WATCH.get() as f64
         {
             let message = format!("at this speed it would take longer than {LONGEST_WATCH}: write a higher one");
@@ -290,7 +290,7 @@ impl Fields {
             }
             None => {}
         }
-        if request.store != StoreChoice::Memory && request.pace != Pace::Times(1.0) {
+        if request.store != StoreChoice::Memory && request.pace != RunPace::Times(1.0) {
             self.wrong("speed", "Redis decides in real time: write 1");
         }
     }
@@ -312,10 +312,10 @@ mod tests {
         let request = RunRequest::read(GOOD, false).unwrap();
         assert_eq!(request.limits.iter().map(ToString::to_string).collect::<Vec<_>>(), ["20/s burst 50", "fixed 20/s"]);
         assert_eq!((request.traffic.to_string().as_str(), request.seed), ("poisson 30/s", 7));
-        assert_eq!((request.length, request.pace, request.holding), (Micros::from_secs(10), Pace::Fastest, None));
+        assert_eq!((request.length, request.pace, request.holding), (Micros::from_secs(10), RunPace::Fastest, None));
         assert_eq!(request.most_arrivals(), 500_000);
         let sparse = RunRequest::read("limit=5/s&traffic=steady+1/s", false).unwrap();
-        assert_eq!((sparse.length, sparse.seed, sparse.pace), (Micros::from_secs(60), 1, Pace::Times(1.0)));
+        assert_eq!((sparse.length, sparse.seed, sparse.pace), (Micros::from_secs(60), 1, RunPace::Times(1.0)));
     }
 
     #[test]

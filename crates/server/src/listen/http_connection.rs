@@ -139,7 +139,7 @@ impl HttpConnection<'_> {
                 if let Poll::Ready(ended) = poll(connection.as_mut(), cx) {
                     return Poll::Ready(ended);
                 }
-                let step = if ending.phase == Phase::LastRequest && requests.is_busy() {
+                let step = if ending.phase == ConnectionPhase::LastRequest && requests.is_busy() {
                     // Told to end now, the connection says in its response that it is the last.
                     ending.drain(lifetime.shutdown_drain)
                 } else {
@@ -149,13 +149,13 @@ impl HttpConnection<'_> {
                     }
                 };
                 match step {
-                    Step::GoOn => {}
-                    Step::CheckIn(time) => watch.as_mut().check_in(time),
-                    Step::End(time) => {
+                    ConnectionStep::GoOn => {}
+                    ConnectionStep::CheckIn(time) => watch.as_mut().check_in(time),
+                    ConnectionStep::End(time) => {
                         watch.as_mut().check_in(time);
                         end(connection.as_mut());
                     }
-                    Step::Cut => return Poll::Ready(Ok(())),
+                    ConnectionStep::Cut => return Poll::Ready(Ok(())),
                 }
             }
         })
@@ -165,7 +165,7 @@ impl HttpConnection<'_> {
 
 /// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     Open,
     /// The server shuts down. One more request is answered, if it comes soon.
     LastRequest,
@@ -174,7 +174,7 @@ enum Phase {
 }
 
 /// The next step with a connection.
-enum Step {
+enum ConnectionStep {
     GoOn,
     /// It is checked after this time.
     CheckIn(Duration),
@@ -187,7 +187,7 @@ enum Step {
 /// Decides when a connection ends.
 struct Ending<'c> {
     lifetime: &'c Lifetime,
-    phase: Phase,
+    phase: ConnectionPhase,
     /// The time between two checks.
     interval: Duration,
     /// The number of checks in a row at which the connection was idle.
@@ -206,7 +206,7 @@ impl<'c> Ending<'c> {
             lifetime.max_age.and_then(|MaxAge { age, drain }| Some((Instant::now().checked_add(age)?, drain)));
         Ending {
             lifetime,
-            phase: Phase::Open,
+            phase: ConnectionPhase::Open,
             interval: interval(lifetime.idle),
             idle_checks: 0,
             seen: 0,
@@ -217,22 +217,23 @@ impl<'c> Ending<'c> {
 
     /// The time until the next check, which may be the one at which the connection is too old.
     fn next_check(&self) -> Duration {
-        let too_old = self.too_old.filter(|_| self.phase == Phase::Open);
+        let too_old = self.too_old.filter(|_| self.phase == ConnectionPhase::Open);
         too_old.map_or(self.interval, |(at, _)| at.saturating_duration_since(Instant::now()).min(self.interval))
     }
 
-    fn shut_down(&mut self) -> Step {
-        if self.phase != Phase::Open {
-            return Step::GoOn;
+    fn shut_down(&mut self) -> ConnectionStep {
+        if self.phase != ConnectionPhase::Open {
+            return ConnectionStep::GoOn;
         }
         if self.lifetime.last_request.is_zero() {
             return self.drain(self.lifetime.shutdown_drain);
         }
-        (self.phase, self.interval, self.idle_checks) = (Phase::LastRequest, interval(self.lifetime.last_request), 0);
-        Step::CheckIn(self.interval)
+        (self.phase, self.interval, self.idle_checks) =
+            (ConnectionPhase::LastRequest, interval(self.lifetime.last_request), 0);
+        ConnectionStep::CheckIn(self.interval)
     }
 
-    fn check(&mut self, requests: &RequestCount) -> Step {
+    fn check(&mut self, requests: &RequestCount) -> ConnectionStep {
         let begun = requests.begun();
         let is_busy = self.lifetime.waits_for_requests && requests.is_busy();
         // If a request that was in flight at the last check has ended since, the time in between was not all idle.
@@ -241,17 +242,17 @@ impl<'c> Ending<'c> {
         self.idle_checks = if is_idle { self.idle_checks + 1 } else { 0 };
         self.seen = begun;
         match (self.phase, self.too_old) {
-            (Phase::Open, Some((at, drain))) if Instant::now() >= at => self.drain(drain),
-            _ if self.idle_checks < CHECKS => Step::CheckIn(self.next_check()),
-            (Phase::Open, _) => self.drain(self.lifetime.idle_drain),
-            (Phase::LastRequest, _) => self.drain(self.lifetime.shutdown_drain),
-            (Phase::Draining, _) => Step::Cut,
+            (ConnectionPhase::Open, Some((at, drain))) if Instant::now() >= at => self.drain(drain),
+            _ if self.idle_checks < CHECKS => ConnectionStep::CheckIn(self.next_check()),
+            (ConnectionPhase::Open, _) => self.drain(self.lifetime.idle_drain),
+            (ConnectionPhase::LastRequest, _) => self.drain(self.lifetime.shutdown_drain),
+            (ConnectionPhase::Draining, _) => ConnectionStep::Cut,
         }
     }
 
-    fn drain(&mut self, time: Duration) -> Step {
-        (self.phase, self.interval, self.idle_checks) = (Phase::Draining, interval(time), 0);
-        Step::End(self.interval)
+    fn drain(&mut self, time: Duration) -> ConnectionStep {
+        (self.phase, self.interval, self.idle_checks) = (ConnectionPhase::Draining, interval(time), 0);
+        ConnectionStep::End(self.interval)
     }
 }
 

@@ -18,28 +18,28 @@ use crate::vectored_write::poll_write_pieces;
 /// HTTP/2 connection.
 #[derive(Debug)]
 pub struct Stream {
-    kind: Kind,
+    kind: StreamKind,
     /// Runs while the other end does not take what is written.
     stalled: LazyTimeout,
     frames: FrameMeter,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum StreamKind {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
     pub(super) fn plain(stream: TcpStream, write_time: Duration) -> Stream {
-        Stream::new(Kind::Plain(stream), write_time)
+        Stream::new(StreamKind::Plain(stream), write_time)
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>, write_time: Duration) -> Stream {
-        Stream::new(Kind::Tls(Box::new(stream)), write_time)
+        Stream::new(StreamKind::Tls(Box::new(stream)), write_time)
     }
 
-    fn new(kind: Kind, write_time: Duration) -> Stream {
+    fn new(kind: StreamKind, write_time: Duration) -> Stream {
         Stream { kind, stalled: LazyTimeout::new(write_time), frames: FrameMeter::default() }
     }
 
@@ -47,8 +47,8 @@ impl Stream {
     #[must_use]
     pub const fn is_encrypted(&self) -> bool {
         match self.kind {
-            Kind::Plain(_) => false,
-            Kind::Tls(_) => true,
+            StreamKind::Plain(_) => false,
+            StreamKind::Tls(_) => true,
         }
     }
 
@@ -56,8 +56,8 @@ impl Stream {
     #[must_use]
     pub fn client_certificate(&self) -> Option<&CertificateDer<'static>> {
         match &self.kind {
-            Kind::Plain(_) => None,
-            Kind::Tls(stream) => stream.get_ref().1.peer_certificates()?.first(),
+            StreamKind::Plain(_) => None,
+            StreamKind::Tls(stream) => stream.get_ref().1.peer_certificates()?.first(),
         }
     }
 
@@ -80,8 +80,8 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let (this, before) = (self.get_mut(), buf.filled().len());
         ready!(match &mut this.kind {
-            Kind::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Kind::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            StreamKind::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            StreamKind::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         })?;
         this.frames.follow(&buf.filled()[before..]).map_err(io::Error::other)?;
         Poll::Ready(Ok(()))
@@ -92,8 +92,8 @@ impl AsyncWrite for Stream {
     #[inline]
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = match &mut self.kind {
-            Kind::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Kind::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            StreamKind::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            StreamKind::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         };
         self.in_time(cx, written)
     }
@@ -105,32 +105,32 @@ impl AsyncWrite for Stream {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = match &mut self.kind {
-            Kind::Plain(stream) => poll_write_pieces(stream, cx, bufs),
-            Kind::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            StreamKind::Plain(stream) => poll_write_pieces(stream, cx, bufs),
+            StreamKind::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         };
         self.in_time(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.kind {
-            Kind::Plain(stream) => stream.is_write_vectored(),
-            Kind::Tls(stream) => stream.is_write_vectored(),
+            StreamKind::Plain(stream) => stream.is_write_vectored(),
+            StreamKind::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
     #[inline]
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = match &mut self.kind {
-            Kind::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Kind::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            StreamKind::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            StreamKind::Tls(stream) => Pin::new(stream).poll_flush(cx),
         };
         self.in_time(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let ended = match &mut self.kind {
-            Kind::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Kind::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            StreamKind::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            StreamKind::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         };
         self.in_time(cx, ended)
     }

@@ -83,9 +83,9 @@ fn libraries_at_error(asked: Targets) -> Targets {
 }
 
 /// The log of this process, once it has begun.
-static LOG: OnceLock<Log> = OnceLock::new();
+static LOG: OnceLock<ProcessLog> = OnceLock::new();
 
-struct Log {
+struct ProcessLog {
     level: Handle<Targets, Registry>,
     queue: Arc<LineQueue>,
     repeats: Arc<Repeats>,
@@ -152,7 +152,7 @@ pub fn begin(settings: &Settings) -> io::Result<Flush> {
         let thread = thread.name().unwrap_or("unnamed");
         tracing::error!(target: "tidegate::panic", thread, backtrace = backtrace.map(tracing::field::display), "{info}");
     }));
-    let _ = LOG.set(Log { level: handle, queue: Arc::clone(&queue), repeats });
+    let _ = LOG.set(ProcessLog { level: handle, queue: Arc::clone(&queue), repeats });
     Ok(Flush(Some(queue)))
 }
 

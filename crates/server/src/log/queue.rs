@@ -10,7 +10,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Queue of lines. One thread writes them, and the others add to it without ever waiting for the file.
 pub(crate) struct LineQueue {
-    state: Mutex<QueueState>,
+    state: Mutex<LineQueueState>,
     /// Signals that the queue is no longer empty.
     filled: Condvar,
     /// Signals that the queue is written.
@@ -40,7 +40,7 @@ pub(crate) enum LostLines {
 }
 
 #[derive(Default)]
-struct QueueState {
+struct LineQueueState {
     bytes: Vec<u8>,
     lines: u64,
     /// Lines dropped since `bytes` was last taken. All of them come after the lines in `bytes`.
@@ -133,7 +133,7 @@ impl LineQueue {
         let mut state =
             self.filled.wait_while(state, |state| state.bytes.is_empty()).unwrap_or_else(PoisonError::into_inner);
         if !self.linger.is_zero() {
-            let has_room = |state: &mut QueueState| state.bytes.len() <= self.capacity / 2;
+            let has_room = |state: &mut LineQueueState| state.bytes.len() <= self.capacity / 2;
             let waited = self.filled.wait_timeout_while(state, self.linger, has_room);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -144,11 +144,11 @@ impl LineQueue {
 
     /// Waits until all is written, but not for longer than `most`.
     pub(crate) fn flush(&self, most: Duration) {
-        let is_busy = |state: &mut QueueState| state.is_writing || !state.bytes.is_empty();
+        let is_busy = |state: &mut LineQueueState| state.is_writing || !state.bytes.is_empty();
         let _ = self.emptied.wait_timeout_while(self.lock(), most, is_busy);
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock(&self) -> MutexGuard<'_, LineQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

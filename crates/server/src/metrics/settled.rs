@@ -9,10 +9,10 @@ use super::page::{Labels, Page};
 
 /// Costs by limit. Bounded, since limits come from rules.
 #[derive(Debug, Default)]
-pub(super) struct SettledCosts(Mutex<HashMap<RuleId, Costs>>);
+pub(super) struct SettledCosts(Mutex<HashMap<RuleId, LimitCosts>>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Costs {
+struct LimitCosts {
     reserved: u64,
     settled: u64,
     refunded: u64,
@@ -45,7 +45,7 @@ impl SettledCosts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(limit)
     }
 
-    fn change(&self, limit: &RuleId, change: impl FnOnce(&mut Costs)) {
+    fn change(&self, limit: &RuleId, change: impl FnOnce(&mut LimitCosts)) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get_mut(limit) {
             Some(costs) => change(costs),
@@ -59,14 +59,14 @@ impl SettledCosts {
     }
 
     pub(super) fn write(&self, page: &mut Page) {
-        let mut known: Vec<(RuleId, Costs)> = {
+        let mut known: Vec<(RuleId, LimitCosts)> = {
             let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             known.iter().map(|(limit, costs)| (limit.clone(), *costs)).collect()
         };
         known.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
         let labels: Vec<_> = known.iter().map(|(limit, _)| [("rule", limit.as_str())]).collect();
         // A limit without `settle` only has refunds.
-        let each = |value: fn(&Costs) -> u64, of_all: bool| -> Vec<(Labels<'_>, u64)> {
+        let each = |value: fn(&LimitCosts) -> u64, of_all: bool| -> Vec<(Labels<'_>, u64)> {
             let shown = labels.iter().zip(&known).filter(|(_, (_, costs))| of_all || costs.reserved > 0);
             shown.map(|(labels, (_, costs))| (&labels[..], value(costs))).collect()
         };

@@ -78,19 +78,19 @@ pub(super) struct KeyRanking {
 }
 
 struct TopWindows {
-    present: Window,
-    past: Window,
+    present: TopWindow,
+    past: TopWindow,
 }
 
-struct Window {
+struct TopWindow {
     since: Timestamp,
     traffic: Sketch<TrackedKey>,
     denials: Sketch<TrackedKey>,
 }
 
-impl Window {
-    fn new(since: Timestamp) -> Window {
-        Window { since, traffic: Sketch::new(KEYS), denials: Sketch::new(KEYS) }
+impl TopWindow {
+    fn new(since: Timestamp) -> TopWindow {
+        TopWindow { since, traffic: Sketch::new(KEYS), denials: Sketch::new(KEYS) }
     }
 
     const fn of(&self, ranking: Ranking) -> &Sketch<TrackedKey> {
@@ -103,7 +103,7 @@ impl Window {
 
 impl KeyRanking {
     pub(super) fn new(now: Timestamp) -> KeyRanking {
-        let windows = TopWindows { present: Window::new(now), past: Window::new(now) };
+        let windows = TopWindows { present: TopWindow::new(now), past: TopWindow::new(now) };
         KeyRanking { hasher: RandomState::new(), windows: Mutex::new(windows) }
     }
 
@@ -122,7 +122,7 @@ impl KeyRanking {
     pub(super) fn turn(&self, now: Timestamp) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if now.since(windows.present.since) >= LOOK_BACK || now < windows.present.since {
-            windows.past = std::mem::replace(&mut windows.present, Window::new(now));
+            windows.past = std::mem::replace(&mut windows.present, TopWindow::new(now));
         }
     }
 

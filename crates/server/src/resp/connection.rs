@@ -14,9 +14,9 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::RespServer;
-use super::command::{self, Answer, Later};
+use super::command::{self, CommandAnswer, Later};
 use super::reply::Reply;
-use super::request::{Reader, Words};
+use super::request::{RequestReader, RequestWords};
 use super::session::Session;
 use super::transaction::CommandQueue;
 use crate::listen::{LifetimeEvent, LifetimeWatch};
@@ -39,8 +39,8 @@ pub(super) struct Connection<'d, S> {
     service: &'d RespServer,
     session: Session,
     io: S,
-    reader: Reader,
-    input: Input,
+    reader: RequestReader,
+    input: InputBuffer,
     output: Output,
     /// Replies that wait for the store, and those behind them.
     waiting: FuturesOrdered<Later<'d>>,
@@ -66,10 +66,10 @@ enum ConnectionEvent {
 
 impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
     pub(super) fn new(service: &'d RespServer, session: Session, io: S) -> Connection<'d, S> {
-        let reader = Reader::new(session.bounds());
+        let reader = RequestReader::new(session.bounds());
         Connection {
             reader,
-            input: Input::default(),
+            input: InputBuffer::default(),
             output: Output::default(),
             waiting: FuturesOrdered::new(),
             running: CommandQueue::default(),
@@ -267,7 +267,7 @@ enum AfterCommand {
 fn answer_one<'d>(
     service: &'d RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
     waiting: &mut FuturesOrdered<Later<'d>>,
     output: &mut Output,
 ) -> AfterCommand {
@@ -275,18 +275,18 @@ fn answer_one<'d>(
     let out = if waiting.is_empty() { &mut output.bytes } else { &mut aside };
     let mut reply = Reply::new(out, session.protocol);
     let next = match command::answer(service, session, words, &mut reply) {
-        Answer::Now => AfterCommand::Any,
-        Answer::Later(later) => {
+        CommandAnswer::Now => AfterCommand::Any,
+        CommandAnswer::Later(later) => {
             begin(later, waiting, out);
             AfterCommand::Any
         }
-        Answer::Alone(later) => {
+        CommandAnswer::Alone(later) => {
             begin(later, waiting, out);
             if waiting.is_empty() { AfterCommand::Any } else { AfterCommand::AfterReplies }
         }
-        Answer::Close => AfterCommand::Nothing,
-        Answer::Wait(pause) => AfterCommand::Again(pause),
-        Answer::Run(queue) => AfterCommand::Queued(queue),
+        CommandAnswer::Close => AfterCommand::Nothing,
+        CommandAnswer::Wait(pause) => AfterCommand::Again(pause),
+        CommandAnswer::Run(queue) => AfterCommand::Queued(queue),
     };
     if !aside.is_empty() {
         waiting.push_back(Box::pin(ready(aside)));
@@ -305,13 +305,13 @@ fn begin<'d>(mut later: Later<'d>, waiting: &mut FuturesOrdered<Later<'d>>, out:
 
 /// Input that was not processed yet.
 #[derive(Default)]
-struct Input {
+struct InputBuffer {
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
 }
 
-impl Input {
+impl InputBuffer {
     fn held(&mut self) -> &mut [u8] {
         &mut self.bytes[self.begin..self.end]
     }

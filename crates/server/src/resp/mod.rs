@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::request::{Bounds, ProtocolError};
+pub use self::request::{ProtocolError, RequestBounds};
 pub(crate) use self::settings::DEFAULT_USER;
 pub use self::settings::{Settings, Users};
 pub use self::transaction::TransactionBounds;

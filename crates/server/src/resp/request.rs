@@ -12,7 +12,7 @@ use super::inline;
 
 /// Maximum size of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct RequestBounds {
     /// The most words, the command's name included.
     pub words: usize,
     /// Maximum number of bytes, including the framing.
@@ -74,14 +74,14 @@ pub(super) type Spans = SmallVec<[WordSpan; 8]>;
 
 /// The words of one request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Words<'a> {
+pub(super) struct RequestWords<'a> {
     bytes: &'a [u8],
     spans: &'a [WordSpan],
 }
 
-impl<'a> Words<'a> {
-    pub(super) const fn new(bytes: &'a [u8], spans: &'a [WordSpan]) -> Words<'a> {
-        Words { bytes, spans }
+impl<'a> RequestWords<'a> {
+    pub(super) const fn new(bytes: &'a [u8], spans: &'a [WordSpan]) -> RequestWords<'a> {
+        RequestWords { bytes, spans }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -94,12 +94,12 @@ impl<'a> Words<'a> {
     }
 
     /// The words from the `from`th on.
-    pub(super) fn after(&self, from: usize) -> Words<'a> {
-        Words { bytes: self.bytes, spans: self.spans.get(from..).unwrap_or_default() }
+    pub(super) fn after(&self, from: usize) -> RequestWords<'a> {
+        RequestWords { bytes: self.bytes, spans: self.spans.get(from..).unwrap_or_default() }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let Words { bytes, spans } = *self;
+        let RequestWords { bytes, spans } = *self;
         spans.iter().filter_map(move |span| bytes.get(span.begin..span.end))
     }
 
@@ -123,40 +123,40 @@ pub(super) struct OwnedWords {
 }
 
 impl OwnedWords {
-    pub(super) fn words(&self) -> Words<'_> {
-        Words { bytes: &self.bytes, spans: &self.spans }
+    pub(super) fn words(&self) -> RequestWords<'_> {
+        RequestWords { bytes: &self.bytes, spans: &self.spans }
     }
 }
 
 /// Reads one request after the other.
 #[derive(Debug)]
-pub(super) struct Reader {
-    bounds: Bounds,
+pub(super) struct RequestReader {
+    bounds: RequestBounds,
     spans: Spans,
-    stage: Stage,
+    stage: ParseStage,
     /// Length of the request parsed or scanned so far.
     at: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ParseStage {
     /// Before the first byte.
     Start,
     /// A line without its end.
     Line,
     /// This many words are still to come.
-    Words(usize),
+    RequestWords(usize),
     /// As many, and the first of them is this long.
     Word { words: usize, length: usize },
 }
 
-impl Reader {
-    pub(super) fn new(bounds: Bounds) -> Reader {
-        Reader { bounds, spans: Spans::new(), stage: Stage::Start, at: 0 }
+impl RequestReader {
+    pub(super) fn new(bounds: RequestBounds) -> RequestReader {
+        RequestReader { bounds, spans: Spans::new(), stage: ParseStage::Start, at: 0 }
     }
 
     /// Requests may be this large from the next one on.
-    pub(super) const fn bound(&mut self, bounds: Bounds) {
+    pub(super) const fn bound(&mut self, bounds: RequestBounds) {
         self.bounds = bounds;
     }
 
@@ -166,7 +166,7 @@ impl Reader {
     /// Words typed with quotes are unquoted in place.
     #[inline]
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> Result<Option<usize>, ProtocolError> {
-        if self.stage == Stage::Start {
+        if self.stage == ParseStage::Start {
             self.at = 0;
             self.spans.clear();
             match bytes.first() {
@@ -175,21 +175,21 @@ impl Reader {
                     None => return Ok(None),
                     Some(count) => self.expect(count)?,
                 },
-                Some(_) => self.stage = Stage::Line,
+                Some(_) => self.stage = ParseStage::Line,
             }
         }
-        let done = if self.stage == Stage::Line { self.line(bytes)? } else { self.words_of(bytes)? };
+        let done = if self.stage == ParseStage::Line { self.line(bytes)? } else { self.words_of(bytes)? };
         if !done {
             return Ok(None);
         }
-        self.stage = Stage::Start;
+        self.stage = ParseStage::Start;
         Ok(Some(self.at))
     }
 
     /// The words of the request that was just read from `bytes`.
     #[inline]
-    pub(super) fn words<'a>(&'a self, bytes: &'a [u8]) -> Words<'a> {
-        Words { bytes, spans: &self.spans }
+    pub(super) fn words<'a>(&'a self, bytes: &'a [u8]) -> RequestWords<'a> {
+        RequestWords { bytes, spans: &self.spans }
     }
 
     /// Arrays of zero or negative length are ignored.
@@ -198,7 +198,7 @@ impl Reader {
         if words > self.bounds.words {
             return Err(ProtocolError::TooManyWords { most: self.bounds.words });
         }
-        self.stage = Stage::Words(words);
+        self.stage = ParseStage::RequestWords(words);
         Ok(())
     }
 
@@ -206,8 +206,8 @@ impl Reader {
     fn words_of(&mut self, bytes: &[u8]) -> Result<bool, ProtocolError> {
         loop {
             let (words, length) = match self.stage {
-                Stage::Words(0) => return Ok(true),
-                Stage::Words(words) => {
+                ParseStage::RequestWords(0) => return Ok(true),
+                ParseStage::RequestWords(words) => {
                     match bytes.get(self.at) {
                         None => return Ok(false),
                         Some(b'$') => {}
@@ -219,11 +219,11 @@ impl Reader {
                     if end > self.bounds.bytes {
                         return Err(ProtocolError::TooLong { most: self.bounds.bytes });
                     }
-                    self.stage = Stage::Word { words, length };
+                    self.stage = ParseStage::Word { words, length };
                     (words, length)
                 }
-                Stage::Word { words, length } => (words, length),
-                Stage::Start | Stage::Line => return Ok(false),
+                ParseStage::Word { words, length } => (words, length),
+                ParseStage::Start | ParseStage::Line => return Ok(false),
             };
             let end = self.at + length;
             match bytes.get(end..end + 2) {
@@ -233,7 +233,7 @@ impl Reader {
             }
             self.spans.push(WordSpan { begin: self.at, end });
             self.at = end + 2;
-            self.stage = Stage::Words(words - 1);
+            self.stage = ParseStage::RequestWords(words - 1);
         }
     }
 

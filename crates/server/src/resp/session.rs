@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 
 use super::limit_cache::LimitCache;
 use super::reply::RespProtocol;
-use super::request::Bounds;
+use super::request::RequestBounds;
 use super::settings::{BOUNDS_OF_STRANGERS, DEFAULT_USER, Settings};
 use super::transaction::Transaction;
 
@@ -71,7 +71,7 @@ impl Session {
         }
     }
 
-    pub(super) fn bounds(&self) -> Bounds {
+    pub(super) fn bounds(&self) -> RequestBounds {
         match self.user {
             Some(_) => self.settings.bounds,
             None => BOUNDS_OF_STRANGERS,

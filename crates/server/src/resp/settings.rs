@@ -6,7 +6,7 @@ use std::time::Duration;
 use subtle::{Choice, ConstantTimeEq};
 use tidegate_rules::OnStoreFailure;
 
-use super::request::Bounds;
+use super::request::RequestBounds;
 use super::transaction::TransactionBounds;
 
 /// Settings of the Redis-protocol listener. The default has no password, and bounds the resources of a connection.
@@ -19,7 +19,7 @@ pub struct Settings {
     /// Deadline of `CL.THROTTLE` for a remote store; `None` for the store's own deadline.
     pub store_deadline: Option<Duration>,
     /// Maximum size of a request.
-    pub bounds: Bounds,
+    pub bounds: RequestBounds,
     /// Maximum size of a transaction.
     pub transaction: TransactionBounds,
     /// The most commands of one connection that wait for the store at once.
@@ -36,7 +36,7 @@ impl Default for Settings {
             users: Users::default(),
             on_store_failure: OnStoreFailure::default(),
             store_deadline: None,
-            bounds: Bounds { words: 1_024, bytes: 64 * 1_024 },
+            bounds: RequestBounds { words: 1_024, bytes: 64 * 1_024 },
             transaction: TransactionBounds { commands: 10_000, bytes: 1024 * 1_024 },
             most_waiting: 1_024,
             most_unsent: 1024 * 1_024,
@@ -46,7 +46,7 @@ impl Default for Settings {
 }
 
 /// Maximum size of a request before authentication.
-pub(super) const BOUNDS_OF_STRANGERS: Bounds = Bounds { words: 10, bytes: 16 * 1_024 };
+pub(super) const BOUNDS_OF_STRANGERS: RequestBounds = RequestBounds { words: 10, bytes: 16 * 1_024 };
 
 /// Users and their passwords. If empty, no authentication is needed.
 #[derive(Clone, Default)]

@@ -1,6 +1,6 @@
 //! The commands of a transaction, kept from `MULTI` to `EXEC`.
 
-use super::request::{WordSpan, Words};
+use super::request::{RequestWords, WordSpan};
 
 /// Maximum size of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Transaction {
     ///
     /// # Errors
     /// If there is no space for it. The transaction is then aborted.
-    pub(super) fn push(&mut self, words: Words<'_>, bounds: TransactionBounds) -> Result<(), QueueFull> {
+    pub(super) fn push(&mut self, words: RequestWords<'_>, bounds: TransactionBounds) -> Result<(), QueueFull> {
         if self.is_aborted {
             return Ok(());
         }
@@ -69,7 +69,7 @@ pub(super) struct CommandQueue {
 }
 
 impl CommandQueue {
-    fn push(&mut self, words: Words<'_>, bounds: TransactionBounds) -> Result<(), QueueFull> {
+    fn push(&mut self, words: RequestWords<'_>, bounds: TransactionBounds) -> Result<(), QueueFull> {
         if self.ends.len() >= bounds.commands {
             return Err(QueueFull::Commands(bounds.commands));
         }
@@ -97,10 +97,10 @@ impl CommandQueue {
 
     /// The next command.
     #[inline]
-    pub(super) fn front(&self) -> Option<Words<'_>> {
+    pub(super) fn front(&self) -> Option<RequestWords<'_>> {
         let end = *self.ends.get(self.done)?;
         let begin = self.done.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Some(Words::new(&self.bytes, &self.spans[begin..end]))
+        Some(RequestWords::new(&self.bytes, &self.spans[begin..end]))
     }
 
     /// Removes [`CommandQueue::front`]. After the last command the memory is freed.
@@ -126,7 +126,7 @@ mod tests {
             WordSpan { begin: end - word.len(), end }
         };
         let spans: Vec<WordSpan> = words.iter().map(span).collect();
-        transaction.push(Words::new(&bytes, &spans), BOUNDS)
+        transaction.push(RequestWords::new(&bytes, &spans), BOUNDS)
     }
 
     #[test]

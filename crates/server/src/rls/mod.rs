@@ -29,7 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use self::health_and_reflection::HealthAndReflection;
-use self::question::{Question, QuestionError};
+use self::question::{QuestionError, RlsQuestion};
 use crate::engine::Engine;
 use crate::readiness::StoreTrouble;
 
@@ -52,9 +52,9 @@ type AnswerBody = crate::answer_body::AnswerBody<tonic::body::Body>;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct RlsServer(Arc<Inner>);
+pub struct RlsServer(Arc<RlsState>);
 
-struct Inner {
+struct RlsState {
     engine: Arc<Engine>,
     settings: ArcSwap<Settings>,
     services: HealthAndReflection,
@@ -65,7 +65,7 @@ impl RlsServer {
     /// Answers by `engine`. gRPC's health service reports that it serves from now on.
     pub async fn open(engine: Arc<Engine>, settings: Settings) -> RlsServer {
         let settings = ArcSwap::from_pointee(settings);
-        RlsServer(Arc::new(Inner {
+        RlsServer(Arc::new(RlsState {
             engine,
             settings,
             services: HealthAndReflection::open().await,
@@ -110,7 +110,7 @@ impl RlsServer {
     /// Answers one message.
     async fn decide(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, QuestionError> {
         let (engine, settings) = (&self.0.engine, self.0.settings.load_full());
-        let question = Question::new(request, &settings)?;
+        let question = RlsQuestion::new(request, &settings)?;
         let at = self.0.clock.now();
         let generation = engine.limiter().rules();
         let (asked, terms) = (question.asked(), settings.terms(&request.domain));

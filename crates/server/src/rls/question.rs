@@ -27,7 +27,7 @@ pub(super) enum QuestionError {
 
 /// A message's descriptors, as the limiter wants them. Everything is borrowed from the message.
 #[derive(Debug)]
-pub(super) struct Question<'m> {
+pub(super) struct RlsQuestion<'m> {
     entries: SmallVec<[(&'m str, &'m str); 6]>,
     descriptors: SmallVec<[Part; 2]>,
 }
@@ -35,8 +35,8 @@ pub(super) struct Question<'m> {
 /// A descriptor: which of the entries are its own, what it asks for, and the limit that it brings.
 type Part = (Range<usize>, Hits, Option<PerUnit>);
 
-impl<'m> Question<'m> {
-    pub(super) fn new(message: &'m RateLimitRequest, settings: &Settings) -> Result<Question<'m>, QuestionError> {
+impl<'m> RlsQuestion<'m> {
+    pub(super) fn new(message: &'m RateLimitRequest, settings: &Settings) -> Result<RlsQuestion<'m>, QuestionError> {
         if message.domain.is_empty() {
             return Err(QuestionError::NoDomain);
         }
@@ -46,7 +46,7 @@ impl<'m> Question<'m> {
             _ if count > most => return Err(QuestionError::TooManyDescriptors { count, most }),
             _ => {}
         }
-        let mut question = Question { entries: SmallVec::new(), descriptors: SmallVec::new() };
+        let mut question = RlsQuestion { entries: SmallVec::new(), descriptors: SmallVec::new() };
         for (index, descriptor) in message.descriptors.iter().enumerate() {
             let limit = descriptor.limit.as_ref().map(|limit| per_unit(limit, index)).transpose()?;
             let begin = question.entries.len();

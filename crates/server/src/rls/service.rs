@@ -27,9 +27,9 @@ pub(super) struct CallContext {
 pub(super) struct RlsService(pub(super) Arc<CallContext>);
 
 /// A request in flight, until this is dropped.
-struct Call(Arc<CallContext>);
+struct RlsCall(Arc<CallContext>);
 
-impl Drop for Call {
+impl Drop for RlsCall {
     fn drop(&mut self) {
         self.0.requests.end();
     }
@@ -43,7 +43,7 @@ impl Service<Request<Incoming>> for RlsService {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.0.requests.begin();
         self.0.server.0.engine.metrics().received(ListenerKind::Rls, 1);
-        let call = Call(Arc::clone(&self.0));
+        let call = RlsCall(Arc::clone(&self.0));
         if self.0.server.0.engine.traces().is_on() {
             let headers = request.headers().clone();
             return Box::pin(async move {

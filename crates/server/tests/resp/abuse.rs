@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-use tidegate::resp::{Bounds, Settings};
+use tidegate::resp::{RequestBounds, Settings};
 use tidegate_core::{MemoryStore, SystemClock};
 
 use crate::support::{Server, run};
@@ -60,7 +60,7 @@ fn deep_nesting_ends_at_the_second_level() {
 
 #[test]
 fn the_largest_request_is_answered_and_one_larger_is_not() {
-    let settings = Settings { bounds: Bounds { words: 3, bytes: 1_000 }, ..Settings::default() };
+    let settings = Settings { bounds: RequestBounds { words: 3, bytes: 1_000 }, ..Settings::default() };
     let server = Server::with(settings);
     let echo = |length: usize| format!("*2\r\n$4\r\nECHO\r\n${length}\r\n{}\r\n", "x".repeat(length));
     let most = (900..1_000).rfind(|length| echo(*length).len() <= 1_000).unwrap();

@@ -3,7 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use tidegate::resp::{Bounds, RespServer, Settings};
+use tidegate::resp::{RequestBounds, RespServer, Settings};
 use tidegate_core::MemoryStore;
 use tidegate_fuzz::{target, text};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -53,7 +53,8 @@ struct Stage {
 impl Stage {
     fn new() -> Stage {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let settings = Settings { bounds: Bounds { words: 16, bytes: 256 }, most_unsent: 4_096, ..Settings::default() };
+        let settings =
+            Settings { bounds: RequestBounds { words: 16, bytes: 256 }, most_unsent: 4_096, ..Settings::default() };
         let service =
             runtime.block_on(async { RespServer::new(Arc::new(engine(MemoryStore::new().into())), settings) });
         Stage { runtime, service }

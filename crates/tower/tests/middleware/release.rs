@@ -191,7 +191,7 @@ async fn a_lease_is_renewed_for_as_long_as_the_body_lasts() {
     drop(response);
     assert_eq!(left(limiter.store(), "streams", SLOTS), 2);
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    until("the end of the keeper", || tasks() == 0).await;
+    until("the end of the reaper", || tasks() == 0).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use proptest::strategy::ValueTree;
 
 use super::super::Block;
 use super::cases;
-use crate::limit::{Algorithm, Concurrency, Limit, Mark, State};
+use crate::limit::{Algorithm, ChargeMark, Concurrency, Limit, State};
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
@@ -44,9 +44,9 @@ enum Step {
 
 #[derive(Clone, Default)]
 struct Node {
-    block: Option<(Block, ReceiptId, Mark)>,
+    block: Option<(Block, ReceiptId, ChargeMark)>,
     /// The requests by their receipts, and the ends of their own leases by the node's clock.
-    running: Vec<(ReceiptId, Mark, Timestamp)>,
+    running: Vec<(ReceiptId, ChargeMark, Timestamp)>,
     drift: i64,
 }
 

@@ -5,7 +5,7 @@ use super::super::quota::{AccountId, Quota};
 use super::super::slots::TableEntry;
 use super::codec::{Encoder, SnapshotDecoder};
 use crate::key::RuleId;
-use crate::limit::{Limit, Mark, State};
+use crate::limit::{ChargeMark, Limit, State};
 use crate::memory::fingerprint::Fingerprint;
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
@@ -26,7 +26,7 @@ pub(super) struct RestoredEntry {
     pub(super) key: u64,
     pub(super) limit: Limit,
     pub(super) state: State,
-    pub(super) account: Account,
+    pub(super) account: SavedAccount,
     pub(super) units: u64,
 }
 
@@ -34,12 +34,12 @@ pub(super) struct RestoredEntry {
 pub(super) struct RestoredHold {
     pub(super) id: HoldId,
     pub(super) hold: Hold,
-    pub(super) account: Account,
+    pub(super) account: SavedAccount,
 }
 
 /// The account that something counts to, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Account {
+pub(super) enum SavedAccount {
     /// That of shared buckets, which do not count.
     Uncounted,
     /// That of all rules without their own.
@@ -48,19 +48,19 @@ pub(super) enum Account {
     Named(RuleId),
 }
 
-impl Account {
-    fn of(id: AccountId, quota: &Quota) -> Account {
+impl SavedAccount {
+    fn of(id: AccountId, quota: &Quota) -> SavedAccount {
         if !id.is_counted() {
-            return Account::Uncounted;
+            return SavedAccount::Uncounted;
         }
-        quota.name(id).map_or(Account::Others, Account::Named)
+        quota.name(id).map_or(SavedAccount::Others, SavedAccount::Named)
     }
 
     pub(super) fn in_quota(&self, quota: &Quota) -> AccountId {
         match self {
-            Account::Uncounted => AccountId::UNCOUNTED,
-            Account::Others => AccountId::OTHERS,
-            Account::Named(rule) => quota.account_named(rule),
+            SavedAccount::Uncounted => AccountId::UNCOUNTED,
+            SavedAccount::Others => AccountId::OTHERS,
+            SavedAccount::Named(rule) => quota.account_named(rule),
         }
     }
 }
@@ -136,10 +136,10 @@ impl ShardCopy {
         limits.0.iter().for_each(|limit| out.bytes(limit.to_string().as_bytes()));
         out.number(accounts.0.len() as u64);
         for account in &accounts.0 {
-            match Account::of(*account, quota) {
-                Account::Uncounted => out.byte(0),
-                Account::Others => out.byte(1),
-                Account::Named(rule) => {
+            match SavedAccount::of(*account, quota) {
+                SavedAccount::Uncounted => out.byte(0),
+                SavedAccount::Others => out.byte(1),
+                SavedAccount::Named(rule) => {
                     out.byte(2);
                     out.bytes(rule.as_str().as_bytes());
                 }
@@ -166,9 +166,9 @@ impl DecodedShard {
         let number = u32::try_from(bytes.number()?).ok()?;
         let limits = (0..bytes.count()?).map(|_| bytes.text()?.parse().ok()).collect::<Option<Vec<Limit>>>()?;
         let account = |bytes: &mut SnapshotDecoder<'_>| match bytes.byte()? {
-            0 => Some(Account::Uncounted),
-            1 => Some(Account::Others),
-            2 => Some(Account::Named(RuleId::new(bytes.text()?))),
+            0 => Some(SavedAccount::Uncounted),
+            1 => Some(SavedAccount::Others),
+            2 => Some(SavedAccount::Named(RuleId::new(bytes.text()?))),
             _ => None,
         };
         let accounts = (0..bytes.count()?).map(|_| account(&mut bytes)).collect::<Option<Vec<_>>>()?;
@@ -188,7 +188,7 @@ impl DecodedShard {
             let id = (receipt, fingerprint, index(bytes.number()?)?);
             let limit = *limits.get(index(bytes.number()?)?)?;
             let account = accounts.get(index(bytes.number()?)?)?.clone();
-            let (taken, mark) = (bytes.number()?, Mark(bytes.number()?, bytes.number()?));
+            let (taken, mark) = (bytes.number()?, ChargeMark(bytes.number()?, bytes.number()?));
             let (ttl, expires) = (Micros::new(bytes.number()?), Timestamp::from_micros(bytes.word()?));
             let hold = Hold { limit, taken, mark, ttl, account: AccountId::UNCOUNTED, expires };
             Some(RestoredHold { id, hold, account })

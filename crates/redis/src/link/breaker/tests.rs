@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const MOST: Draw = Draw(u16::MAX);
+const MOST: Jitter = Jitter(u16::MAX);
 const SETTINGS: BreakerSettings =
     BreakerSettings { failures: 3, first_wait: Duration::from_millis(10), longest_wait: Duration::from_millis(100) };
 
@@ -187,10 +187,10 @@ fn stray_events_change_nothing() {
 
 proptest! {
     #[test]
-    fn waits_lie_between_half_and_all(useless_connections in 0_u32..80, draw: u16) {
+    fn waits_lie_between_half_and_all(useless_connections in 0_u32..80, jitter: u16) {
         let (first, longest) = (SETTINGS.first_wait, SETTINGS.longest_wait);
-        let full = spread(first, longest, useless_connections, MOST);
-        let wait = spread(first, longest, useless_connections, Draw(draw));
+        let full = backoff(first, longest, useless_connections, MOST);
+        let wait = backoff(first, longest, useless_connections, Jitter(jitter));
         prop_assert!(full / 2 <= wait && wait <= full && full <= longest);
     }
 

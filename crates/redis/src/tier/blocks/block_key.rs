@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::lease::{Block, Leasing};
-use tidegate_core::limit::{Algorithm, Mark};
+use tidegate_core::limit::{Algorithm, ChargeMark};
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Charge, Decision, Key, Limit, Micros, Outcome, Receipt, RuleId, Timestamp};
 
@@ -65,7 +65,7 @@ struct HeldBlock {
 
 /// Slots that a request has begun with.
 pub(in crate::tier) struct BegunSlots {
-    pub(in crate::tier) mark: Mark,
+    pub(in crate::tier) mark: ChargeMark,
     pub(in crate::tier) decision: Decision,
     /// Whether the caller asks for another block.
     pub(super) asks: bool,
@@ -186,7 +186,7 @@ impl BlockKey {
     }
 
     /// Takes back the slots of a request. `None` if it holds none here.
-    pub(super) fn finish(&self, id: ReceiptId, mark: Mark, now: Timestamp) -> Option<u64> {
+    pub(super) fn finish(&self, id: ReceiptId, mark: ChargeMark, now: Timestamp) -> Option<u64> {
         self.slots().blocks.iter_mut().find_map(|held| {
             let freed = held.block.finish(id, mark, now);
             if freed > 0 {
@@ -197,12 +197,12 @@ impl BlockKey {
     }
 
     /// Puts the slots of a request under another receipt.
-    pub(super) fn rename(&self, id: ReceiptId, new: ReceiptId, mark: Mark, at: Timestamp) {
+    pub(super) fn rename(&self, id: ReceiptId, new: ReceiptId, mark: ChargeMark, at: Timestamp) {
         self.slots().blocks.iter_mut().for_each(|held| held.block.rename(id, new, mark, at));
     }
 
     /// Restarts the time to live of the slots of a request.
-    pub(super) fn renew(&self, id: ReceiptId, mark: Mark, now: Timestamp) -> SlotRenewal {
+    pub(super) fn renew(&self, id: ReceiptId, mark: ChargeMark, now: Timestamp) -> SlotRenewal {
         let mut slots = self.slots();
         let Some(held) = slots.blocks.iter_mut().find(|held| held.block.holds(id, now)) else {
             return SlotRenewal::Gone;

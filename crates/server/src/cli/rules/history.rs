@@ -26,7 +26,7 @@ Exit status: 0 if something was published, 1 if not, 2 on a usage error.";
 /// The last fifty changes are kept, if they take less than 4 MiB together.
 #[derive(clap::Args)]
 #[command(after_help = HISTORY_EXAMPLES)]
-pub(in crate::cli) struct History {
+pub(in crate::cli) struct HistoryArgs {
     /// Output format.
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     format: OutputFormat,
@@ -35,7 +35,7 @@ pub(in crate::cli) struct History {
     redis: RedisArgs,
 }
 
-pub(super) fn history(args: &History) -> io::Result<ExitCode> {
+pub(super) fn history(args: &HistoryArgs) -> io::Result<ExitCode> {
     let asked = args.redis.with(async |steering| {
         let (changes, published) = (steering.history().await?, steering.published().await?);
         Ok::<_, tidegate_redis::fleet::FleetError>((changes, published))

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use tidegate_core::{ManualClock, MemoryStore, Micros, Outcome, Receipt, Timestamp};
 use tidegate_rules::{Limiter, Mode, Place, RuleSet, Ruled, Ruling};
 
-use super::scenario::{Expected, Scenario, Step};
+use super::scenario::{ExpectedOutcome, Scenario, ScenarioStep};
 
 /// Midnight UTC on Monday, 1 January 2024: the beginning of a minute, an hour, a day, a week, a month and a year.
 const BEGIN: Timestamp = Timestamp::from_secs(1_704_067_200);
@@ -130,7 +130,7 @@ fn release(limiter: &Limiter<MemoryStore<ManualClock>, ManualClock>, receipts: &
     }
 }
 
-fn difference(ruling: &Ruling<'_>, expected: &Expected) -> Result<(), Difference> {
+fn difference(ruling: &Ruling<'_>, expected: &ExpectedOutcome) -> Result<(), Difference> {
     let deniers: Vec<String> = match &ruling.refused {
         Some(refusal) => vec![refusal.rule.to_string()],
         None => ruling.deniers().map(|denier| denier.id.as_str().to_owned()).collect(),
@@ -163,7 +163,7 @@ fn is_of(limit: &str, name: &str) -> bool {
     limit.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn mismatch(step: &Step, request: u64, difference: Difference, ruling: &Ruling<'_>) -> OutcomeMismatch {
+fn mismatch(step: &ScenarioStep, request: u64, difference: Difference, ruling: &Ruling<'_>) -> OutcomeMismatch {
     let limits = ruling.ruled.iter().map(LimitOutcome::of).collect();
     OutcomeMismatch { place: step.place.clone(), request, difference, limits }
 }

@@ -20,11 +20,11 @@ pub(super) struct TestFile {
 pub(super) struct Scenario {
     pub(super) name: String,
     pub(super) place: Place,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<ScenarioStep>,
 }
 
 /// Requests at one instant.
-pub(super) struct Step {
+pub(super) struct ScenarioStep {
     pub(super) place: Place,
     /// The time since the step before.
     pub(super) after: Micros,
@@ -33,11 +33,11 @@ pub(super) struct Step {
     pub(super) times: u64,
     /// Whether the requests go on until the test ends, and keep their slots.
     pub(super) hold: bool,
-    pub(super) expected: Expected,
+    pub(super) expected: ExpectedOutcome,
 }
 
 /// The outcome that a step expects of each of its requests.
-pub(super) struct Expected {
+pub(super) struct ExpectedOutcome {
     pub(super) allowed: bool,
     /// The rule or limit that denies.
     pub(super) by: Option<String>,
@@ -160,7 +160,7 @@ fn scenario(reader: &mut Reader<'_>, node: &Node) -> Option<Scenario> {
     Some(Scenario { name: name?, place: reader.source.place(node.at), steps })
 }
 
-fn step(reader: &mut Reader<'_>, node: &Node) -> Option<Step> {
+fn step(reader: &mut Reader<'_>, node: &Node) -> Option<ScenarioStep> {
     let fields = reader.fields(node, "a step", &STEP)?;
     let line = required(reader, &fields, "a step", "request", "write a method and a path: `request: GET /search`");
     let request = line.and_then(|line| request(reader, line, &fields));
@@ -178,13 +178,13 @@ fn step(reader: &mut Reader<'_>, node: &Node) -> Option<Step> {
             reader.error(node.at, format_args!("`{name}` describes a denial, but the step does not expect one"), help);
         }
     }
-    Some(Step {
+    Some(ScenarioStep {
         place: reader.source.place(node.at),
         after: after?,
         request: request?,
         times: times?,
         hold: hold?,
-        expected: Expected { allowed: allowed?, by, retry_after },
+        expected: ExpectedOutcome { allowed: allowed?, by, retry_after },
     })
 }
 

@@ -8,7 +8,7 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
 use tidegate_core::Micros;
 use tidegate_rules::Mode;
 
-use super::model::{LinkState, Model, SecondRanking, Speed};
+use super::model::{LinkState, SecondRanking, Speed, TopModel};
 use crate::cli::plain;
 use crate::metrics::{RuleView, TierView, TopKeys, View};
 
@@ -18,7 +18,7 @@ const GOOD: Style = Style::new().fg(Color::Green);
 const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 const DOUBTFUL: Style = Style::new().fg(Color::Yellow);
 
-pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
+pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     let [head, numbers, curve, rules, keys, denials, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(if model.has_tier() { 3 } else { 2 }),
@@ -54,7 +54,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     frame.render_widget(Words::styled(format!("q quit   {pause}   s sort rules (by {order}){keys}"), FAINT), foot);
 }
 
-fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let state = match &model.line {
         LinkState::Connecting => Span::styled("connecting …", DOUBTFUL),
         LinkState::Live if model.is_paused => Span::styled("paused", DOUBTFUL),
@@ -68,7 +68,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     frame.render_widget(Words::from(words), area);
 }
 
-fn draw_numbers(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+fn draw_numbers(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let Some(view) = &model.view else {
         frame.render_widget(Words::styled("no data yet", FAINT), area);
         return;
@@ -121,14 +121,14 @@ fn store(view: &View) -> Words<'_> {
     Words::from(words)
 }
 
-fn draw_curve(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+fn draw_curve(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let block = Block::new().borders(Borders::TOP).border_style(FAINT).title(Span::styled("requests a second", FAINT));
     let width = usize::from(area.width);
     let newest: Vec<u64> = model.history.iter().rev().take(width).rev().copied().collect();
     frame.render_widget(Sparkline::default().block(block).data(newest).style(GOOD), area);
 }
 
-fn draw_rules(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+fn draw_rules(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let known = model.view.as_ref().map_or(0, |view| view.rules_known);
     let rules = model.rules();
     let title = if known > rules.len() { format!("rules ({} of {known})", rules.len()) } else { "rules".to_owned() };
@@ -201,7 +201,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, title: &str, top: &TopKeys) {
     frame.render_widget(Table::new(rows, widths).header(header).block(titled(title)), area);
 }
 
-fn draw_denials(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+fn draw_denials(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let lines = model.denials.iter().rev().take(usize::from(area.height)).map(|denial| {
         let wait =
             denial.retry_after_ms.map_or_else(|| "never".to_owned(), |ms| format!("in {}", Micros::from_millis(ms)));
@@ -250,7 +250,7 @@ mod tests {
     use crate::cli::top::model::FeedEvent;
     use crate::metrics::{Denial, RateView, Requests, StoreView, TopKey};
 
-    fn screen(width: u16, height: u16, model: &Model) -> String {
+    fn screen(width: u16, height: u16, model: &TopModel) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, model)).unwrap();
         let buffer = terminal.backend().buffer().clone();
@@ -297,8 +297,8 @@ mod tests {
         }
     }
 
-    fn live() -> Model {
-        let mut model = Model::new("http://127.0.0.1:9600");
+    fn live() -> TopModel {
+        let mut model = TopModel::new("http://127.0.0.1:9600");
         model.learn(FeedEvent::View(Box::new(view(1_000, 1))));
         model.learn(FeedEvent::View(Box::new(view(2_000, 2))));
         model
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn any_size_can_be_drawn() {
-        for model in [Model::new("http://a"), live()] {
+        for model in [TopModel::new("http://a"), live()] {
             for (width, height) in [(1, 1), (10, 3), (80, 8), (300, 100)] {
                 screen(width, height, &model);
             }
@@ -397,7 +397,7 @@ mod tests {
             let store = StoreView { kind: "redis".to_owned(), healthy: true, tier: Some(tier), ..StoreView::default() };
             View { store, store_keys, ..view(at_ms, count) }
         };
-        let mut model = Model::new("http://127.0.0.1:9600");
+        let mut model = TopModel::new("http://127.0.0.1:9600");
         model.learn(FeedEvent::View(Box::new(of_redis(1_000, 1))));
         model.learn(FeedEvent::View(Box::new(of_redis(2_000, 2))));
         let first = screen(100, 24, &model);

@@ -57,7 +57,7 @@ pub(super) enum SecondRanking {
 
 /// Data of the server, and how to show it.
 #[derive(Clone, Debug)]
-pub(super) struct Model {
+pub(super) struct TopModel {
     pub(super) url: String,
     pub(super) line: LinkState,
     pub(super) order: Order,
@@ -90,9 +90,9 @@ impl Speed {
     }
 }
 
-impl Model {
-    pub(super) fn new(url: &str) -> Model {
-        Model {
+impl TopModel {
+    pub(super) fn new(url: &str) -> TopModel {
+        TopModel {
             url: url.to_owned(),
             line: LinkState::Connecting,
             order: Order::Denied,
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn speed_is_told_from_two_views_by_the_time_between_them() {
-        let mut model = Model::new("http://a");
+        let mut model = TopModel::new("http://a");
         model.learn(view(1_000, 10, 0));
         assert_eq!((model.knows_speed(), model.speed().all()), (false, 0.0));
         model.learn(view(3_000, 110, 50));
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_server_that_started_anew_and_a_gap_are_no_speed() {
-        let mut model = Model::new("http://a");
+        let mut model = TopModel::new("http://a");
         model.learn(view(1_000, 1_000, 0));
         model.learn(view(2_000, 3, 0));
         assert!(!model.knows_speed());
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn rules_are_sorted_as_one_likes() {
-        let mut model = Model::new("http://a");
+        let mut model = TopModel::new("http://a");
         model.learn(view(1_000, 0, 0));
         model.learn(view(2_000, 0, 9));
         model.sort_by_next();

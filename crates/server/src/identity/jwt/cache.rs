@@ -31,14 +31,14 @@ const SHARDS: usize = 16;
 const ENTRY_BYTES: usize = 256;
 
 /// Identities of verified tokens. Replaced together with the set of keys that verified them.
-pub(super) struct Cache {
-    shards: [Mutex<Shard>; SHARDS],
+pub(super) struct TokenCache {
+    shards: [Mutex<CacheShard>; SHARDS],
     most_entries: usize,
     most_bytes: usize,
 }
 
 #[derive(Default)]
-struct Shard {
+struct CacheShard {
     known: HashMap<TokenHash, CachedToken, RandomState>,
     /// Order of insertion.
     order: VecDeque<TokenHash>,
@@ -59,10 +59,10 @@ pub(crate) struct CacheSize {
     pub(crate) bytes: usize,
 }
 
-impl Cache {
+impl TokenCache {
     /// A cache with a maximum number of entries, and of bytes, approximately.
-    pub(super) fn new(most_entries: usize, most_bytes: usize) -> Cache {
-        Cache {
+    pub(super) fn new(most_entries: usize, most_bytes: usize) -> TokenCache {
+        TokenCache {
             shards: Default::default(),
             most_entries: most_entries.div_ceil(SHARDS),
             most_bytes: most_bytes.div_ceil(SHARDS),
@@ -108,7 +108,7 @@ impl Cache {
     pub(super) fn sweep(&self, now: u64) {
         for shard in &self.shards {
             let shard = &mut *shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let Shard { known, order, bytes } = shard;
+            let CacheShard { known, order, bytes } = shard;
             known.retain(|_, entry| {
                 let stays = now < entry.ends;
                 *bytes -= if stays { 0 } else { entry.bytes };
@@ -133,7 +133,7 @@ mod tests {
         Arc::new(Identity { user: Some(user.into()), ..Identity::default() })
     }
 
-    fn filled(cache: &Cache, tokens: u32, ends: u64) {
+    fn filled(cache: &TokenCache, tokens: u32, ends: u64) {
         for number in 0..tokens {
             cache.insert(TokenHash::of(&number.to_be_bytes()), &identity(&number.to_string()), ends);
         }
@@ -141,17 +141,17 @@ mod tests {
 
     #[test]
     fn a_cache_holds_no_more_than_it_may() {
-        let by_entries = Cache::new(160, usize::MAX / 2);
+        let by_entries = TokenCache::new(160, usize::MAX / 2);
         filled(&by_entries, 10_000, 10);
         assert!(by_entries.size().entries <= 160, "{:?}", by_entries.size());
-        let by_bytes = Cache::new(usize::MAX / 2, 64 * 1_024);
+        let by_bytes = TokenCache::new(usize::MAX / 2, 64 * 1_024);
         filled(&by_bytes, 10_000, 10);
         assert!((32 * 1_024..=64 * 1_024).contains(&by_bytes.size().bytes), "{:?}", by_bytes.size());
     }
 
     #[test]
     fn expired_tokens_are_not_found_and_make_room() {
-        let cache = Cache::new(1_000, 1 << 20);
+        let cache = TokenCache::new(1_000, 1 << 20);
         filled(&cache, 100, 10);
         let token = TokenHash::of(&7_u32.to_be_bytes());
         assert_eq!(cache.get(&token, 9).and_then(|known| known.user.clone()).as_deref(), Some("7"));

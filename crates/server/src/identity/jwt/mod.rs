@@ -27,7 +27,7 @@ use serde_json::{Map, Value};
 use tidegate_core::Timestamp;
 use tokio::sync::Notify;
 
-use self::cache::{Cache, CacheSize, TokenHash};
+use self::cache::{CacheSize, TokenCache, TokenHash};
 pub(crate) use self::fetch::{Url, UrlError};
 use self::keys::VerificationKey;
 use self::source::KeySetOutage;
@@ -212,7 +212,7 @@ pub struct Verifier {
 /// Keys in force, with the tokens that they have verified.
 struct KeyRing {
     keys: Vec<VerificationKey>,
-    cache: Cache,
+    cache: TokenCache,
 }
 
 #[derive(Default)]
@@ -442,7 +442,7 @@ impl Verifier {
 
 impl KeyRing {
     fn new(keys: Vec<VerificationKey>, settings: &Settings) -> KeyRing {
-        KeyRing { keys, cache: Cache::new(settings.cache_entries, settings.cache_bytes) }
+        KeyRing { keys, cache: TokenCache::new(settings.cache_entries, settings.cache_bytes) }
     }
 }
 

@@ -1,10 +1,10 @@
 //! `AUTH [user] password`.
 
-use super::Answer;
+use super::CommandAnswer;
 use crate::metrics;
 use crate::resp::RespServer;
 use crate::resp::reply::Reply;
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 use crate::resp::session::Session;
 use crate::resp::settings::DEFAULT_USER;
 
@@ -14,21 +14,21 @@ const MOST_FAILURES: u32 = 8;
 pub(super) fn answer<'d>(
     service: &RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
     reply: &mut Reply<'_>,
-) -> Answer<'d> {
+) -> CommandAnswer<'d> {
     let (user, password) = match (words.get(1), words.get(2)) {
         (Some(user), Some(password)) => (user, password),
         (password, _) => (DEFAULT_USER.as_bytes(), password.unwrap_or_default()),
     };
     if session.settings.users.is_empty() {
         reply.error("ERR", "AUTH was sent, but this server has no password: is this the right server?");
-        return Answer::Now;
+        return CommandAnswer::Now;
     }
     match come_in(service, session, user, password, reply) {
         Ok(()) => {
             reply.ok();
-            Answer::Now
+            CommandAnswer::Now
         }
         Err(answer) => answer,
     }
@@ -42,13 +42,13 @@ pub(super) fn come_in<'d>(
     user: &[u8],
     password: &[u8],
     reply: &mut Reply<'_>,
-) -> Result<(), Answer<'d>> {
+) -> Result<(), CommandAnswer<'d>> {
     let address = session.peer.ip();
     if !std::mem::take(&mut session.has_waited) {
         let delay = service.guesses.delay(address);
         if !delay.is_zero() {
             session.has_waited = true;
-            return Err(Answer::Wait(delay));
+            return Err(CommandAnswer::Wait(delay));
         }
     }
     if session.settings.users.know(user, password) {
@@ -59,5 +59,5 @@ pub(super) fn come_in<'d>(
     service.guesses.failed(address, metrics::ListenerKind::Resp.name());
     session.auth_failures += 1;
     reply.error("WRONGPASS", "invalid user name or password");
-    Err(if session.auth_failures < MOST_FAILURES { Answer::Now } else { Answer::Close })
+    Err(if session.auth_failures < MOST_FAILURES { CommandAnswer::Now } else { CommandAnswer::Close })
 }

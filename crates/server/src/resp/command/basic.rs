@@ -1,10 +1,10 @@
 //! `PING`, `ECHO` and `SELECT`.
 
 use crate::resp::reply::Reply;
-use crate::resp::request::{Words, integer};
+use crate::resp::request::{RequestWords, integer};
 
 /// `PING [message]`.
-pub(super) fn ping(words: Words<'_>, reply: &mut Reply<'_>) {
+pub(super) fn ping(words: RequestWords<'_>, reply: &mut Reply<'_>) {
     match words.get(1) {
         Some(message) => reply.bulk(message),
         None => reply.simple("PONG"),
@@ -12,7 +12,7 @@ pub(super) fn ping(words: Words<'_>, reply: &mut Reply<'_>) {
 }
 
 /// `ECHO message`.
-pub(super) fn echo(words: Words<'_>, reply: &mut Reply<'_>) {
+pub(super) fn echo(words: RequestWords<'_>, reply: &mut Reply<'_>) {
     reply.bulk(words.get(1).unwrap_or_default());
 }
 
@@ -26,7 +26,7 @@ pub(super) enum DatabaseError {
 }
 
 /// `SELECT 0`: there is one database, if it is one.
-pub(super) fn select(words: Words<'_>, reply: &mut Reply<'_>) {
+pub(super) fn select(words: RequestWords<'_>, reply: &mut Reply<'_>) {
     match database(words) {
         Ok(()) => reply.ok(),
         Err(error) => reply.error("ERR", error),
@@ -34,7 +34,7 @@ pub(super) fn select(words: Words<'_>, reply: &mut Reply<'_>) {
 }
 
 /// Whether the database that `SELECT` names is there.
-pub(super) fn database(words: Words<'_>) -> Result<(), DatabaseError> {
+pub(super) fn database(words: RequestWords<'_>) -> Result<(), DatabaseError> {
     match words.get(1).and_then(integer) {
         Some(0) => Ok(()),
         Some(_) => Err(DatabaseError::OutOfRange),

@@ -1,14 +1,14 @@
 //! Catalogue of commands, and `COMMAND`, which describes them to clients.
 
 use super::throttle::ThrottleDialect;
-use super::{Command, most_like};
+use super::{RespCommand, most_like};
 use crate::resp::reply::{Reply, echo};
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 
 /// A command.
 pub(super) struct CommandEntry {
     pub(super) name: &'static str,
-    pub(super) command: Command,
+    pub(super) command: RespCommand,
     /// Number of words including the name, as in Redis: exact if positive, a minimum if negative.
     arity: i64,
     /// Whether the first argument is a key.
@@ -48,7 +48,7 @@ const SUBCOMMAND: &[Argument] = &[argument("subcommand", "string"), optional(man
 const FACTS: &[Argument] = &[many(argument("fact value | fact name value", "string"))];
 
 const fn entry(
-    (name, command, arity): (&'static str, Command, i64),
+    (name, command, arity): (&'static str, RespCommand, i64),
     group: &'static str,
     summary: &'static str,
     arguments: &'static [Argument],
@@ -57,7 +57,7 @@ const fn entry(
         name,
         command,
         arity,
-        has_key: matches!(command, Command::Throttle(_) | Command::Delete),
+        has_key: matches!(command, RespCommand::Throttle(_) | RespCommand::Delete),
         group,
         summary,
         arguments,
@@ -74,66 +74,66 @@ const BROUGHT_LIMIT: &[Argument] = &[
 
 static COMMANDS: [CommandEntry; 22] = [
     entry(
-        ("CL.THROTTLE", Command::Throttle(ThrottleDialect::RedisCell), -5),
+        ("CL.THROTTLE", RespCommand::Throttle(ThrottleDialect::RedisCell), -5),
         "limiting",
         "Charges a key under a limit in the arguments: count per period seconds, with a burst of max_burst more",
         BROUGHT_LIMIT,
     ),
     entry(
-        ("THROTTLE", Command::Throttle(ThrottleDialect::Throttlecrab), -5),
+        ("THROTTLE", RespCommand::Throttle(ThrottleDialect::Throttlecrab), -5),
         "limiting",
         "Like CL.THROTTLE, as in throttlecrab: a burst of max_burst, and 1 if it is allowed",
         BROUGHT_LIMIT,
     ),
-    entry(("DEL", Command::Delete, -2), "limiting", "Resets keys of CL.THROTTLE", &[many(argument("key", "key"))]),
+    entry(("DEL", RespCommand::Delete, -2), "limiting", "Resets keys of CL.THROTTLE", &[many(argument("key", "key"))]),
     entry(
-        ("TG.CHECK", Command::Check, -3),
+        ("TG.CHECK", RespCommand::Check, -3),
         "limiting",
         "Decides a request by the rules, and charges it if it is allowed",
         FACTS,
     ),
     entry(
-        ("TG.PEEK", Command::Peek, -3),
+        ("TG.PEEK", RespCommand::Peek, -3),
         "limiting",
         "Returns the decision of TG.CHECK without charging anything",
         FACTS,
     ),
     entry(
-        ("TG.SETTLE", Command::Settle, -3),
+        ("TG.SETTLE", RespCommand::Settle, -3),
         "limiting",
         "Settles a reservation of TG.CHECK at its actual cost, and releases its slots",
         &[argument("receipt", "string"), many(argument("actual", "integer"))],
     ),
     entry(
-        ("TG.RESET", Command::Forgive, -3),
+        ("TG.RESET", RespCommand::Forgive, -3),
         "limiting",
         "Resets the keys of a request, under all rules that apply to it or under one",
         &[optional(after("RULE", argument("id", "string"))), many(argument("fact value | fact name value", "string"))],
     ),
     entry(
-        ("PING", Command::Ping, -1),
+        ("PING", RespCommand::Ping, -1),
         "connection",
         "Returns PONG, or the message",
         &[optional(argument("message", "string"))],
     ),
-    entry(("MULTI", Command::Multi, 1), "transactions", "Queues the commands that follow", NO_ARGUMENTS),
+    entry(("MULTI", RespCommand::Multi, 1), "transactions", "Queues the commands that follow", NO_ARGUMENTS),
     entry(
-        ("EXEC", Command::Exec, 1),
+        ("EXEC", RespCommand::Exec, 1),
         "transactions",
         "Runs the queued commands, or none if one was refused",
         NO_ARGUMENTS,
     ),
-    entry(("DISCARD", Command::Discard, 1), "transactions", "Drops the queued commands", NO_ARGUMENTS),
+    entry(("DISCARD", RespCommand::Discard, 1), "transactions", "Drops the queued commands", NO_ARGUMENTS),
     entry(
-        ("WATCH", Command::Watch, -2),
+        ("WATCH", RespCommand::Watch, -2),
         "transactions",
         "Not available: keys cannot be watched",
         &[many(argument("key", "key"))],
     ),
-    entry(("UNWATCH", Command::Unwatch, 1), "transactions", "Accepted, without effect", NO_ARGUMENTS),
-    entry(("ECHO", Command::Echo, 2), "connection", "Returns the message", &[argument("message", "string")]),
+    entry(("UNWATCH", RespCommand::Unwatch, 1), "transactions", "Accepted, without effect", NO_ARGUMENTS),
+    entry(("ECHO", RespCommand::Echo, 2), "connection", "Returns the message", &[argument("message", "string")]),
     entry(
-        ("HELLO", Command::Hello, -1),
+        ("HELLO", RespCommand::Hello, -1),
         "connection",
         "Selects the protocol version, and authenticates",
         &[
@@ -143,14 +143,14 @@ static COMMANDS: [CommandEntry; 22] = [
         ],
     ),
     entry(
-        ("AUTH", Command::Auth, -2),
+        ("AUTH", RespCommand::Auth, -2),
         "connection",
         "Authenticates with a password",
         &[optional(argument("username", "string")), argument("password", "string")],
     ),
-    entry(("CLIENT", Command::Client, -2), "connection", "Name and details of the connection", SUBCOMMAND),
+    entry(("CLIENT", RespCommand::Client, -2), "connection", "Name and details of the connection", SUBCOMMAND),
     entry(
-        ("COMMAND", Command::Catalogue, -1),
+        ("COMMAND", RespCommand::Catalogue, -1),
         "server",
         "Describes the commands",
         &[
@@ -159,27 +159,27 @@ static COMMANDS: [CommandEntry; 22] = [
         ],
     ),
     entry(
-        ("INFO", Command::Info, -1),
+        ("INFO", RespCommand::Info, -1),
         "server",
         "Information about the server",
         &[optional(many(argument("section", "string")))],
     ),
     entry(
-        ("SELECT", Command::Select, 2),
+        ("SELECT", RespCommand::Select, 2),
         "connection",
         "Selects database 0, the only one",
         &[argument("index", "integer")],
     ),
-    entry(("RESET", Command::Reset, 1), "connection", "Resets the connection", NO_ARGUMENTS),
-    entry(("QUIT", Command::Quit, -1), "connection", "Closes the connection", NO_ARGUMENTS),
+    entry(("RESET", RespCommand::Reset, 1), "connection", "Resets the connection", NO_ARGUMENTS),
+    entry(("QUIT", RespCommand::Quit, -1), "connection", "Closes the connection", NO_ARGUMENTS),
 ];
 
 impl CommandEntry {
     pub(super) fn takes(&self, words: usize) -> bool {
         let words = i64::try_from(words).unwrap_or(i64::MAX);
         let most = match self.command {
-            Command::Throttle(_) => 6,
-            Command::Ping => 2,
+            RespCommand::Throttle(_) => 6,
+            RespCommand::Ping => 2,
             _ => i64::MAX,
         };
         if self.arity < 0 { words >= -self.arity && words <= most } else { words == self.arity }
@@ -196,7 +196,7 @@ pub(super) fn nearest(name: &[u8]) -> Option<&'static str> {
     most_like(name, COMMANDS.iter().map(|entry| entry.name))
 }
 
-pub(super) fn answer(words: Words<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer(words: RequestWords<'_>, reply: &mut Reply<'_>) {
     let asked = words.get(1).unwrap_or_default().to_ascii_uppercase();
     let named = || words.after(2).iter().map(find);
     match (asked.as_slice(), words.len()) {

@@ -4,14 +4,14 @@ use tidegate_rules::Ruling;
 
 use super::facts::{FactError, RequestFacts};
 use super::target::KeyTarget;
-use super::{Answer, ruling_reply};
+use super::{CommandAnswer, ruling_reply};
 use crate::receipts;
 use crate::resp::RespServer;
 use crate::resp::reply::{Reply, RespProtocol};
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 
 /// `TG.CHECK fact value …`.
-pub(super) fn check<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn check<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
     let words = words.after(1);
     let asked = match RequestFacts::decode(words) {
         Ok(asked) => asked,
@@ -19,10 +19,10 @@ pub(super) fn check<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut R
     };
     if let Some(ruling) = service.engine.check(&asked).now() {
         write(&ruling, reply);
-        return Answer::Now;
+        return CommandAnswer::Now;
     }
     let (words, protocol) = (words.to_owned(), reply.protocol());
-    Answer::Later(Box::pin(async move {
+    CommandAnswer::Later(Box::pin(async move {
         match RequestFacts::decode(words.words()) {
             Ok(asked) => written(&service.engine.check(&asked).await, protocol),
             Err(misunderstood) => aside(protocol, |reply| reply.error("ERR", misunderstood)),
@@ -31,10 +31,10 @@ pub(super) fn check<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut R
 }
 
 /// `TG.PEEK fact value …`, or `TG.PEEK RULE id part …` for one key of one rule.
-pub(super) fn peek<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn peek<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
     let words = words.after(1);
     let (words, protocol) = (words.to_owned(), reply.protocol());
-    Answer::Later(Box::pin(async move {
+    CommandAnswer::Later(Box::pin(async move {
         let limiter = service.engine.limiter();
         match KeyTarget::decode(words.words()) {
             Ok(KeyTarget::Request(asked)) => written(&limiter.peek(&*asked).await, protocol),
@@ -47,9 +47,9 @@ pub(super) fn peek<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut Re
     }))
 }
 
-pub(super) fn not_understood<'d>(misunderstood: &FactError, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn not_understood<'d>(misunderstood: &FactError, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
     reply.error("ERR", misunderstood);
-    Answer::Now
+    CommandAnswer::Now
 }
 
 /// A reply, written by itself.

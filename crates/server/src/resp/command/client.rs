@@ -1,7 +1,7 @@
 //! `CLIENT`: name and details of the connection.
 
 use crate::resp::reply::{Reply, echo};
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 use crate::resp::session::Session;
 
 /// Maximum length of a name.
@@ -20,7 +20,7 @@ const HELP: [&str; 10] = [
     "HELP: this text.",
 ];
 
-pub(super) fn answer(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer(session: &mut Session, words: RequestWords<'_>, reply: &mut Reply<'_>) {
     let asked = words.get(1).unwrap_or_default().to_ascii_uppercase();
     match (asked.as_slice(), words.get(2), words.get(3), words.len()) {
         (b"SETNAME", Some(name), _, 3) => set(&mut session.name, name, reply),

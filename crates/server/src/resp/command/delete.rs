@@ -2,15 +2,15 @@
 
 use tidegate_core::{Key, StoreError};
 
-use super::Answer;
+use super::CommandAnswer;
 use super::check::aside;
 use crate::resp::RespServer;
 use crate::resp::reply::Reply;
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 
-pub(super) fn answer<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn answer<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
     let (keys, protocol) = (words.after(1).to_owned(), reply.protocol());
-    Answer::Alone(Box::pin(async move {
+    CommandAnswer::Alone(Box::pin(async move {
         let forgotten = forget(service, keys.words()).await;
         aside(protocol, |reply| match forgotten {
             Ok(keys) => reply.count(keys),
@@ -19,7 +19,7 @@ pub(super) fn answer<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut 
     }))
 }
 
-async fn forget(service: &RespServer, keys: Words<'_>) -> Result<u64, StoreError> {
+async fn forget(service: &RespServer, keys: RequestWords<'_>) -> Result<u64, StoreError> {
     let limiter = service.engine.limiter();
     let mut known = 0;
     for key in keys.iter() {

@@ -9,7 +9,7 @@ use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values};
 
 use super::most_like;
 use crate::resp::reply::echo;
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 
 /// Facts of a request, borrowed from the arguments.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ pub(super) enum FactError {
 
 impl<'a> RequestFacts<'a> {
     /// Parses facts from arguments.
-    pub(super) fn decode(words: Words<'a>) -> Result<RequestFacts<'a>, FactError> {
+    pub(super) fn decode(words: RequestWords<'a>) -> Result<RequestFacts<'a>, FactError> {
         let mut facts = RequestFacts::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -231,7 +231,7 @@ pub(crate) fn with_facts<T>(words: &[&str], look: impl FnOnce(&dyn Facts) -> T) 
         crate::resp::request::WordSpan { begin, end }
     };
     let (spans, text): (Vec<_>, String) = (words.iter().map(span).collect(), words.concat());
-    let owned = Words::new(text.as_bytes(), &spans).to_owned();
+    let owned = RequestWords::new(text.as_bytes(), &spans).to_owned();
     look(&RequestFacts::decode(owned.words()).unwrap_or_else(|error| panic!("{error}: {words:?}")))
 }
 
@@ -246,7 +246,7 @@ mod tests {
             WordSpan { begin, end: begin + word.len() }
         });
         let spans: Vec<_> = words.filter(|span| span.end > span.begin).collect();
-        Words::new(text.as_bytes(), &spans).to_owned()
+        RequestWords::new(text.as_bytes(), &spans).to_owned()
     }
 
     fn wrong(text: &str) -> FactError {
@@ -300,7 +300,8 @@ mod tests {
         assert_eq!(wrong("ip 1.2.3"), FactError::Address("1.2.3".to_owned()));
         assert_eq!(wrong("cost -1"), FactError::Cost("-1".to_owned()));
         assert_eq!(wrong(""), FactError::Nothing);
-        let bytes = Words::new(b"user\xff", &[WordSpan { begin: 0, end: 4 }, WordSpan { begin: 4, end: 5 }]).to_owned();
+        let bytes =
+            RequestWords::new(b"user\xff", &[WordSpan { begin: 0, end: 4 }, WordSpan { begin: 4, end: 5 }]).to_owned();
         assert_eq!(RequestFacts::decode(bytes.words()).unwrap_err(), FactError::NotText("user"));
     }
 }

@@ -1,9 +1,9 @@
 //! `HELLO [2|3 [AUTH user password] [SETNAME name]]`: protocol version and authentication.
 
-use super::{Answer, auth, client};
+use super::{CommandAnswer, auth, client};
 use crate::resp::RespServer;
 use crate::resp::reply::{Reply, RespProtocol, echo};
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 use crate::resp::session::Session;
 
 /// Arguments of `HELLO`.
@@ -23,7 +23,7 @@ enum HelloError {
 }
 
 impl<'a> HelloArgs<'a> {
-    fn decode(words: Words<'a>) -> Result<HelloArgs<'a>, HelloError> {
+    fn decode(words: RequestWords<'a>) -> Result<HelloArgs<'a>, HelloError> {
         let mut asked = HelloArgs::default();
         let mut words = words.iter().skip(1);
         match words.next() {
@@ -49,9 +49,9 @@ impl<'a> HelloArgs<'a> {
 pub(super) fn answer<'d>(
     service: &RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
     reply: &mut Reply<'_>,
-) -> Answer<'d> {
+) -> CommandAnswer<'d> {
     let asked = match HelloArgs::decode(words) {
         Ok(asked) => asked,
         Err(wrong) => {
@@ -60,7 +60,7 @@ pub(super) fn answer<'d>(
                 HelloError::Option(_) => "ERR",
             };
             reply.error(code, wrong);
-            return Answer::Now;
+            return CommandAnswer::Now;
         }
     };
     // All options take effect, or none.
@@ -68,7 +68,7 @@ pub(super) fn answer<'d>(
         && !client::is_name(name)
     {
         client::not_a_name(reply);
-        return Answer::Now;
+        return CommandAnswer::Now;
     }
     if let Some((user, password)) = asked.user
         && let Err(answer) = auth::come_in(service, session, user, password, reply)
@@ -77,10 +77,10 @@ pub(super) fn answer<'d>(
     }
     if session.user.is_none() {
         reply.error("NOAUTH", "Authentication required: send HELLO 3 AUTH user password, or AUTH first");
-        return Answer::Now;
+        return CommandAnswer::Now;
     }
     greet(session, &asked, reply);
-    Answer::Now
+    CommandAnswer::Now
 }
 
 fn greet(session: &mut Session, asked: &HelloArgs<'_>, reply: &mut Reply<'_>) {

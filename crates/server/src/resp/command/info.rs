@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::resp::RespServer;
 use crate::resp::reply::Reply;
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 use crate::resp::session::Session;
 use crate::store::AnyStore;
 
@@ -13,7 +13,7 @@ use crate::store::AnyStore;
 /// commands.
 const REDIS_VERSION: &str = "7.0.0";
 
-pub(super) fn answer(service: &RespServer, session: &Session, words: Words<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer(service: &RespServer, session: &Session, words: RequestWords<'_>, reply: &mut Reply<'_>) {
     let wants = |section: &str| {
         let asked = words.after(1);
         let any = |word: &[u8]| {

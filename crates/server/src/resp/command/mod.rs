@@ -26,7 +26,7 @@ pub(crate) use self::facts::with_facts;
 use self::throttle::ThrottleDialect;
 use super::RespServer;
 use super::reply::{Reply, echo};
-use super::request::Words;
+use super::request::RequestWords;
 use super::session::Session;
 use super::transaction::CommandQueue;
 
@@ -34,7 +34,7 @@ use super::transaction::CommandQueue;
 pub(super) type Later<'d> = Pin<Box<dyn Future<Output = Vec<u8>> + Send + 'd>>;
 
 /// Result of executing a command.
-pub(super) enum Answer<'d> {
+pub(super) enum CommandAnswer<'d> {
     /// The reply is written.
     Now,
     /// The store has to be called. Nothing is written yet.
@@ -51,7 +51,7 @@ pub(super) enum Answer<'d> {
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum RespCommand {
     Throttle(ThrottleDialect),
     Check,
     Peek,
@@ -75,17 +75,22 @@ pub(super) enum Command {
     Quit,
 }
 
-impl Command {
+impl RespCommand {
     /// Whether a client may send it before it has authenticated.
     const fn is_for_strangers(self) -> bool {
-        matches!(self, Command::Hello | Command::Auth | Command::Reset | Command::Quit)
+        matches!(self, RespCommand::Hello | RespCommand::Auth | RespCommand::Reset | RespCommand::Quit)
     }
 
     /// Whether it is executed at once between `MULTI` and `EXEC`. All others are queued.
     const fn is_never_queued(self) -> bool {
         matches!(
             self,
-            Command::Multi | Command::Exec | Command::Discard | Command::Watch | Command::Reset | Command::Quit
+            RespCommand::Multi
+                | RespCommand::Exec
+                | RespCommand::Discard
+                | RespCommand::Watch
+                | RespCommand::Reset
+                | RespCommand::Quit
         )
     }
 }
@@ -95,9 +100,9 @@ impl Command {
 pub(super) fn answer<'d>(
     service: &'d RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
     reply: &mut Reply<'_>,
-) -> Answer<'d> {
+) -> CommandAnswer<'d> {
     let name = words.get(0).unwrap_or_default();
     // Fast path for the most frequent command.
     if throttle::is_named(name) && session.user.is_some() && session.transaction.is_none() {
@@ -113,74 +118,74 @@ fn answer_as<'d>(
     entry: &CommandEntry,
     service: &'d RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
     reply: &mut Reply<'_>,
-) -> Answer<'d> {
+) -> CommandAnswer<'d> {
     if session.user.is_none() && !entry.command.is_for_strangers() {
         reply.error("NOAUTH", "Authentication required: send AUTH with the password first");
-        return Answer::Now;
+        return CommandAnswer::Now;
     }
     if !entry.takes(words.len()) {
         match entry.command {
-            Command::Exec => transaction::exec_with_arguments(session, reply),
+            RespCommand::Exec => transaction::exec_with_arguments(session, reply),
             _ => {
                 transaction::abort(session);
                 wrong_number(entry.name, reply);
             }
         }
-        return Answer::Now;
+        return CommandAnswer::Now;
     }
     if session.transaction.is_some() && !entry.command.is_never_queued() {
         transaction::queue(entry, service, session, words, reply);
-        return Answer::Now;
+        return CommandAnswer::Now;
     }
     match entry.command {
-        Command::Throttle(dialect) => return throttle::answer(dialect, service, session, words, reply),
-        Command::Check => return check::check(service, words, reply),
-        Command::Peek => return check::peek(service, words, reply),
-        Command::Settle => return settle::answer(service, words, reply),
-        Command::Forgive => return reset::answer(service, words, reply),
-        Command::Delete => return delete::answer(service, words, reply),
-        Command::Multi => transaction::multi(session, reply),
-        Command::Exec => return transaction::exec(session, reply),
-        Command::Discard => transaction::discard(session, reply),
-        Command::Watch => transaction::watch(session, reply),
+        RespCommand::Throttle(dialect) => return throttle::answer(dialect, service, session, words, reply),
+        RespCommand::Check => return check::check(service, words, reply),
+        RespCommand::Peek => return check::peek(service, words, reply),
+        RespCommand::Settle => return settle::answer(service, words, reply),
+        RespCommand::Forgive => return reset::answer(service, words, reply),
+        RespCommand::Delete => return delete::answer(service, words, reply),
+        RespCommand::Multi => transaction::multi(session, reply),
+        RespCommand::Exec => return transaction::exec(session, reply),
+        RespCommand::Discard => transaction::discard(session, reply),
+        RespCommand::Watch => transaction::watch(session, reply),
         // Nothing is watched.
-        Command::Unwatch => reply.ok(),
-        Command::Ping => basic::ping(words, reply),
-        Command::Echo => basic::echo(words, reply),
-        Command::Hello => return hello::answer(service, session, words, reply),
-        Command::Auth => return auth::answer(service, session, words, reply),
-        Command::Client => client::answer(session, words, reply),
-        Command::Catalogue => catalogue::answer(words, reply),
-        Command::Info => info::answer(service, session, words, reply),
-        Command::Select => basic::select(words, reply),
-        Command::Reset => {
+        RespCommand::Unwatch => reply.ok(),
+        RespCommand::Ping => basic::ping(words, reply),
+        RespCommand::Echo => basic::echo(words, reply),
+        RespCommand::Hello => return hello::answer(service, session, words, reply),
+        RespCommand::Auth => return auth::answer(service, session, words, reply),
+        RespCommand::Client => client::answer(session, words, reply),
+        RespCommand::Catalogue => catalogue::answer(words, reply),
+        RespCommand::Info => info::answer(service, session, words, reply),
+        RespCommand::Select => basic::select(words, reply),
+        RespCommand::Reset => {
             session.reset();
             reply.simple("RESET");
         }
-        Command::Quit => {
+        RespCommand::Quit => {
             reply.ok();
-            return Answer::Close;
+            return CommandAnswer::Close;
         }
     }
-    Answer::Now
+    CommandAnswer::Now
 }
 
 fn wrong_number(name: &str, reply: &mut Reply<'_>) {
     reply.error("ERR", format_args!("wrong number of arguments for '{}' command", name.to_ascii_lowercase()));
 }
 
-fn unknown<'d>(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+fn unknown<'d>(session: &mut Session, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
     let name = words.get(0).unwrap_or_default();
     // A browser that a page made connect to this port: cross-protocol requests are refused.
     if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
         reply.error("ERR", "this port speaks the Redis protocol, not HTTP");
-        return Answer::Close;
+        return CommandAnswer::Close;
     }
     if session.user.is_none() {
         reply.error("NOAUTH", "Authentication required: send AUTH with the password first");
-        return Answer::Now;
+        return CommandAnswer::Now;
     }
     transaction::abort(session);
     let mut text = format!("unknown command '{}', with args beginning with:", echo(name));
@@ -191,7 +196,7 @@ fn unknown<'d>(session: &mut Session, words: Words<'_>, reply: &mut Reply<'_>) -
         text += &format!(". Did you mean {near}?");
     }
     reply.error("ERR", text);
-    Answer::Now
+    CommandAnswer::Now
 }
 
 /// The most similar of the names, if any is similar enough.

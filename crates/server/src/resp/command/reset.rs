@@ -4,17 +4,17 @@
 use tidegate_core::StoreError;
 use tidegate_rules::ResetError;
 
-use super::Answer;
+use super::CommandAnswer;
 use super::check::aside;
 use super::facts::FactError;
 use super::target::KeyTarget;
 use crate::resp::RespServer;
 use crate::resp::reply::Reply;
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 
-pub(super) fn answer<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn answer<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
     let (words, protocol) = (words.after(1).to_owned(), reply.protocol());
-    Answer::Alone(Box::pin(async move {
+    CommandAnswer::Alone(Box::pin(async move {
         let forgotten = forget(service, words.words()).await;
         aside(protocol, |reply| match forgotten {
             Ok(limits) => reply.count(limits as u64),
@@ -33,7 +33,7 @@ enum ResetCommandError {
     Store(#[from] StoreError),
 }
 
-async fn forget(service: &RespServer, words: Words<'_>) -> Result<usize, ResetCommandError> {
+async fn forget(service: &RespServer, words: RequestWords<'_>) -> Result<usize, ResetCommandError> {
     Ok(match KeyTarget::decode(words)? {
         KeyTarget::Request(asked) => service.engine.limiter().reset(&*asked).await?,
         KeyTarget::Key { rule, parts } => service.engine.reset_key(rule, &parts).await?,

@@ -3,12 +3,12 @@
 use tidegate_core::receipt::Held;
 use tidegate_core::{Receipt, RuleId, Settlement, StoreError};
 
-use super::Answer;
+use super::CommandAnswer;
 use super::check::aside;
 use crate::receipts;
 use crate::resp::RespServer;
 use crate::resp::reply::{Reply, echo};
-use crate::resp::request::{Words, integer};
+use crate::resp::request::{RequestWords, integer};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SettleError {
@@ -26,7 +26,7 @@ pub(super) enum SettleError {
 struct SettleArgs(Vec<(Receipt, Vec<u64>)>);
 
 impl SettleArgs {
-    fn decode(words: Words<'_>) -> Result<SettleArgs, SettleError> {
+    fn decode(words: RequestWords<'_>) -> Result<SettleArgs, SettleError> {
         let receipts = receipts::read(words.get(1).unwrap_or_default())?;
         let actual = |word| {
             integer(word).and_then(|cost| u64::try_from(cost).ok()).ok_or_else(|| SettleError::Actual(echo(word)))
@@ -62,20 +62,20 @@ fn costs_of_all(receipt: &Receipt, costs: &[u64]) -> Vec<u64> {
 }
 
 /// Parses a command without executing it.
-pub(super) fn validate(words: Words<'_>) -> Result<(), SettleError> {
+pub(super) fn validate(words: RequestWords<'_>) -> Result<(), SettleError> {
     SettleArgs::decode(words).map(drop)
 }
 
-pub(super) fn answer<'d>(service: &'d RespServer, words: Words<'_>, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn answer<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
     let asked = match SettleArgs::decode(words) {
         Ok(asked) => asked,
         Err(wrong) => {
             reply.error("ERR", wrong);
-            return Answer::Now;
+            return CommandAnswer::Now;
         }
     };
     let protocol = reply.protocol();
-    Answer::Alone(Box::pin(async move {
+    CommandAnswer::Alone(Box::pin(async move {
         let settled = settle(service, &asked).await;
         aside(protocol, |reply| match settled {
             Ok(settled) => settled.write(reply),

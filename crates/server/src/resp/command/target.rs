@@ -1,7 +1,7 @@
 //! Target of `TG.PEEK` and `TG.RESET`: a request, or one key of one rule.
 
 use super::facts::{FactError, RequestFacts};
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 
 pub(super) enum KeyTarget<'a> {
     /// `fact value …`.
@@ -11,7 +11,7 @@ pub(super) enum KeyTarget<'a> {
 }
 
 impl<'a> KeyTarget<'a> {
-    pub(super) fn decode(words: Words<'a>) -> Result<KeyTarget<'a>, FactError> {
+    pub(super) fn decode(words: RequestWords<'a>) -> Result<KeyTarget<'a>, FactError> {
         if !words.get(0).is_some_and(|word| word.eq_ignore_ascii_case(b"RULE")) {
             return RequestFacts::decode(words).map(|asked| KeyTarget::Request(Box::new(asked)));
         }

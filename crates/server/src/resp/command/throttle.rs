@@ -12,11 +12,11 @@ use tidegate_core::limit::LONGEST_PERIOD;
 use tidegate_core::{Decision, Key, LimitError, Micros, Outcome, RuleId};
 use tidegate_rules::InlineLimit;
 
-use super::{Answer, wrong_number};
+use super::{CommandAnswer, wrong_number};
 use crate::resp::RespServer;
 use crate::resp::limit_cache::LimitArgs;
 use crate::resp::reply::{Reply, echo};
-use crate::resp::request::{Words, lenient_integer, seconds};
+use crate::resp::request::{RequestWords, lenient_integer, seconds};
 use crate::resp::session::Session;
 use crate::resp::settings::Settings;
 
@@ -82,7 +82,7 @@ struct ThrottleArgs<'a> {
 
 impl<'a> ThrottleArgs<'a> {
     #[inline]
-    fn decode(dialect: ThrottleDialect, words: Words<'a>) -> Result<ThrottleArgs<'a>, ThrottleError> {
+    fn decode(dialect: ThrottleDialect, words: RequestWords<'a>) -> Result<ThrottleArgs<'a>, ThrottleError> {
         if !(5..=6).contains(&words.len()) {
             return Err(ThrottleError::Number);
         }
@@ -108,15 +108,15 @@ pub(super) fn answer<'d>(
     dialect: ThrottleDialect,
     service: &'d RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
     reply: &mut Reply<'_>,
-) -> Answer<'d> {
+) -> CommandAnswer<'d> {
     match try_answer(dialect, service, session, words, reply) {
         Ok(answer) => return answer,
         Err(ThrottleError::Number) => wrong_number(dialect.command(), reply),
         Err(wrong) => reply.error("ERR", wrong),
     }
-    Answer::Now
+    CommandAnswer::Now
 }
 
 /// Parses a command without charging anything.
@@ -124,7 +124,7 @@ pub(super) fn validate(
     dialect: ThrottleDialect,
     service: &RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
 ) -> Result<(), ThrottleError> {
     let ThrottleArgs { args, .. } = ThrottleArgs::decode(dialect, words)?;
     limit_of(service, session, args).map(drop)
@@ -135,17 +135,17 @@ fn try_answer<'d>(
     dialect: ThrottleDialect,
     service: &'d RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
     reply: &mut Reply<'_>,
-) -> Result<Answer<'d>, ThrottleError> {
+) -> Result<CommandAnswer<'d>, ThrottleError> {
     let ThrottleArgs { key, args, quantity } = ThrottleArgs::decode(dialect, words)?;
     let limit = limit_of(service, session, args)?;
     if let Some((decision, _)) = service.engine.charge(limit, &Key::from(key), quantity).now() {
         reply.five(integers(dialect, limit, &decision));
-        return Ok(Answer::Now);
+        return Ok(CommandAnswer::Now);
     }
     let (limit, key, protocol) = (Arc::clone(limit), key.to_vec(), reply.protocol());
-    Ok(Answer::Later(Box::pin(async move {
+    Ok(CommandAnswer::Later(Box::pin(async move {
         let (decision, _) = service.engine.charge(&limit, &Key::from(key.as_slice()), quantity).await;
         let mut out = Vec::with_capacity(64);
         Reply::new(&mut out, protocol).five(integers(dialect, &limit, &decision));

@@ -5,10 +5,10 @@
 use super::catalogue::CommandEntry;
 use super::facts::{FactError, RequestFacts as Request};
 use super::target::KeyTarget;
-use super::{Answer, Command, basic, settle, throttle};
+use super::{CommandAnswer, RespCommand, basic, settle, throttle};
 use crate::resp::RespServer;
 use crate::resp::reply::Reply;
-use crate::resp::request::Words;
+use crate::resp::request::RequestWords;
 use crate::resp::session::Session;
 use crate::resp::transaction::QueueFull;
 
@@ -22,19 +22,19 @@ pub(super) fn multi(session: &mut Session, reply: &mut Reply<'_>) {
     }
 }
 
-pub(super) fn exec<'d>(session: &mut Session, reply: &mut Reply<'_>) -> Answer<'d> {
+pub(super) fn exec<'d>(session: &mut Session, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
     let Some(transaction) = session.transaction.take() else {
         reply.error("ERR", "EXEC without MULTI");
-        return Answer::Now;
+        return CommandAnswer::Now;
     };
     match transaction.into_queue() {
         None => reply.error("EXECABORT", "Transaction discarded because of previous errors."),
         Some(queue) => {
             reply.array(queue.len());
-            return Answer::Run(queue);
+            return CommandAnswer::Run(queue);
         }
     }
-    Answer::Now
+    CommandAnswer::Now
 }
 
 /// `EXEC` with arguments ends the transaction, too.
@@ -82,7 +82,7 @@ pub(super) fn queue(
     entry: &CommandEntry,
     service: &RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
     reply: &mut Reply<'_>,
 ) {
     match try_queue(entry, service, session, words) {
@@ -98,7 +98,7 @@ fn try_queue(
     entry: &CommandEntry,
     service: &RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
 ) -> Result<(), QueueError> {
     validate(entry, service, session, words)?;
     let bounds = session.settings.transaction;
@@ -113,30 +113,30 @@ fn validate(
     entry: &CommandEntry,
     service: &RespServer,
     session: &mut Session,
-    words: Words<'_>,
+    words: RequestWords<'_>,
 ) -> Result<(), QueueError> {
     match entry.command {
-        Command::Throttle(dialect) => throttle::validate(dialect, service, session, words)?,
-        Command::Check => {
+        RespCommand::Throttle(dialect) => throttle::validate(dialect, service, session, words)?,
+        RespCommand::Check => {
             Request::decode(words.after(1))?;
         }
-        Command::Peek | Command::Forgive => {
+        RespCommand::Peek | RespCommand::Forgive => {
             KeyTarget::decode(words.after(1))?;
         }
-        Command::Settle => settle::validate(words)?,
-        Command::Select => basic::database(words)?,
-        Command::Delete | Command::Ping | Command::Echo | Command::Unwatch => {}
-        Command::Hello
-        | Command::Auth
-        | Command::Client
-        | Command::Catalogue
-        | Command::Info
-        | Command::Multi
-        | Command::Exec
-        | Command::Discard
-        | Command::Watch
-        | Command::Reset
-        | Command::Quit => return Err(QueueError::NotInTransaction),
+        RespCommand::Settle => settle::validate(words)?,
+        RespCommand::Select => basic::database(words)?,
+        RespCommand::Delete | RespCommand::Ping | RespCommand::Echo | RespCommand::Unwatch => {}
+        RespCommand::Hello
+        | RespCommand::Auth
+        | RespCommand::Client
+        | RespCommand::Catalogue
+        | RespCommand::Info
+        | RespCommand::Multi
+        | RespCommand::Exec
+        | RespCommand::Discard
+        | RespCommand::Watch
+        | RespCommand::Reset
+        | RespCommand::Quit => return Err(QueueError::NotInTransaction),
     }
     Ok(())
 }

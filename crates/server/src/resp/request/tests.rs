@@ -3,15 +3,15 @@ use tidegate_fuzz::{in_pieces, target, text};
 
 use super::*;
 
-const BOUNDS: Bounds = Bounds { words: 6, bytes: 64 };
+const BOUNDS: RequestBounds = RequestBounds { words: 6, bytes: 64 };
 
 /// Requests in `bytes`, received in pieces that end at `cuts`, and the final error.
 fn read(bytes: &[u8], cuts: &[usize]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     read_within(BOUNDS, bytes, cuts)
 }
 
-fn read_within(bounds: Bounds, bytes: &[u8], cuts: &[usize]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
-    let mut reader = Reader::new(bounds);
+fn read_within(bounds: RequestBounds, bytes: &[u8], cuts: &[usize]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
+    let mut reader = RequestReader::new(bounds);
     let (mut requests, mut held) = (Vec::new(), Vec::new());
     let mut come = 0;
     let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).chain([bytes.len()]).collect();
@@ -230,7 +230,7 @@ fn the_reader_takes_any_bytes_in_any_pieces() {
             }
         }
         // Written out they are longer than they were as lines.
-        let bounds = Bounds { bytes: 16 * BOUNDS.bytes, ..BOUNDS };
+        let bounds = RequestBounds { bytes: 16 * BOUNDS.bytes, ..BOUNDS };
         assert_eq!(read_within(bounds, &written, &[]), (whole.0, None), "{}", bytes.escape_ascii());
     });
 }

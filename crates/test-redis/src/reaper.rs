@@ -6,7 +6,7 @@ use crate::Server;
 
 /// Waits for the end of its input, which is the end of the tests, however they end. Then kills the servers by their ids
 /// and removes their folders.
-const KEEPER: &str = r#"read -r _
+const REAPER: &str = r#"read -r _
 for kept in "$@"; do
     case "$kept" in
     /*) rm -rf "$kept" ;;
@@ -15,12 +15,12 @@ for kept in "$@"; do
 done"#;
 
 /// Lets servers end with this program: statics are never dropped.
-pub fn keep_until_exit(servers: &[Server]) {
+pub fn reap_at_exit(servers: &[Server]) {
     let ids = servers.iter().map(|server| server.process_id().to_string());
     let folders =
         servers.iter().map(|server| server.folder().to_str().expect("a folder whose name is text").to_owned());
-    let keeper =
-        Command::new("sh").args(["-c", KEEPER, "keeper"]).args(ids.chain(folders)).stdin(Stdio::piped()).spawn();
-    // The keeper's input stays open for as long as this process lives.
-    std::mem::forget(keeper.expect("a shell that keeps the servers"));
+    let reaper =
+        Command::new("sh").args(["-c", REAPER, "reaper"]).args(ids.chain(folders)).stdin(Stdio::piped()).spawn();
+    // The reaper's input stays open for as long as this process lives.
+    std::mem::forget(reaper.expect("a shell that keeps the servers"));
 }

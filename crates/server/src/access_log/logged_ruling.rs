@@ -9,7 +9,7 @@ use tidegate_rules::{Fact, Facts, Mode, Ruling, Secret};
 use super::record::LoggedDecision;
 
 /// The facts that the rules were asked with, and their decision.
-pub(crate) struct Judged {
+pub(crate) struct LoggedRuling {
     pub(crate) address: Option<IpAddr>,
     pub(crate) user: Option<Box<str>>,
     /// The hash.
@@ -19,12 +19,12 @@ pub(crate) struct Judged {
     limit: Option<RuleId>,
 }
 
-impl Judged {
+impl LoggedRuling {
     /// Keeps what a line needs. API keys are hidden under `secret`.
-    pub(crate) fn new(facts: &HttpFacts<'_>, ruling: &Ruling<'_>, secret: &Secret) -> Judged {
+    pub(crate) fn new(facts: &HttpFacts<'_>, ruling: &Ruling<'_>, secret: &Secret) -> LoggedRuling {
         let text = |fact: Fact<'_>| facts.get(fact).map(|value| value.into_owned().into_boxed_str());
         let (decided, limit) = said(ruling);
-        Judged {
+        LoggedRuling {
             address: facts.address(),
             user: text(Fact::User),
             api_key: facts.get(Fact::ApiKey).map(|key| secret.hide(&key)),

@@ -1,4 +1,4 @@
-//! Application of a rule to a request that it governs: the key that it charges, its limits and its costs.
+//! Effect of a rule to a request that it governs: the key that it charges, its limits and its costs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::body_number::BodyNumber;
 use crate::facts::{Facts, Values};
 
 /// The action of a rule that governs a request.
-pub(super) enum Application {
+pub(super) enum RuleEffect {
     Limited,
     /// It limits other tiers or keys, and not this one.
     NoLimit,
@@ -31,29 +31,29 @@ impl Rule {
         into: &mut MatchedRule<'r, 'a>,
         request: &RequestView<'f, F>,
         secret: &Secret,
-    ) -> Application {
+    ) -> RuleEffect {
         let named = match (write_key(&mut into.key, &mut into.previous, self, request, secret), self.on_missing_key) {
             (Ok(named), _) => named,
             (Err(KeyFault::Missing), OnMissingKey::Share) => {
                 into.is_unkeyed = true;
                 None
             }
-            (Err(KeyFault::Missing), OnMissingKey::Skip) => return Application::Skipped,
-            (Err(fault), _) => return Application::Refused(fault),
+            (Err(KeyFault::Missing), OnMissingKey::Skip) => return RuleEffect::Skipped,
+            (Err(fault), _) => return RuleEffect::Refused(fault),
         };
         let (granted, limits) = match self.limits.of(named.as_deref(), || request.tier()) {
             Ok(Some(limits)) => limits,
-            Ok(None) => return Application::NoLimit,
-            Err(fault) => return Application::Refused(fault),
+            Ok(None) => return RuleEffect::NoLimit,
+            Err(fault) => return RuleEffect::Refused(fault),
         };
         (into.granted, into.limits) = (granted, Some(limits));
         for limit in limits.iter() {
             match limit.cost.of(request) {
                 Ok(cost) => into.costs.push(cost),
-                Err(fault) => return Application::Refused(fault),
+                Err(fault) => return RuleEffect::Refused(fault),
             }
         }
-        Application::Limited
+        RuleEffect::Limited
     }
 }
 
