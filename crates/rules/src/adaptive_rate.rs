@@ -140,19 +140,19 @@ impl AdaptiveRate {
     }
 }
 
-/// The terms, for people: `100/s..1000/s by aimd, down 30% on latency > 200ms or errors > 5%, up 1/20 every 1s`.
+/// The terms, for people: `100/s..1000/s by aimd, down 30% on latency > 200ms or errors > 5%, up 5% of the range every 1s`.
 impl fmt::Display for AdaptiveRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (lowest, highest) = self.bounds();
         let signals: Vec<String> = self.window.signals().map(ToString::to_string).collect();
         write!(
             f,
-            "{}..{} by aimd, down {}% on {}, up 1/{} every {}",
+            "{}..{} by aimd, down {}% on {}, up {}% of the range every {}",
             self.rate_text(lowest),
             self.rate_text(highest),
             self.steps.decrease_percent(),
             signals.join(" or "),
-            self.steps.count(),
+            self.steps.increase_percent(),
             write_span(self.steps.every()),
         )
     }

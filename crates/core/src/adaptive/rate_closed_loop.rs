@@ -125,7 +125,7 @@ impl ModelFleet {
     /// A limit of `lowest` to `highest` requests a second at each of some nodes with these numbers of workers.
     fn new(bounds: (u64, u64), service: Micros, workers: &[usize]) -> ModelFleet {
         let now = Timestamp::from_secs(1_000_000);
-        let steps = RateSteps::new(bounds, 20, SECOND, 30).unwrap();
+        let steps = RateSteps::new(bounds, 5, SECOND, 30).unwrap();
         let limit: Limit = format!("{}/s burst 20", bounds.1).parse().unwrap();
         let node = |(number, &workers): (usize, &usize)| ModelNode::new(number as u64, workers, service, limit, now);
         let nodes = workers.iter().enumerate().map(node).collect();

@@ -2,14 +2,14 @@
 
 use std::error::Error;
 use std::fmt;
-use std::num::NonZero;
 
 use crate::limit::{Limit, LimitError, Rate, TokenBucket};
 use crate::time::Micros;
 
 /// A rate that moves between two bounds: up by one step in each interval, and down by a part of itself when the service is overloaded.
 ///
-/// The rate is one of a few values, from step 0 (the lowest) to [`count`](RateSteps::count) (the highest). The present step is
+/// The rate is one of a few values, from step 0 (the lowest) to [`count`](RateSteps::count) (the highest). All steps are equal but the
+/// last one, which ends at the highest rate. The present step is
 /// the number of tokens in a [bucket](RateSteps::bucket) that gets one token in each interval: time is the additive increase, and a
 /// decrease takes tokens out. So any store can keep it, and the nodes of a fleet share it, with the exact arithmetic of
 /// limits. A bucket that nobody knows is full, and the rate the highest.
@@ -17,7 +17,7 @@ use crate::time::Micros;
 pub struct RateSteps {
     lowest: u64,
     highest: u64,
-    count: NonZero<u32>,
+    increase_percent: u8,
     every: Micros,
     decrease_percent: u8,
     bucket: Limit,
@@ -28,40 +28,48 @@ impl RateSteps {
     /// The most steps. Each is a limit of its own, which stores know.
     pub const MOST: u32 = 50;
 
-    /// Steps from `lowest` to `highest` tokens. In each interval `every` the rate rises by one of `count` equal steps, from 1 to
-    /// [`RateSteps::MOST`], or falls by `decrease_percent`, from 1 to 99.
+    /// Steps from `lowest` to `highest` tokens. In each interval `every` the rate rises by `increase_percent` of the range between
+    /// them, from 2 to 100, or falls by `decrease_percent` of itself, from 1 to 99.
     ///
     /// # Errors
     /// If the bounds or the numbers are out of range.
     pub fn new(
         (lowest, highest): (u64, u64),
-        count: u32,
+        increase_percent: u8,
         every: Micros,
         decrease_percent: u8,
     ) -> Result<RateSteps, RateStepsError> {
         if lowest == 0 || lowest >= highest {
             return Err(RateStepsError::Bounds);
         }
-        let count = NonZero::new(count).filter(|count| count.get() <= RateSteps::MOST).ok_or(RateStepsError::Count)?;
+        if !(1..=100).contains(&increase_percent) || steps_of(increase_percent) > RateSteps::MOST {
+            return Err(RateStepsError::Increase);
+        }
         if !(1..=99).contains(&decrease_percent) {
             return Err(RateStepsError::Decrease);
         }
         let rate = Rate::new(1, every)?;
-        let bucket = TokenBucket::new(u64::from(count.get()), rate)?.into();
+        let bucket = TokenBucket::new(u64::from(steps_of(increase_percent)), rate)?.into();
         let turn = TokenBucket::new(1, rate)?.into();
-        Ok(RateSteps { lowest, highest, count, every, decrease_percent, bucket, turn })
+        Ok(RateSteps { lowest, highest, increase_percent, every, decrease_percent, bucket, turn })
     }
 
     /// The number of steps from the lowest to the highest rate.
     #[must_use]
     pub const fn count(&self) -> u32 {
-        self.count.get()
+        steps_of(self.increase_percent)
     }
 
     /// The interval in which the rate rises by one step, and falls at most once.
     #[must_use]
     pub const fn every(&self) -> Micros {
         self.every
+    }
+
+    /// The part of the range by which the rate rises in an interval, in percent.
+    #[must_use]
+    pub const fn increase_percent(&self) -> u8 {
+        self.increase_percent
     }
 
     /// The part of the rate that a decrease takes, in percent.
@@ -79,8 +87,8 @@ impl RateSteps {
     /// The rate at a step, in tokens: whole ones, rounded down.
     #[must_use]
     pub fn tokens(&self, step: u32) -> u64 {
-        let (step, count) = (u128::from(step.min(self.count())), u128::from(self.count()));
-        let above = u128::from(self.highest - self.lowest) * step / count;
+        let percent = (u64::from(step) * u64::from(self.increase_percent)).min(100);
+        let above = u128::from(self.highest - self.lowest) * u128::from(percent) / 100;
         self.lowest + u64::try_from(above).unwrap_or_default()
     }
 
@@ -117,14 +125,19 @@ impl RateSteps {
     }
 }
 
+/// The number of steps of this part of the range, the last of which may be shorter.
+const fn steps_of(increase_percent: u8) -> u32 {
+    100_u32.div_ceil(increase_percent as u32)
+}
+
 /// The error for steps that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateStepsError {
     /// The lowest rate is zero or not below the highest.
     Bounds,
-    /// There are none or too many.
-    Count,
+    /// An increase takes no part of the range, or so small a part that there are too many steps.
+    Increase,
     /// A decrease takes nothing or everything.
     Decrease,
     /// The interval is out of range.
@@ -141,7 +154,7 @@ impl fmt::Display for RateStepsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RateStepsError::Bounds => f.write_str("the lowest rate is at least 1, and below the highest"),
-            RateStepsError::Count => write!(f, "there are 1 to {} steps", RateSteps::MOST),
+            RateStepsError::Increase => write!(f, "an increase is from {} % to 100 %", 100 / RateSteps::MOST),
             RateStepsError::Decrease => f.write_str("a decrease is from 1 % to 99 %"),
             RateStepsError::Interval(error) => error.fmt(f),
         }
@@ -157,7 +170,7 @@ mod tests {
     use crate::time::Timestamp;
 
     fn steps() -> RateSteps {
-        RateSteps::new((100, 1_000), 20, Micros::from_secs(1), 30).unwrap()
+        RateSteps::new((100, 1_000), 5, Micros::from_secs(1), 30).unwrap()
     }
 
     #[test]
@@ -172,12 +185,29 @@ mod tests {
     }
 
     #[test]
+    fn every_step_but_the_last_is_the_increase_exactly() {
+        for increase in 2..=100 {
+            let steps = RateSteps::new((50, 1_050), increase, Micros::from_secs(1), 30).unwrap();
+            let tokens: Vec<u64> = (0..=steps.count()).map(|step| steps.tokens(step)).collect();
+            let rises: Vec<u64> = tokens.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            let (last, others) = rises.split_last().unwrap();
+            assert!(others.iter().all(|rise| *rise == 10 * u64::from(increase)), "{increase} %: {tokens:?}");
+            assert!((1..=10 * u64::from(increase)).contains(last), "{increase} %: {tokens:?}");
+            assert_eq!((tokens[0], tokens[tokens.len() - 1]), (50, 1_050));
+        }
+        let steps = RateSteps::new((50, 1_050), 30, Micros::from_secs(1), 30).unwrap();
+        assert_eq!([0, 1, 2, 3, 4].map(|step| steps.tokens(step)), [50, 350, 650, 950, 1_050]);
+        // 1050 → 735 is step 2, → 455 is 1, → 245 is 0.
+        assert_eq!([4, 3, 2, 1].map(|step| steps.lowered(step)), [2, 2, 1, 0]);
+    }
+
+    #[test]
     fn every_decrease_lowers_the_rate_within_its_bounds() {
         for (lowest, highest) in [(1, 2), (1, 1_000_000), (900, 1_000), (7, 11), (u64::MAX / 4, u64::MAX / 2)] {
-            for count in [1, 2, 7, 50] {
+            for increase in [2, 5, 15, 60, 100] {
                 for percent in [1, 30, 99] {
-                    let steps = RateSteps::new((lowest, highest), count, Micros::from_secs(1), percent).unwrap();
-                    for step in 0..=count {
+                    let steps = RateSteps::new((lowest, highest), increase, Micros::from_secs(1), percent).unwrap();
+                    for step in 0..=steps.count() {
                         let (before, after) = (steps.tokens(step), steps.tokens(steps.lowered(step)));
                         assert!((lowest..=highest).contains(&before));
                         assert!(steps.lowered(step) < step || step == 0, "{steps:?} {step}");
@@ -206,11 +236,12 @@ mod tests {
 
     #[test]
     fn steps_that_cannot_be_are_refused() {
-        let new = |bounds, count, secs, percent| RateSteps::new(bounds, count, Micros::from_secs(secs), percent);
+        let new = |bounds, increase, secs, percent| RateSteps::new(bounds, increase, Micros::from_secs(secs), percent);
         assert_eq!(new((0, 5), 20, 1, 30), Err(RateStepsError::Bounds));
         assert_eq!(new((5, 5), 20, 1, 30), Err(RateStepsError::Bounds));
-        assert_eq!(new((1, 5), 0, 1, 30), Err(RateStepsError::Count));
-        assert_eq!(new((1, 5), 51, 1, 30), Err(RateStepsError::Count));
+        for increase in [0, 1, 101] {
+            assert_eq!(new((1, 5), increase, 1, 30), Err(RateStepsError::Increase));
+        }
         assert_eq!(new((1, 5), 20, 1, 0), Err(RateStepsError::Decrease));
         assert_eq!(new((1, 5), 20, 1, 100), Err(RateStepsError::Decrease));
         assert!(matches!(new((1, 5), 20, 0, 30), Err(RateStepsError::Interval(_))));

@@ -76,9 +76,9 @@ pub struct RateAdaptation {
     signals: Vec<OverloadSignal>,
 }
 
-/// The interval, the number of steps and the decrease of rules that do not set them.
+/// The interval, the increase and the decrease of rules that do not set them.
 const EVERY: Micros = Micros::from_secs(1);
-const STEPS: u32 = 20;
+const INCREASE_PERCENT: u8 = 5;
 const DECREASE_PERCENT: u8 = 30;
 
 impl RateAdaptation {
@@ -91,7 +91,8 @@ impl RateAdaptation {
         if period != self.lowest.1 {
             return Err(ServedError::Period);
         }
-        RateSteps::new((self.lowest.0, highest), STEPS, EVERY, DECREASE_PERCENT).map_err(|_| ServedError::Bounds)
+        RateSteps::new((self.lowest.0, highest), INCREASE_PERCENT, EVERY, DECREASE_PERCENT)
+            .map_err(|_| ServedError::Bounds)
     }
 }
 

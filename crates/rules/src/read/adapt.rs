@@ -73,9 +73,7 @@ pub(super) fn read(
             RuleLimit { cost: rule_cost.clone(), disclosure, ..RuleLimit::plain(rule, highest) }
         }
     };
-    // Rounded up: a step is never larger than the rule says.
-    let count = u32::from(100_u8.div_ceil(increase));
-    let ladder = RateSteps::new((of_lowest.0, of_highest.0), count, every, decrease)
+    let ladder = RateSteps::new((of_lowest.0, of_highest.0), increase, every, decrease)
         .map_err(|error| error.to_string())
         .and_then(|steps| {
             let rate = AdaptiveRate::new(rule, steps, of_highest.1, &signals);

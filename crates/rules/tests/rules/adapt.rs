@@ -160,6 +160,18 @@ fn every_limit_with_a_rate_can_adapt() {
 }
 
 #[test]
+fn the_rate_rises_by_exactly_the_increase_that_the_rule_says() {
+    // Of a range of 900: 270, 540, 810, and the rest.
+    let fleet = Fleet::new(1, &RULES.replace("by: aimd", "increase: 30%, decrease: 90%"));
+    fleet.second(0, 500, ServiceOutcome::Answered);
+    let rates: Vec<u64> = (0..6).map(|_| (fleet.rates()[0], fleet.second(0, 10, ServiceOutcome::Answered)).0).collect();
+    // A decrease also takes the step that the next second brings.
+    assert_eq!(rates, [100, 100, 370, 640, 910, 1_000]);
+    let shown = serde_json::to_string(&fleet.limiter.rules().rules.explain(&get("/"))).unwrap();
+    assert!(shown.contains("up 30% of the range every 1s"), "{shown}");
+}
+
+#[test]
 fn rules_show_the_present_limit() {
     let fleet = Fleet::new(1, RULES);
     fleet.second(0, 500, ServiceOutcome::Answered);
