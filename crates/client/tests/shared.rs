@@ -257,40 +257,33 @@ async fn a_place_in_a_shapers_queue_past_the_deadline_is_not_taken() {
     assert_eq!(start.elapsed(), Duration::from_secs(5), "those that failed have taken no place");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_waiting_call_that_is_dropped_leaves_its_turn_to_the_next() {
-    let limiter = limiter("rules: [{ id: partner, key: host, limit: 1/s burst 1 }]");
-    let layer = SharedPaceLayer::new(limiter);
+/// Drops twenty calls that wait under a limit of one a second, the last one first. The next call is sent as if they had not been.
+async fn dropped_calls_leave_their_turn(layer: SharedPaceLayer<MemoryStore<PausedClock>, PausedClock>) {
     let client = ServiceBuilder::new().layer(layer.clone()).service(service_fn(ok));
     let start = Instant::now();
     client.clone().oneshot(get()).await.unwrap();
     let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(client.clone().oneshot(get()))).collect();
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(layer.snapshot()["partner.example.com"].waiting, 20);
-    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    waiting.iter().rev().for_each(tokio::task::JoinHandle::abort);
+    tokio::time::sleep(Duration::from_millis(1)).await;
     client.oneshot(get()).await.unwrap();
     assert!(start.elapsed() <= Duration::from_millis(1_001), "it was the next: {:?}", start.elapsed());
     assert_eq!(layer.snapshot()["partner.example.com"].waiting, 0);
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_waiting_call_that_is_dropped_leaves_its_turn_to_the_next() {
+    let limiter = limiter("rules: [{ id: partner, key: host, limit: 1/s burst 1 }]");
+    dropped_calls_leave_their_turn(SharedPaceLayer::new(limiter)).await;
+}
+
+/// Those behind a place have their times already, so only the last one can be given back.
+#[tokio::test(start_paused = true)]
 async fn the_last_call_in_a_shapers_queue_leaves_its_place_to_the_next_if_it_is_dropped() {
-    for reserves in [true, false] {
-        let layer = SharedPaceLayer::new(limiter("rules: [{ id: partner, key: host, limit: shaper 1/s queue 100 }]"));
-        let layer = if reserves { layer.reserve(Duration::from_mins(5)) } else { layer };
-        let client = ServiceBuilder::new().layer(layer.clone()).service(service_fn(ok));
-        let start = Instant::now();
-        client.clone().oneshot(get()).await.unwrap();
-        let waiting: Vec<_> = (0..20).map(|_| tokio::spawn(client.clone().oneshot(get()))).collect();
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        assert_eq!(layer.snapshot()["partner.example.com"].waiting, 20);
-        // Those behind a place have their times already, so only the last one can be given back.
-        waiting.iter().rev().for_each(tokio::task::JoinHandle::abort);
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        client.oneshot(get()).await.unwrap();
-        assert!(start.elapsed() <= Duration::from_millis(1_001), "it was the next: {:?}", start.elapsed());
-        assert_eq!(layer.snapshot()["partner.example.com"].waiting, 0);
-    }
+    let layer = || SharedPaceLayer::new(limiter("rules: [{ id: partner, key: host, limit: shaper 1/s queue 100 }]"));
+    dropped_calls_leave_their_turn(layer()).await;
+    dropped_calls_leave_their_turn(layer().reserve(Duration::from_mins(5))).await;
 }
 
 #[tokio::test(start_paused = true)]
