@@ -1,16 +1,23 @@
 //! An adaptive limit on the requests in flight to a host.
 
-use std::sync::Arc;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
-use tidegate_core::adaptive::{AdaptiveConcurrency, ConcurrencyPermit, LimitController, SampleOutcome, SampleWindow};
-use tidegate_core::{Clock as CoreClock, Timestamp};
-use tokio::sync::{Mutex, Notify};
+use tidegate_core::adaptive::{
+    AdaptiveConcurrency, ConcurrencyPermit, DEFAULT_SHARES, LimitController, SampleOutcome, SampleWindow,
+};
+use tidegate_core::{Clock as CoreClock, Priority, Timestamp};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use crate::BoxError;
 use crate::clock::Clock;
+use crate::deadline::CallTime;
 use crate::grpc;
+use crate::unsent::is_unsent;
 
 /// The error of a request that was not sent, because its host had as many requests in flight as it can work on for all the time that
 /// the request could wait.
@@ -23,20 +30,72 @@ pub struct HostBusy {
     pub waited: Duration,
 }
 
+/// The terms of the limits of all hosts.
+#[derive(Clone, Debug)]
+pub(crate) struct ConcurrencyTerms {
+    /// The limit at its start; `None` without a limit.
+    pub(crate) controller: Option<LimitController>,
+    pub(crate) window: SampleWindow,
+    /// The share of each priority, from low to critical.
+    pub(crate) shares: [f64; 4],
+    /// Whether requests above the limit are sent, and only counted.
+    pub(crate) is_shadow: bool,
+}
+
+impl Default for ConcurrencyTerms {
+    fn default() -> ConcurrencyTerms {
+        ConcurrencyTerms { controller: None, window: SampleWindow::default(), shares: DEFAULT_SHARES, is_shadow: false }
+    }
+}
+
 /// The limit of one host, and its queue.
 pub(crate) struct HostConcurrency {
     limit: AdaptiveConcurrency<SinceStart>,
-    /// Held by the first in the queue. It is a fair lock, so requests are sent in the order in which they came.
-    turn: Mutex<()>,
-    /// Signals that a request has ended.
-    ended: Notify,
+    is_shadow: bool,
+    clock: Arc<dyn Clock>,
+    queue: Mutex<Queue>,
+}
+
+/// The requests that wait, the most important first, those of one priority in the order in which they came.
+#[derive(Default)]
+struct Queue {
+    waiting: BTreeMap<QueuePosition, oneshot::Sender<HostPermit>>,
+    /// The number of requests that have waited so far.
+    numbers: u64,
+}
+
+type QueuePosition = (Reverse<Priority>, u64);
+
+impl Queue {
+    /// The first request of a priority.
+    fn first_of(&self, priority: Priority) -> Option<QueuePosition> {
+        let since = (Reverse(priority), 0)..=(Reverse(priority), u64::MAX);
+        self.waiting.range(since).next().map(|(position, _)| *position)
+    }
+}
+
+/// The answer to a request for a permit.
+pub(crate) enum Acquisition {
+    Granted(HostPermit),
+    /// Granted above the limit, in shadow mode.
+    Shadow(HostPermit),
+    /// The limit is reached: the request has to wait.
+    Full,
 }
 
 impl HostConcurrency {
-    pub(crate) fn new(controller: LimitController, clock: Arc<dyn Clock>) -> HostConcurrency {
-        let clock = SinceStart { start: clock.now(), clock };
-        let limit = AdaptiveConcurrency::with(controller, SampleWindow::default(), &[], clock);
-        HostConcurrency { limit, turn: Mutex::default(), ended: Notify::new() }
+    pub(crate) fn new(
+        controller: LimitController,
+        terms: &ConcurrencyTerms,
+        clock: &Arc<dyn Clock>,
+    ) -> HostConcurrency {
+        let since = SinceStart { start: clock.now(), clock: Arc::clone(clock) };
+        HostConcurrency {
+            limit: AdaptiveConcurrency::with(controller, terms.window, &terms.shares, since),
+            is_shadow: terms.is_shadow,
+            clock: Arc::clone(clock),
+            queue: Mutex::default(),
+        }
     }
 
     /// The present limit.
@@ -45,29 +104,76 @@ impl HostConcurrency {
     }
 
     /// The permit of a request that need not wait.
-    pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<HostPermit> {
-        let _turn = self.turn.try_lock().ok()?;
-        self.permit()
+    pub(crate) fn try_acquire(self: &Arc<Self>, priority: Priority) -> Acquisition {
+        let queue = self.queue();
+        match self.permit_behind(&queue, priority) {
+            Some(permit) => Acquisition::Granted(permit),
+            None if self.is_shadow => {
+                let permit = self.limit.acquire_unlimited(priority as usize);
+                Acquisition::Shadow(self.host_permit(permit))
+            }
+            None => Acquisition::Full,
+        }
     }
 
     /// Waits in the queue, until `last` at most.
-    pub(crate) async fn acquire(self: &Arc<Self>, last: Instant) -> Option<HostPermit> {
-        let waited = timeout_at(last, async {
-            let _turn = self.turn.lock().await;
-            loop {
-                // A request that ends after the look at the limit leaves its signal to the next wait.
-                match self.permit() {
-                    Some(permit) => return permit,
-                    None => self.ended.notified().await,
-                }
-            }
-        });
-        waited.await.ok()
+    pub(crate) async fn acquire(self: &Arc<Self>, priority: Priority, last: Instant) -> Option<HostPermit> {
+        let mut queued = match self.enter(priority) {
+            Ok(permit) => return Some(permit),
+            Err(queued) => queued,
+        };
+        timeout_at(last, &mut queued.granted).await.ok()?.ok()
     }
 
-    fn permit(self: &Arc<Self>) -> Option<HostPermit> {
-        let permit = self.limit.try_acquire(0)?;
-        Some(HostPermit { permit: Some(permit), host: Arc::clone(self) })
+    fn enter(self: &Arc<Self>, priority: Priority) -> Result<HostPermit, QueuedRequest<'_>> {
+        let mut queue = self.queue();
+        if let Some(permit) = self.permit_behind(&queue, priority) {
+            return Ok(permit);
+        }
+        queue.numbers += 1;
+        let (position, (sender, granted)) = ((Reverse(priority), queue.numbers), oneshot::channel());
+        queue.waiting.insert(position, sender);
+        Err(QueuedRequest { host: self, position, granted })
+    }
+
+    /// A permit for a request that goes behind those of its priority that wait.
+    fn permit_behind(self: &Arc<Self>, queue: &Queue, priority: Priority) -> Option<HostPermit> {
+        if queue.first_of(priority).is_some() { None } else { self.permit(priority) }
+    }
+
+    fn permit(self: &Arc<Self>, priority: Priority) -> Option<HostPermit> {
+        self.limit.try_acquire(priority as usize).map(|permit| self.host_permit(permit))
+    }
+
+    fn host_permit(self: &Arc<Self>, permit: ConcurrencyPermit<SinceStart>) -> HostPermit {
+        HostPermit { permit: Some(permit), begun: self.clock.now(), host: Arc::clone(self) }
+    }
+
+    /// Gives the places that are free to requests that wait.
+    fn grant(self: &Arc<Self>) {
+        while let Some((waiting, permit)) = self.next_granted() {
+            // A request that has just left the queue leaves its permit to the next one. Not under the lock, which that takes.
+            drop(waiting.send(permit));
+        }
+    }
+
+    fn next_granted(self: &Arc<Self>) -> Option<(oneshot::Sender<HostPermit>, HostPermit)> {
+        let mut queue = self.queue();
+        if queue.waiting.is_empty() {
+            return None;
+        }
+        for priority in Priority::ALL.into_iter().rev() {
+            // A less important one may be within its share, though this one is not.
+            let Some(first) = queue.first_of(priority) else { continue };
+            if let Some(permit) = self.permit(priority) {
+                return queue.waiting.remove(&first).map(|waiting| (waiting, permit));
+            }
+        }
+        None
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,9 +183,23 @@ impl std::fmt::Debug for HostConcurrency {
     }
 }
 
+/// A request that waits. It leaves the queue when it is dropped.
+struct QueuedRequest<'h> {
+    host: &'h HostConcurrency,
+    position: QueuePosition,
+    granted: oneshot::Receiver<HostPermit>,
+}
+
+impl Drop for QueuedRequest<'_> {
+    fn drop(&mut self) {
+        self.host.queue().waiting.remove(&self.position);
+    }
+}
+
 /// A request in flight, until this is dropped.
 pub(crate) struct HostPermit {
     permit: Option<ConcurrencyPermit<SinceStart>>,
+    begun: Instant,
     host: Arc<HostConcurrency>,
 }
 
@@ -88,6 +208,18 @@ impl HostPermit {
     pub(crate) fn answered(self, status: StatusCode, headers: &HeaderMap) {
         let grpc_status = if grpc::is_grpc(headers) { grpc::status(headers) } else { None };
         self.record(SampleOutcome::of_response(status.as_u16(), grpc_status));
+    }
+
+    /// There is an error instead of a response.
+    pub(crate) fn failed(self, error: &BoxError) {
+        self.record(outcome_of_error(error));
+    }
+
+    /// The attempt was dropped before there was a response.
+    pub(crate) fn abandoned(self, time: CallTime) {
+        if time.has_expired(self.begun, self.host.clock.now()) {
+            self.record(SampleOutcome::Dropped);
+        }
     }
 
     fn record(&self, outcome: SampleOutcome) {
@@ -100,8 +232,23 @@ impl HostPermit {
 impl Drop for HostPermit {
     fn drop(&mut self) {
         self.permit = None;
-        self.host.ended.notify_one();
+        self.host.grant();
     }
+}
+
+/// The outcome of a request that failed without a response: a timeout, or a connection that broke, means that no answer came in
+/// time. An error of a request that was not sent says nothing about the capacity of the host.
+fn outcome_of_error(error: &BoxError) -> SampleOutcome {
+    if is_unsent(&**error) || is_refused_here(error) { SampleOutcome::Ignored } else { SampleOutcome::Dropped }
+}
+
+/// Whether a layer of this crate, below the one with the limit, did not send the request.
+fn is_refused_here(error: &BoxError) -> bool {
+    #[cfg(feature = "shared")]
+    if error.is::<crate::TooLarge>() || error.is::<crate::RuleRefused>() {
+        return true;
+    }
+    error.is::<crate::Paced>() || error.is::<crate::Throttled>() || error.is::<HostBusy>()
 }
 
 /// The client's clock for the limits of core: the time since the first request.

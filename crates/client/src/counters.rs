@@ -36,6 +36,8 @@ pub struct HostSnapshot {
     pub in_flight: u64,
     /// Attempts that were not sent because the host was busy.
     pub busy_refusals: u64,
+    /// Attempts that were sent though the host was busy, because the limit on requests in flight is in shadow mode.
+    pub shadow_waits: u64,
     /// The present limit on requests in flight, if there is one.
     pub concurrency: Option<u32>,
     /// The limits of the host.
@@ -68,6 +70,7 @@ pub(crate) struct Counters {
     pub(crate) pace_refusals: AtomicU64,
     pub(crate) throttled: AtomicU64,
     pub(crate) busy_refusals: AtomicU64,
+    pub(crate) shadow_waits: AtomicU64,
 }
 
 impl Counters {
@@ -108,6 +111,7 @@ impl Counters {
             pace_refusals: read(&self.pace_refusals),
             throttled: read(&self.throttled),
             busy_refusals: read(&self.busy_refusals),
+            shadow_waits: read(&self.shadow_waits),
             concurrency: None,
             waiting: 0,
             in_flight: 0,

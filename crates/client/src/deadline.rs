@@ -17,6 +17,31 @@ pub struct Deadline(pub Instant);
 #[error("the deadline of the call has passed before its response")]
 pub struct DeadlineExceeded;
 
+/// The time that a call may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallTime {
+    #[cfg_attr(not(feature = "adaptive"), expect(dead_code, reason = "for the limit on requests in flight"))]
+    pub(crate) begun: Instant,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl CallTime {
+    /// The time of a call that begins now.
+    pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions, now: Instant) -> CallTime {
+        CallTime { begun: now, deadline: of(headers, extensions, now) }
+    }
+
+    /// Whether an attempt that began at `attempt` and ends now is one that the deadline has cancelled after at least half of the time
+    /// of the call. An attempt that began late would not have been answered by any server.
+    #[cfg(feature = "adaptive")]
+    pub(crate) fn has_expired(self, attempt: Instant, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| {
+            now >= deadline
+                && deadline.saturating_duration_since(attempt) >= deadline.saturating_duration_since(self.begun) / 2
+        })
+    }
+}
+
 /// The deadline of a request that begins now.
 pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions, now: Instant) -> Option<Instant> {
     let given = extensions.get::<Deadline>().map(|deadline| deadline.0);

@@ -120,8 +120,15 @@ impl ClientLayer {
     }
 
     /// Limits the requests in flight to each host to what the host can work on, by the response times that it has. Requests above the
-    /// limit wait, in their order, and fail with [`HostBusy`](crate::HostBusy) after the longest wait or at their deadline. A request
-    /// is in flight until its response begins.
+    /// limit wait, and fail with [`HostBusy`](crate::HostBusy) after the longest wait or at their deadline. A request is in flight
+    /// until its response begins. Forgets what was learned before.
+    ///
+    /// The most important request that waits is sent first, those of one [`Priority`](crate::Priority) in their order. A priority has a
+    /// [share](ClientLayer::concurrency_shares) of the limit, and is held to it only while the whole limit is taken.
+    ///
+    /// Responses of 503 and 504 lower the limit. So do timeouts and connections that break, and an attempt that the
+    /// [`Deadline`](crate::Deadline) ends after at least half of the time of its call. Connections that were never made and calls that
+    /// are cancelled say nothing about it.
     ///
     /// ```
     /// # use tidegate_client::ClientLayer;
@@ -131,7 +138,33 @@ impl ClientLayer {
     #[cfg(feature = "adaptive")]
     #[must_use]
     pub fn concurrency(mut self, controller: tidegate_core::adaptive::LimitController) -> ClientLayer {
-        self.pacer.controller = Some(controller);
+        self.pacer.concurrency.controller = Some(controller);
+        self.with_new_hosts()
+    }
+
+    /// The shares of priorities in the limit on requests in flight, each from 0 to 1, from low to critical. By default none, a fifth,
+    /// three tenths and a half. Forgets what was learned before.
+    #[cfg(feature = "adaptive")]
+    #[must_use]
+    pub fn concurrency_shares(mut self, shares: [f64; 4]) -> ClientLayer {
+        self.pacer.concurrency.shares = shares;
+        self.with_new_hosts()
+    }
+
+    /// The requests that are summed up into one sample for the limit on requests in flight. Forgets what was learned before.
+    #[cfg(feature = "adaptive")]
+    #[must_use]
+    pub fn concurrency_window(mut self, window: tidegate_core::adaptive::SampleWindow) -> ClientLayer {
+        self.pacer.concurrency.window = window;
+        self.with_new_hosts()
+    }
+
+    /// Sends requests above the limit on requests in flight too, and counts them as
+    /// [`shadow_waits`](crate::HostSnapshot::shadow_waits). Forgets what was learned before.
+    #[cfg(feature = "adaptive")]
+    #[must_use]
+    pub fn concurrency_shadow(mut self) -> ClientLayer {
+        self.pacer.concurrency.is_shadow = true;
         self.with_new_hosts()
     }
 

@@ -21,7 +21,7 @@
 //!
 //! # Requests
 //! Extensions of a request say more about it: its [`Deadline`], whether it is [`Idempotent`], the [`Partition`] that the server counts
-//! it in, and how many [`Tokens`] of a language model it will use.
+//! it in, how many [`Tokens`] of a language model it will use, and its `Priority` (feature `adaptive`).
 //!
 //! # Features
 //! None is on by default.
@@ -87,6 +87,8 @@ pub use retry::{Idempotent, Retry, RetryLayer};
 pub use shared::{Reservation, RuleRefused, SharedPace, SharedPaceLayer, TooLarge};
 pub use throttle::Throttle;
 pub use throttle_service::{ThrottleLayer, ThrottleService, Throttled};
+#[cfg(feature = "adaptive")]
+pub use tidegate_core::Priority;
 pub use tokens::Tokens;
 pub use unsent::Unsent;
 

@@ -11,17 +11,16 @@ use super::index::IndexLookup;
 use super::key_parts::part_of;
 use super::matched::{Granted, MatchedRule};
 use super::pattern::Pattern;
-use super::priority::Priority;
 use super::request_view::RequestView;
 use super::rule::{KeyFault, KeyPart, Mode, Rule};
 use super::rule_effect::RuleEffect;
 use super::secret::Secret;
 use crate::facts::Facts;
 use crate::yaml::Place;
-use tidegate_core::Limit;
 use tidegate_core::disclosure::DenialStatus;
 use tidegate_core::notation::write_span;
 use tidegate_core::write_behind::WriteBehind;
+use tidegate_core::{Limit, Priority};
 
 /// The outcome of a request, rule by rule. Values that are secret are hidden ([`Secret::display`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -157,7 +156,7 @@ pub struct Charged {
     /// For how long the request can wait for the store; `None` leaves it to the store.
     pub store_deadline: Option<String>,
     /// The priority that the rule gives the request when not all can be served; `normal` if it sets none.
-    pub priority: Priority,
+    pub priority: &'static str,
     /// The kind of denial that clients are told.
     pub problem: &'static str,
     /// The HTTP status of a denial, if it is not 429.
@@ -354,7 +353,7 @@ impl MatchedRule<'_, '_> {
             limits: limits.collect(),
             on_store_failure: self.rule.on_store_failure.to_string(),
             store_deadline: self.rule.store_deadline.map(write_span),
-            priority: self.rule.priority.unwrap_or_default(),
+            priority: self.rule.priority.unwrap_or_default().as_str(),
             problem: disclosure.problem.as_str(),
             status: disclosure.status.map(DenialStatus::get),
         }

@@ -12,8 +12,8 @@ pub use self::raw::{RawRequest, read};
 pub use self::request::Request;
 pub use self::values::Values;
 use crate::FieldPath;
-use crate::Priority;
 use crate::body_number::BodyNumber;
+use tidegate_core::Priority;
 
 /// The name of a property of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

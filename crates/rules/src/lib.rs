@@ -44,7 +44,6 @@ mod partition;
 mod path;
 mod pattern;
 mod presets;
-mod priority;
 mod read;
 mod regions;
 mod request_view;
@@ -83,7 +82,6 @@ pub use matched::{Granted, Matched, MatchedRule, RefusingRule};
 pub use named_key::{NamedKey, NoSuchKey, PartName};
 pub use partition::Partitions;
 pub use path::normalize;
-pub use priority::{Priority, PriorityError};
 pub use regions::{Moves, RegionView, Regions};
 pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule};
 pub(crate) use rule_limits::RuleLimit;
@@ -95,6 +93,7 @@ pub use shown::{KeyPartName, LimitName, ShownRate, ShownRule, key_in_full, reada
 pub use single_rule::KeyScope;
 pub use spelling::{PathPolicy, PathRefusal};
 pub use switches::Switches;
+pub use tidegate_core::{Priority, PriorityError};
 pub use tier_directory::{FoundTier, LONGEST_TIER, TierCounts, TierDirectory, TierLookup, TierSettings};
 
 use std::sync::Arc;

@@ -11,7 +11,6 @@ use super::adaptive_rate::AdaptiveRate;
 use super::field::FieldPath;
 use super::governing::{Governing, MatchedReadings};
 use super::index::RuleNumbers;
-use super::priority::Priority;
 use super::request_view::RequestView;
 use super::rule::{KeyFault, Mode, Rule};
 use super::rule_effect::RuleEffect;
@@ -19,7 +18,7 @@ use super::rule_limits::RuleLimit;
 use super::settle::Settle;
 use crate::facts::{Fact, Facts};
 use tidegate_core::limit::Limit;
-use tidegate_core::{Charge, Key, Micros, RuleId};
+use tidegate_core::{Charge, Key, Micros, Priority, RuleId};
 
 /// The rules that govern one request, with what they charge for it.
 #[derive(Debug)]

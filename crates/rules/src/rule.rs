@@ -11,14 +11,13 @@ use smallvec::SmallVec;
 use super::cost::{Cost, CostSource};
 use super::fact_name::FactName;
 use super::pattern::Pattern;
-use super::priority::Priority;
 use super::regions::RegionChoice;
 use super::route::PathPattern;
 use super::rule_limits::Limits;
 use crate::facts::Fact;
 use crate::yaml::Place;
-use tidegate_core::Micros;
 use tidegate_core::notation::write_span;
+use tidegate_core::{Micros, Priority};
 
 /// A rule: the requests that it governs, its key and its limits.
 // What every request looks at comes first and close together: between two requests a gateway does so much else that nothing of

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::adaptive_rate::AdaptiveRate;
 use super::envoy::Domain;
-use super::priority::Priority;
 use super::rule::{KeyPart, Mode, Rule};
 use super::rule_limits::RuleLimit;
 use super::{OnMissingKey, OnRepeatedKey, RuleSet};
@@ -40,7 +39,7 @@ pub struct ShownRule<'r> {
     /// The policy for when the store cannot decide.
     pub on_store_failure: String,
     /// The priority of its requests when not all can be served.
-    pub priority: Priority,
+    pub priority: &'static str,
     /// The kind of denial that clients are told.
     pub problem: &'static str,
     /// The HTTP status of a denial, if it is not 429.
@@ -164,7 +163,7 @@ impl Rule {
                 OnRepeatedKey::Join => "join",
             },
             on_store_failure: self.on_store_failure.to_string(),
-            priority: self.priority.unwrap_or_default(),
+            priority: self.priority.unwrap_or_default().as_str(),
             problem: self.disclosure().problem.as_str(),
             status: self.disclosure().status.map(DenialStatus::get),
         }

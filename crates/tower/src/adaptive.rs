@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use http::request::Parts;
 use http::{Request, Response};
 use tidegate_core::SystemClock;
-use tidegate_core::adaptive::{AdaptiveConcurrency, LimitController, SampleWindow};
+use tidegate_core::adaptive::{AdaptiveConcurrency, DEFAULT_SHARES, LimitController, SampleWindow};
 use tidegate_rules::Priority;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -17,14 +17,14 @@ use crate::permit_body::PermitBody;
 use crate::request_priority::request_priority;
 use crate::settings::Exemption;
 
-/// The shares of priorities, from low to critical, unless others are set.
-pub const DEFAULT_SHARES: [f64; 4] = [0.0, 0.2, 0.3, 0.5];
-
 /// Limits the requests in flight to what the service can work on.
 ///
 /// The limit rises while response times stay as they are, and falls when requests begin to queue. Requests above it get 503 with
 /// the problem type `temporary-reduced-capacity` and `Retry-After`, or `UNAVAILABLE` for gRPC. Priorities have shares of the limit, which
 /// they may use even if all of it is taken.
+///
+/// A response of 503 or 504, and an error of the service, such as a timeout, lower the limit. A request that is cancelled says nothing
+/// about the service, so a timeout counts only inside of this layer.
 ///
 /// Behind a [`RateLimitLayer`](crate::RateLimitLayer) it knows the priorities that rules set, and requests that it refuses can
 /// get their charges back:

@@ -69,7 +69,7 @@ mod settings;
 mod shed;
 mod upgrade;
 
-pub use adaptive::{AdaptiveConcurrencyLayer, AdaptiveConcurrencyService, DEFAULT_SHARES};
+pub use adaptive::{AdaptiveConcurrencyLayer, AdaptiveConcurrencyService};
 pub use body::ResponseBody;
 pub use body_cost::{BodyCost, BodyCostFuture, BodyCostLayer};
 pub use client_hash::ClientHash;

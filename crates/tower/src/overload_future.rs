@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use pin_project_lite::pin_project;
-use tidegate_core::adaptive::ConcurrencyPermit;
+use tidegate_core::adaptive::{ConcurrencyPermit, SampleOutcome};
 
 use crate::permit_body::PermitBody;
 use crate::reduced_capacity::refusal;
@@ -51,11 +51,16 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProjection::Served { served, permit } => {
-                let response = ready!(served.poll(cx))?;
+                let ended = ready!(served.poll(cx));
                 let permit = permit.take();
                 if let Some(permit) = &permit {
-                    permit.record(sample_outcome(response.status(), response.headers()));
+                    permit.record(match &ended {
+                        Ok(response) => sample_outcome(response.status(), response.headers()),
+                        // A timeout of the service, or a connection that broke: no answer came in time.
+                        Err(_) => SampleOutcome::Dropped,
+                    });
                 }
+                let response = ended?;
                 Poll::Ready(Ok(response.map(|body| PermitBody::served(body, permit))))
             }
             StateProjection::Refused { response } => match response.take() {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use tidegate_core::Priority;
 use tidegate_core::adaptive::LimitController;
 use tokio::time::Instant;
 
 use super::host::Entry;
 use super::wait::{InFlight, Pacer, QueuedPlace};
 use crate::BoxError;
-use crate::concurrency::{HostBusy, HostConcurrency, HostPermit};
+use crate::concurrency::{Acquisition, HostBusy, HostConcurrency, HostPermit};
 use crate::counters::Counters;
 use crate::hosts::Host;
 
@@ -18,22 +19,26 @@ impl Pacer {
         &'p self,
         controller: &LimitController,
         mut in_flight: InFlight<'p>,
-        deadline: Option<Instant>,
+        priority: Priority,
     ) -> Result<InFlight<'p>, BoxError> {
         let clock = &self.environment.clock;
-        let host = in_flight.host;
-        let new = || Arc::new(HostConcurrency::new(controller.clone(), Arc::clone(clock)));
+        let (host, deadline) = (in_flight.host, in_flight.time.deadline);
+        let new = || Arc::new(HostConcurrency::new(controller.clone(), &self.concurrency, clock));
         let concurrency = host.concurrency.get_or_init(new);
         let since = clock.now();
         loop {
-            if let Some(permit) = concurrency.try_acquire() {
-                in_flight.permit = Some(permit);
-                return Ok(in_flight);
+            match concurrency.try_acquire(priority) {
+                Acquisition::Granted(permit) => return Ok(in_flight.permitted(permit)),
+                Acquisition::Shadow(permit) => {
+                    Counters::add(&host.counters.shadow_waits);
+                    return Ok(in_flight.permitted(permit));
+                }
+                Acquisition::Full => {}
             }
             // The turn is for now. After the wait it would count in a time that has passed.
             in_flight.unsend();
-            in_flight.deadline = deadline;
-            let permit = self.wait_for_room(host, concurrency, since, deadline).await?;
+            in_flight.has_waited = true;
+            let permit = self.wait_for_room(host, concurrency, priority, since, deadline).await?;
             let (route, tokens) = (in_flight.turn.route, in_flight.turn.tokens);
             match self.is_paced.then(|| host.pace.enter(route, tokens, clock.now())) {
                 Some(Entry::Queued(place)) => {
@@ -41,11 +46,10 @@ impl Pacer {
                     in_flight.sent = Some(self.wait(QueuedPlace { host, place }, since, deadline).await?);
                 }
                 entry => {
-                    in_flight.permit = Some(permit);
                     if let Some(Entry::Sent(sent)) = entry {
                         in_flight.sent = Some(sent);
                     }
-                    return Ok(in_flight);
+                    return Ok(in_flight.permitted(permit));
                 }
             }
         }
@@ -55,6 +59,7 @@ impl Pacer {
         &self,
         host: &Host,
         concurrency: &Arc<HostConcurrency>,
+        priority: Priority,
         since: Instant,
         deadline: Option<Instant>,
     ) -> Result<HostPermit, HostBusy> {
@@ -63,7 +68,7 @@ impl Pacer {
         Counters::add(&host.counters.waits);
         let began = clock.now();
         let waiting = host.counters.begin_wait();
-        let permit = concurrency.acquire(last).await;
+        let permit = concurrency.acquire(priority, last).await;
         drop(waiting);
         let waited = clock.now().saturating_duration_since(began);
         host.counters.waited(waited);

@@ -12,6 +12,7 @@ use tower_service::Service;
 use super::wait::Pacer;
 use crate::clock::Clock;
 use crate::counters::Snapshot;
+use crate::deadline::CallTime;
 use crate::environment::Environment;
 use crate::hosts::Host;
 use crate::{BoxError, BoxFuture};
@@ -122,7 +123,8 @@ where
         let (mut inner, pacer) = (self.inner.clone(), Arc::clone(&self.pacer));
         Box::pin(async move {
             let host = pacer.environment.host_of(request.uri(), request.headers());
-            send_paced(&mut inner, Some(&pacer), &host, request).await
+            let time = CallTime::of(request.headers(), request.extensions(), pacer.environment.clock.now());
+            send_paced(&mut inner, Some(&pacer), &host, time, request).await
         })
     }
 }
@@ -133,6 +135,7 @@ pub(crate) fn send_paced<'s, S, B, R>(
     inner: &'s mut S,
     pacer: Option<&'s Pacer>,
     host: &'s Host,
+    time: CallTime,
     mut request: Request<B>,
 ) -> impl Future<Output = Result<Response<R>, BoxError>> + use<'s, S, B, R>
 where
@@ -142,8 +145,7 @@ where
     async move {
         let mut in_flight = None;
         if let Some(pacer) = pacer {
-            let (method, uri, extensions) = (request.method(), request.uri(), request.extensions());
-            let admitted = pacer.admit(host, method, uri, request.headers(), extensions).await?;
+            let admitted = pacer.admit(host, time, request.method(), request.uri(), request.extensions()).await?;
             admitted.restate_timeout(request.headers_mut());
             in_flight = Some(admitted);
         }
@@ -151,7 +153,7 @@ where
         let ended = inner.call(request).await.map_err(Into::into);
         match (in_flight, &ended) {
             (Some(in_flight), Ok(response)) => in_flight.answered(response.status(), response.headers()),
-            (Some(in_flight), Err(_)) => in_flight.failed(),
+            (Some(in_flight), Err(error)) => in_flight.failed(error),
             (None, _) => {}
         }
         ended

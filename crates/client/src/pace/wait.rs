@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
+#[cfg(feature = "adaptive")]
+use tidegate_core::Priority;
 use tokio::time::{Instant, timeout_at};
 
 use super::denial::{is_denied, is_host_wide};
@@ -12,9 +14,9 @@ use super::host::{Answer, Entry, Place, Sent, Turn};
 use super::routes::Route;
 use crate::BoxError;
 #[cfg(feature = "adaptive")]
-use crate::concurrency::HostPermit;
+use crate::concurrency::{ConcurrencyTerms, HostPermit};
 use crate::counters::Counters;
-use crate::deadline;
+use crate::deadline::{self, CallTime};
 use crate::environment::Environment;
 use crate::hint::Hint;
 use crate::hosts::Host;
@@ -47,9 +49,8 @@ pub(crate) struct Pacer {
     pub(crate) is_paced: bool,
     /// Whether hosts that refuse most requests are sent fewer.
     pub(crate) is_throttled: bool,
-    /// The limit on the requests in flight to a host, at its start.
     #[cfg(feature = "adaptive")]
-    pub(crate) controller: Option<tidegate_core::adaptive::LimitController>,
+    pub(crate) concurrency: ConcurrencyTerms,
 }
 
 impl Pacer {
@@ -61,7 +62,7 @@ impl Pacer {
             is_paced: true,
             is_throttled: false,
             #[cfg(feature = "adaptive")]
-            controller: None,
+            concurrency: ConcurrencyTerms::default(),
         }
     }
 
@@ -69,32 +70,33 @@ impl Pacer {
     pub(crate) async fn admit<'p>(
         &'p self,
         host: &'p Host,
+        time: CallTime,
         method: &Method,
         uri: &Uri,
-        headers: &HeaderMap,
         extensions: &Extensions,
     ) -> Result<InFlight<'p>, BoxError> {
         if self.is_throttled {
             throttle_service::admit(&self.environment, host)?;
         }
-        let mut in_flight = InFlight::new(self, host, self.asked(method, uri, extensions));
+        let mut in_flight = InFlight::new(self, host, time, self.asked(method, uri, extensions));
         let now = self.environment.clock.now();
-        let deadline = || deadline::of(headers, extensions, now);
         if self.is_paced {
             match host.pace.enter(in_flight.turn.route, in_flight.turn.tokens, now) {
                 Entry::Sent(sent) => in_flight.sent = Some(sent),
                 Entry::Queued(place) => {
                     Counters::add(&host.counters.waits);
-                    in_flight.deadline = deadline();
+                    in_flight.has_waited = true;
                     // Boxed, so that calls that need not wait have no room for it.
-                    let turn = Box::pin(self.wait(QueuedPlace { host, place }, now, in_flight.deadline));
+                    let turn = Box::pin(self.wait(QueuedPlace { host, place }, now, time.deadline));
                     in_flight.sent = Some(turn.await?);
                 }
             }
         }
         #[cfg(feature = "adaptive")]
-        if let Some(controller) = &self.controller {
-            in_flight = Box::pin(self.within_capacity(controller, in_flight, deadline())).await?;
+        if let Some(controller) = &self.concurrency.controller {
+            let given = extensions.get::<Priority>().copied();
+            let priority = given.unwrap_or_else(|| Priority::of_method(method.as_str()));
+            in_flight = Box::pin(self.within_capacity(controller, in_flight, priority)).await?;
         }
         Ok(in_flight)
     }
@@ -169,32 +171,39 @@ pub(super) struct AskedTurn {
 pub(crate) struct InFlight<'p> {
     pacer: &'p Pacer,
     pub(super) host: &'p Host,
+    pub(super) time: CallTime,
     pub(super) turn: AskedTurn,
     /// `None` without a pace.
     pub(super) sent: Option<Sent>,
-    /// The deadline of a request that has waited.
-    pub(super) deadline: Option<Instant>,
+    pub(super) has_waited: bool,
     #[cfg(feature = "adaptive")]
-    pub(super) permit: Option<HostPermit>,
+    permit: Option<HostPermit>,
 }
 
 impl<'p> InFlight<'p> {
-    const fn new(pacer: &'p Pacer, host: &'p Host, turn: AskedTurn) -> InFlight<'p> {
+    const fn new(pacer: &'p Pacer, host: &'p Host, time: CallTime, turn: AskedTurn) -> InFlight<'p> {
         InFlight {
             pacer,
             host,
+            time,
             turn,
             sent: None,
-            deadline: None,
+            has_waited: false,
             #[cfg(feature = "adaptive")]
             permit: None,
         }
     }
 
+    #[cfg(feature = "adaptive")]
+    pub(super) fn permitted(mut self, permit: HostPermit) -> InFlight<'p> {
+        self.permit = Some(permit);
+        self
+    }
+
     /// Lowers the timeout that a request states to the time that is left, if it has waited.
     pub(crate) fn restate_timeout(&self, headers: &mut HeaderMap) {
-        if self.deadline.is_some() {
-            deadline::restate(headers, self.deadline, self.pacer.environment.clock.now());
+        if self.has_waited {
+            deadline::restate(headers, self.time.deadline, self.pacer.environment.clock.now());
         }
     }
 
@@ -246,7 +255,15 @@ impl<'p> InFlight<'p> {
     }
 
     /// Learns that there is an error instead of an answer.
-    pub(crate) fn failed(self) {
+    #[cfg_attr(
+        not(feature = "adaptive"),
+        expect(unused_mut, unused_variables, reason = "for the limit on requests in flight")
+    )]
+    pub(crate) fn failed(mut self, error: &BoxError) {
+        #[cfg(feature = "adaptive")]
+        if let Some(permit) = self.permit.take() {
+            permit.failed(error);
+        }
         if self.pacer.is_throttled {
             self.host.throttle.answered(self.pacer.environment.clock.now(), false);
         }
@@ -255,6 +272,10 @@ impl<'p> InFlight<'p> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
+        #[cfg(feature = "adaptive")]
+        if let Some(permit) = self.permit.take() {
+            permit.abandoned(self.time);
+        }
         if let Some(sent) = &self.sent {
             self.host.pace.abandoned(sent);
         }

@@ -7,6 +7,7 @@ use ::reqwest::{Body, Request, Response};
 use http::{Extensions, Uri};
 
 use crate::BoxError;
+use crate::deadline::CallTime;
 use crate::hint::Hint;
 use crate::hosts::Host;
 use crate::layer::ClientLayer;
@@ -48,7 +49,8 @@ impl CallTerms {
             let may_keep = attempts.may_retry() && is_within(request.body(), retrier.terms.body_bytes);
             let kept = if may_keep { request.try_clone() } else { None };
             let ended = {
-                let attempt = pin!(self.attempt(request, attempts.host(), &uri, extensions, &mut send));
+                let attempt =
+                    pin!(self.attempt(request, (attempts.host(), attempts.time()), &uri, extensions, &mut send));
                 attempts.run(attempt).await?
             };
             let next = match &ended {
@@ -78,7 +80,7 @@ impl CallTerms {
     async fn attempt<F>(
         &self,
         request: Request,
-        host: &Host,
+        call: (&Host, CallTime),
         uri: &Uri,
         extensions: &Extensions,
         send: &mut impl FnMut(Request) -> F,
@@ -86,9 +88,9 @@ impl CallTerms {
     where
         F: Future<Output = Result<Response, BoxError>>,
     {
-        let Some(shared) = &self.shared else { return self.paced_attempt(request, host, uri, extensions, send).await };
+        let Some(shared) = &self.shared else { return self.paced_attempt(request, call, uri, extensions, send).await };
         let charged = shared.admit(RequestHead::new(request.method(), uri, request.headers(), extensions)).await?;
-        let mut ended = self.paced_attempt(request, host, uri, extensions, send).await;
+        let mut ended = self.paced_attempt(request, call, uri, extensions, send).await;
         let end = match &ended {
             Ok(response) => RequestEnd::of_response(response.status(), response.headers()),
             Err(error) => RequestEnd::of_error(error),
@@ -103,7 +105,7 @@ impl CallTerms {
     async fn attempt<F>(
         &self,
         request: Request,
-        host: &Host,
+        call: (&Host, CallTime),
         uri: &Uri,
         extensions: &Extensions,
         send: &mut impl FnMut(Request) -> F,
@@ -111,14 +113,14 @@ impl CallTerms {
     where
         F: Future<Output = Result<Response, BoxError>>,
     {
-        self.paced_attempt(request, host, uri, extensions, send).await
+        self.paced_attempt(request, call, uri, extensions, send).await
     }
 
     /// One attempt, throttled and paced.
     async fn paced_attempt<F>(
         &self,
         request: Request,
-        host: &Host,
+        call: (&Host, CallTime),
         uri: &Uri,
         extensions: &Extensions,
         send: &mut impl FnMut(Request) -> F,
@@ -126,11 +128,12 @@ impl CallTerms {
     where
         F: Future<Output = Result<Response, BoxError>>,
     {
-        let in_flight = self.layer.pacer.admit(host, request.method(), uri, request.headers(), extensions).await?;
+        let (host, time) = call;
+        let in_flight = self.layer.pacer.admit(host, time, request.method(), uri, extensions).await?;
         let ended = send(request).await;
         match &ended {
             Ok(response) => in_flight.answered(response.status(), response.headers()),
-            Err(_) => in_flight.failed(),
+            Err(error) => in_flight.failed(error),
         }
         ended
     }

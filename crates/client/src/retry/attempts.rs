@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::policy::{Attempted, Next, Planned, RetryTerms, is_idempotent, is_refusal};
 use crate::counters::Counters;
-use crate::deadline::{self, DeadlineExceeded};
+use crate::deadline::{self, CallTime, DeadlineExceeded};
 use crate::environment::Environment;
 use crate::hint::Hint;
 use crate::hosts::Host;
@@ -43,7 +43,7 @@ impl Retrier {
         Attempts {
             retrier: self,
             host,
-            deadline: deadline::of(headers, extensions, now),
+            time: CallTime::of(headers, extensions, now),
             is_idempotent: is_idempotent(method, headers, extensions),
             retries: 0,
         }
@@ -54,7 +54,7 @@ impl Retrier {
 pub(crate) struct Attempts<'r> {
     retrier: &'r Retrier,
     host: Arc<Host>,
-    deadline: Option<Instant>,
+    time: CallTime,
     is_idempotent: bool,
     retries: u32,
 }
@@ -65,6 +65,11 @@ impl Attempts<'_> {
         &self.host
     }
 
+    /// The time of the call.
+    pub(crate) const fn time(&self) -> CallTime {
+        self.time
+    }
+
     /// Whether a retry could be wanted, so that it is worth to keep the request.
     pub(crate) fn may_retry(&self) -> bool {
         self.retries < self.retrier.terms.most
@@ -72,7 +77,7 @@ impl Attempts<'_> {
 
     /// Runs an attempt until the deadline.
     pub(crate) async fn run<T>(&self, attempt: Pin<&mut impl Future<Output = T>>) -> Result<T, DeadlineExceeded> {
-        match self.deadline {
+        match self.time.deadline {
             Some(deadline) => timeout_at(deadline, attempt).await.map_err(|_| DeadlineExceeded),
             None => Ok(attempt.await),
         }
@@ -107,7 +112,7 @@ impl Attempts<'_> {
 
     /// Lowers the timeout that a retry states to the time that is left.
     pub(crate) fn restate_timeout(&self, headers: &mut HeaderMap) {
-        deadline::restate(headers, self.deadline, self.retrier.environment.clock.now());
+        deadline::restate(headers, self.time.deadline, self.retrier.environment.clock.now());
     }
 
     /// Gives a retry back to the budget that is not sent after all.
@@ -127,7 +132,7 @@ impl Attempts<'_> {
             retries: self.retries,
             is_idempotent: self.is_idempotent,
             is_repeatable,
-            deadline: self.deadline,
+            deadline: self.time.deadline,
             budget: &self.host.budget,
             now: clock.now(),
             random: random(),

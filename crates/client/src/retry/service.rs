@@ -192,7 +192,7 @@ where
         loop {
             let request = Request::from_parts(parts.clone(), body);
             let ended = {
-                let attempt = pin!(send_paced(&mut inner, pacer.as_deref(), attempts.host(), request));
+                let attempt = pin!(send_paced(&mut inner, pacer.as_deref(), attempts.host(), attempts.time(), request));
                 attempts.run(attempt).await?
             };
             let is_repeatable = attempts.may_retry() && repeat.is_possible();

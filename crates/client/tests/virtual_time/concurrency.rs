@@ -1,5 +1,6 @@
 //! Adaptive limits on requests in flight.
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use tidegate_client::{BoxError, ClientLayer, Deadline, HostBusy};
+use tidegate_client::{BoxError, ClientLayer, Deadline, HostBusy, Priority, Unsent};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -142,6 +143,199 @@ async fn a_request_that_waits_for_room_takes_one_of_what_is_left() {
     for call in calls {
         call.await.unwrap().unwrap();
     }
+}
+
+fn of(priority: Priority) -> Request<Full<Bytes>> {
+    let mut request = get();
+    request.extensions_mut().insert(priority);
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_most_important_request_that_waits_is_sent_first() {
+    use Priority::{Critical, High, Low, Normal};
+    let layer = ClientLayer::new().concurrency("aimd 1..1".parse().unwrap()).concurrency_shares([0.0; 4]);
+    let client = client(&Workers::new(100), &layer);
+    let start = Instant::now();
+    let mut calls = JoinSet::new();
+    for (place, priority) in [(1, Low), (6, Low), (4, Normal), (3, High), (2, Critical), (5, Normal), (7, Low)] {
+        let call = client.clone().oneshot(of(priority));
+        calls.spawn(async move { (call.await.unwrap().status(), place, start.elapsed()) });
+        // Each task gets to its place before the next one begins. The first one is in flight.
+        tokio::task::yield_now().await;
+    }
+    for (status, place, at) in calls.join_all().await {
+        assert_eq!((status.as_u16(), at), (200, SERVICE_TIME * place), "{place}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_priority_is_held_to_its_share_only_when_the_whole_limit_is_taken() {
+    let server = Workers::new(100);
+    let layer = ClientLayer::new().concurrency("aimd 10..10".parse().unwrap()).concurrency_shares([0.0, 0.0, 0.3, 0.5]);
+    let client = client(&server, &layer);
+    let mut calls = JoinSet::new();
+    let mut send = async |priority, number| {
+        for _ in 0..number {
+            calls.spawn(client.clone().oneshot(of(priority)));
+        }
+        sleep(Duration::from_millis(1)).await;
+        (server.waiting_and_served.load(Ordering::Relaxed), layer.snapshot()["api.example.com"].waiting)
+    };
+    assert_eq!(send(Priority::Low, 11).await, (10, 1), "they may use all of it");
+    assert_eq!(send(Priority::Normal, 1).await, (10, 2), "no share");
+    assert_eq!(send(Priority::Critical, 7).await, (15, 4), "half of ten");
+    assert_eq!(send(Priority::High, 4).await, (18, 5));
+    let start = Instant::now();
+    assert!(calls.join_all().await.iter().all(Result::is_ok));
+    assert!(start.elapsed() <= 2 * SERVICE_TIME, "places that others leave are for anybody");
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_shadow_mode_requests_above_the_limit_are_counted_and_sent() {
+    let server = Workers::new(100);
+    let layer = ClientLayer::new().concurrency("aimd 2..2".parse().unwrap()).concurrency_shadow();
+    let client = client(&server, &layer);
+    let calls: JoinSet<_> = (0..20).map(|_| client.clone().oneshot(get())).collect();
+    assert!(calls.join_all().await.iter().all(Result::is_ok));
+    assert_eq!(server.most(), 20);
+    let snapshot = &layer.snapshot()["api.example.com"];
+    assert_eq!((snapshot.shadow_waits, snapshot.waits, snapshot.concurrency), (18, 0, Some(2)));
+}
+
+/// The end of an attempt, as its service has it.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Status(u16),
+    Error(ErrorKind),
+    Unsent,
+    Never,
+}
+
+async fn end(end: End) -> Result<Response<Full<Bytes>>, BoxError> {
+    sleep(SERVICE_TIME).await;
+    match end {
+        End::Status(status) => Ok(Response::builder().status(status).body(Full::default())?),
+        End::Error(kind) => Err(io::Error::from(kind).into()),
+        End::Unsent => Err(Unsent("no connection is free".into()).into()),
+        End::Never => std::future::pending().await,
+    }
+}
+
+/// The limit after calls that end so, of ten at first. One call is a window.
+async fn limit_after(ends: &[End], deadline: Option<Duration>) -> Option<u32> {
+    let layer = ClientLayer::new()
+        .retries(0)
+        .concurrency("aimd 1..10 initial 10".parse().unwrap())
+        .concurrency_window("10ms samples 1".parse().unwrap());
+    for ending in ends.iter().copied() {
+        let service = service_fn(move |_: Request<_>| end(ending));
+        let mut request = get();
+        if let Some(deadline) = deadline {
+            request.extensions_mut().insert(Deadline(Instant::now() + deadline));
+        }
+        // A caller that waits for no longer than a minute.
+        let call = ServiceBuilder::new().layer(layer.clone()).service(service).oneshot(request);
+        let _ = tokio::time::timeout(Duration::from_mins(1), call).await;
+    }
+    layer.snapshot()["api.example.com"].concurrency
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_do_not_come_in_time_lower_the_limit() {
+    for dropped in [
+        End::Status(503),
+        End::Status(504),
+        End::Error(ErrorKind::TimedOut),
+        End::Error(ErrorKind::ConnectionReset),
+        End::Error(ErrorKind::UnexpectedEof),
+    ] {
+        assert_eq!(limit_after(&[dropped], None).await, Some(9), "{dropped:?}");
+        assert_eq!(limit_after(&[dropped; 2], None).await, Some(8), "{dropped:?}");
+    }
+    for ignored in [
+        End::Status(404),
+        End::Status(429),
+        End::Status(500),
+        End::Status(502),
+        End::Error(ErrorKind::ConnectionRefused),
+        End::Error(ErrorKind::HostUnreachable),
+        End::Unsent,
+        End::Never,
+    ] {
+        assert_eq!(limit_after(&[ignored; 3], None).await, Some(10), "{ignored:?}");
+    }
+    let deadline = Some(Duration::from_secs(1));
+    assert_eq!(limit_after(&[End::Never], deadline).await, Some(9), "the deadline cancels it");
+    assert_eq!(limit_after(&[End::Status(200)], deadline).await, Some(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_begins_shortly_before_its_deadline_does_not_lower_the_limit() {
+    let layer = ClientLayer::new()
+        .random(|| 0.0)
+        .concurrency("aimd 1..10 initial 10".parse().unwrap())
+        .concurrency_window("10ms samples 1".parse().unwrap());
+    let service = service_fn(|_: Request<_>| async {
+        sleep(SERVICE_TIME).await;
+        Ok::<_, BoxError>(Response::builder().header("ratelimit", "\"api\";r=0;t=1").body(Full::<Bytes>::default())?)
+    });
+    let client: Client<Full<Bytes>> = Client::new(ServiceBuilder::new().layer(layer.clone()).service(service));
+    client.clone().oneshot(get()).await.unwrap();
+    let mut late = get();
+    late.extensions_mut().insert(Deadline(Instant::now() + Duration::from_millis(1_050)));
+    assert!(client.oneshot(late).await.is_err());
+    let snapshot = &layer.snapshot()["api.example.com"];
+    assert_eq!(
+        (snapshot.waits, snapshot.concurrency),
+        (1, Some(10)),
+        "it has waited for its turn and not for the host"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_is_as_long_as_it_is_set() {
+    let ends = [End::Status(503); 9];
+    assert_eq!(limit_after(&ends, None).await, Some(1));
+    let layer = ClientLayer::new().retries(0).concurrency("aimd 1..10 initial 10".parse().unwrap());
+    for (calls, limit) in [(9, 10), (1, 9)] {
+        for _ in 0..calls {
+            let service = service_fn(|_: Request<_>| end(End::Status(503)));
+            ServiceBuilder::new().layer(layer.clone()).service(service).oneshot(get()).await.unwrap();
+        }
+        assert_eq!(layer.snapshot()["api.example.com"].concurrency, Some(limit), "ten calls by default");
+    }
+}
+
+/// Sixty callers who give an attempt 300 ms, at a server with ten workers: it serves thirty in that time.
+#[tokio::test(start_paused = true)]
+async fn timeouts_keep_the_requests_in_flight_to_what_the_server_answers_in_time() {
+    let layer =
+        ClientLayer::new().retries(0).concurrency("aimd 2..200".parse().unwrap()).longest_wait(Duration::from_mins(10));
+    let server = Workers::new(10);
+    let service = service_fn(move |request: Request<_>| {
+        let answer = server.clone().answer(request);
+        async move { tokio::time::timeout(3 * SERVICE_TIME, answer).await? }
+    });
+    let client: Client<Full<Bytes>> = Client::new(ServiceBuilder::new().layer(layer.clone()).service(service));
+    let start = Instant::now();
+    let mut callers = JoinSet::new();
+    for _ in 0..60 {
+        let client = client.clone();
+        callers.spawn(async move {
+            let (mut served, mut failed) = (0, 0);
+            while start.elapsed() < Duration::from_mins(2) {
+                let is_served = client.clone().oneshot(get()).await.is_ok();
+                (served, failed) = if is_served { (served + 1, failed) } else { (served, failed + 1) };
+            }
+            (served, failed)
+        });
+    }
+    let ended = callers.join_all().await;
+    let (served, failed) = ended.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    // Ten workers serve 12,000 in two minutes.
+    assert!(served >= 11_000, "{served}");
+    assert!(failed * 20 <= served, "{failed} of {served}");
 }
 
 /// Sixty callers who send their next request as soon as one is answered, to a server with ten workers.

@@ -9,6 +9,9 @@ use super::{LimitController, SampleOutcome, SampleWindow};
 use crate::clock::{Clock, SystemClock};
 use crate::time::Timestamp;
 
+/// The shares of [priorities](crate::Priority), from low to critical, unless others are set.
+pub const DEFAULT_SHARES: [f64; 4] = [0.0, 0.2, 0.3, 0.5];
+
 /// A number of requests in flight that follows the capacity of their server.
 ///
 /// Requests may belong to classes. A class has a share of the limit, and is held to it only while the whole is full: up to its

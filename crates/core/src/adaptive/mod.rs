@@ -47,7 +47,7 @@ mod vegas;
 mod window;
 
 pub use aimd::Aimd;
-pub use concurrency::{AdaptiveConcurrency, ConcurrencyPermit};
+pub use concurrency::{AdaptiveConcurrency, ConcurrencyPermit, DEFAULT_SHARES};
 pub use constants::ConstantError;
 pub use controller::{ControllerError, LimitController, LimitRange};
 pub use gradient2::Gradient2;

@@ -18,12 +18,11 @@ pub(super) mod write_behind;
 use std::sync::Arc;
 
 use super::presets::{PRESETS, Preset};
-use super::priority::Priority;
 use super::regions::{RegionChoice, Regions};
 use super::rule::{Mode, OnMissingKey, OnRepeatedKey, Rule};
 use super::tiers::Tiers;
 use crate::yaml::{Fields, Node, Position, Reader, Value};
-use tidegate_core::Micros;
+use tidegate_core::{Micros, Priority};
 
 /// The content of one file.
 #[derive(Debug, Default)]

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use tidegate_core::adaptive::{LimitController, SampleWindow};
+use tidegate_core::adaptive::{DEFAULT_SHARES, LimitController, SampleWindow};
 use tidegate_core::shed::OverloadBounds;
 use tidegate_rules::Priority;
-use tidegate_tower::DEFAULT_SHARES;
 
 use super::error::InvalidValue;
 use super::values::{choice, count, flag, span, text};

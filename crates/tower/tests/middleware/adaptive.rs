@@ -1,10 +1,13 @@
 //! Adaptive concurrency around a service.
 
 use std::convert::Infallible;
+use std::io;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use tidegate_core::adaptive::{AdaptiveConcurrency, SampleWindow};
+use tidegate_core::{Micros, SystemClock};
 use tidegate_rules::Priority;
 use tidegate_tower::{AdaptiveConcurrencyLayer, RateLimitLayer};
 use tower::{Layer, ServiceExt, service_fn};
@@ -56,6 +59,27 @@ async fn a_request_that_is_dropped_is_no_longer_in_flight() {
 /// Whether a future is pending at its first poll.
 async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
     std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending())).await
+}
+
+#[tokio::test]
+async fn errors_of_the_service_lower_the_limit_and_cancelled_requests_do_not() {
+    // Each request is a window.
+    let window = SampleWindow { length: Micros::ZERO, min_samples: 1, min_round_trip: Micros::ZERO };
+    let controller = "aimd 1..10 initial 10".parse().unwrap();
+    let layer = AdaptiveConcurrencyLayer::with(AdaptiveConcurrency::with(controller, window, &[], SystemClock::new()));
+    let hanging = layer.layer(service_fn(async |_: Request<()>| {
+        std::future::pending::<()>().await;
+        Ok::<_, Infallible>(Response::new(http_body_util::Empty::<Bytes>::new()))
+    }));
+    let mut cancelled = Box::pin(hanging.oneshot(request()));
+    assert!(is_pending(&mut cancelled).await);
+    drop(cancelled);
+    assert_eq!(layer.concurrency().limit(), 10);
+    let failing = layer.layer(service_fn(async |_: Request<()>| {
+        Err::<Response<http_body_util::Empty<Bytes>>, _>(io::Error::from(io::ErrorKind::TimedOut))
+    }));
+    assert!(failing.oneshot(request()).await.is_err());
+    assert_eq!((layer.concurrency().limit(), layer.concurrency().in_flight()), (9, 0));
 }
 
 #[tokio::test]

@@ -1,12 +1,11 @@
 //! Priorities of requests.
 
+use std::error::Error;
+use std::fmt;
 use std::str::FromStr;
 
-use serde::Serialize;
-
 /// The priority of a request when not all can be served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Served last.
     Low,
@@ -20,9 +19,16 @@ pub enum Priority {
 }
 
 /// Text that is not a priority.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a priority is `critical`, `high`, `normal` or `low`")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriorityError;
+
+impl fmt::Display for PriorityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a priority is `critical`, `high`, `normal` or `low`")
+    }
+}
+
+impl Error for PriorityError {}
 
 impl Priority {
     /// All, the least important one first: the order of their numbers.
