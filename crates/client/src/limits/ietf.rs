@@ -56,16 +56,28 @@ fn lists(headers: &HeaderMap, limits: &List) -> Vec<ServerLimit> {
         let Some(remaining) = number(params, available) else { continue };
         let quota = policy.and_then(|policy| number(policy, "q")).filter(|quota| *quota > 0);
         let window = match (params.contains_key(window), policy) {
-            (true, _) => number(params, window),
-            (false, Some(policy)) => number(policy, "w"),
+            (true, _) => number(params, window).map(Duration::from_secs),
+            (false, Some(policy)) => {
+                number(policy, "w").map(|length| until_more(Duration::from_secs(length), quota, remaining))
+            }
             (false, None) => None,
         };
-        let Some(window) = window.map(Duration::from_secs).and_then(times::believed) else { continue };
+        let Some(window) = window.and_then(times::believed) else { continue };
         let partition = partition_of(params).or_else(|| policy.and_then(partition_of)).or(shared_partition.clone());
         let id = LimitId { name: name.to_owned(), partition: partition.unwrap_or_default() };
         read.push(ServerLimit { id, unit, quota, remaining, window });
     }
     read
+}
+
+/// The time within which no more than `remaining` is left, where a server states the length of the window and not the time that is left
+/// of it. When a sliding window with nothing left has passed, its spending begins to fade: another part of it, one of the
+/// quota, brings the first request.
+fn until_more(window: Duration, quota: Option<u64>, remaining: u64) -> Duration {
+    match quota.and_then(|quota| u32::try_from(quota).ok()) {
+        Some(quota) if remaining == 0 => window.saturating_add(window / quota),
+        Some(_) | None => window,
+    }
 }
 
 /// Draft 07: one limit.

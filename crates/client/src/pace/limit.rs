@@ -126,23 +126,26 @@ impl PacedLimit {
     /// Learns from an answer. `random` lies between 0 and 1.
     ///
     /// The server may have decided a request before others that were sent with it, and counted those since. So only the answer to a
-    /// request that was sent after the last answer had come replaces what is known. Any other can only lower what is left.
+    /// request that was sent after the last answer had come replaces what is known. Any other can only lower what is left, and for
+    /// longer: it may as well have been decided after all others.
     pub(super) fn learn(&mut self, stated: &ServerLimit, news: News, now: Instant, random: f64) {
         // Requests in flight may or may not be part of what the server counted.
         let left = stated.remaining.saturating_sub(self.in_flight + news.unpaced);
+        let mut ends = now + stated.window;
+        if stated.remaining == 0 {
+            ends += jitter(stated.window, random);
+        }
         let is_overtaken = news.order <= self.heard_after;
         self.heard_after = news.sent;
         if is_overtaken {
-            self.left = self.left.min(left);
+            if left <= self.left {
+                (self.left, self.ends) = (left, self.ends.max(ends));
+            }
             return;
         }
         self.unit = stated.unit;
         self.quota = stated.quota.unwrap_or(self.quota).max(stated.remaining);
-        self.left = left;
-        self.ends = now + stated.window;
-        if stated.remaining == 0 {
-            self.ends += jitter(stated.window, random);
-        }
+        (self.left, self.ends) = (left, ends);
         self.next = self.next.min(self.ends);
     }
 

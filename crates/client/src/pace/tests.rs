@@ -110,6 +110,18 @@ fn requests_in_flight_are_not_sent_twice() {
 }
 
 #[test]
+fn an_answer_that_was_overtaken_may_be_the_newest() {
+    let (pace, start) = (HostPace::default(), Instant::now());
+    let flight: Vec<_> = (0..2).map(|_| sent(pace.enter(route(), 1, start)).unwrap()).collect();
+    pace.answered(&flight[0], answer(&[stated(10, 1, SECOND)]), start, 0.0);
+    // The server has decided about the other one just now.
+    let later = start + SECOND * 9 / 10;
+    pace.answered(&flight[1], answer(&[stated(10, 0, SECOND)]), later, 0.0);
+    let Entry::Queued(place) = pace.enter(route(), 1, start + SECOND) else { panic!("nothing is left") };
+    assert!(matches!(pace.turn(place.number, start + SECOND), Turn::At(at) if at == later + SECOND));
+}
+
+#[test]
 fn after_the_window_one_request_explores() {
     let (pace, start) = (HostPace::default(), Instant::now());
     let first = sent(pace.enter(route(), 1, start)).unwrap();

@@ -7,6 +7,7 @@ mod concurrency;
 mod deadlines;
 mod events;
 mod fleets;
+mod limiters;
 mod pacing;
 mod retrying;
 mod server;
