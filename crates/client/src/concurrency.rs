@@ -53,12 +53,12 @@ pub(crate) struct HostConcurrency {
     limit: AdaptiveConcurrency<SinceStart>,
     is_shadow: bool,
     clock: Arc<dyn Clock>,
-    queue: Mutex<Queue>,
+    queue: Mutex<WaitingRequests>,
 }
 
 /// The requests that wait, the most important first, those of one priority in the order in which they came.
 #[derive(Default)]
-struct Queue {
+struct WaitingRequests {
     waiting: BTreeMap<QueuePosition, oneshot::Sender<HostPermit>>,
     /// The number of requests that have waited so far.
     numbers: u64,
@@ -66,7 +66,7 @@ struct Queue {
 
 type QueuePosition = (Reverse<Priority>, u64);
 
-impl Queue {
+impl WaitingRequests {
     /// The first request of a priority.
     fn first_of(&self, priority: Priority) -> Option<QueuePosition> {
         let since = (Reverse(priority), 0)..=(Reverse(priority), u64::MAX);
@@ -75,7 +75,7 @@ impl Queue {
 }
 
 /// The answer to a request for a permit.
-pub(crate) enum Acquisition {
+pub(crate) enum HostRoom {
     Granted(HostPermit),
     /// Granted above the limit, in shadow mode.
     Shadow(HostPermit),
@@ -104,15 +104,15 @@ impl HostConcurrency {
     }
 
     /// The permit of a request that need not wait.
-    pub(crate) fn try_acquire(self: &Arc<Self>, priority: Priority) -> Acquisition {
+    pub(crate) fn try_acquire(self: &Arc<Self>, priority: Priority) -> HostRoom {
         let queue = self.queue();
         match self.permit_behind(&queue, priority) {
-            Some(permit) => Acquisition::Granted(permit),
+            Some(permit) => HostRoom::Granted(permit),
             None if self.is_shadow => {
                 let permit = self.limit.acquire_unlimited(priority as usize);
-                Acquisition::Shadow(self.host_permit(permit))
+                HostRoom::Shadow(self.host_permit(permit))
             }
-            None => Acquisition::Full,
+            None => HostRoom::Full,
         }
     }
 
@@ -137,7 +137,7 @@ impl HostConcurrency {
     }
 
     /// A permit for a request that goes behind those of its priority that wait.
-    fn permit_behind(self: &Arc<Self>, queue: &Queue, priority: Priority) -> Option<HostPermit> {
+    fn permit_behind(self: &Arc<Self>, queue: &WaitingRequests, priority: Priority) -> Option<HostPermit> {
         if queue.first_of(priority).is_some() { None } else { self.permit(priority) }
     }
 
@@ -172,7 +172,7 @@ impl HostConcurrency {
         None
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, WaitingRequests> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

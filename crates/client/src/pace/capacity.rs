@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::host::Entry;
 use super::wait::{InFlight, Pacer, QueuedPlace};
 use crate::BoxError;
-use crate::concurrency::{Acquisition, HostBusy, HostConcurrency, HostPermit};
+use crate::concurrency::{HostBusy, HostConcurrency, HostPermit, HostRoom};
 use crate::counters::Counters;
 use crate::hosts::Host;
 
@@ -28,12 +28,12 @@ impl Pacer {
         let since = clock.now();
         loop {
             match concurrency.try_acquire(priority) {
-                Acquisition::Granted(permit) => return Ok(in_flight.permitted(permit)),
-                Acquisition::Shadow(permit) => {
+                HostRoom::Granted(permit) => return Ok(in_flight.permitted(permit)),
+                HostRoom::Shadow(permit) => {
                     Counters::add(&host.counters.shadow_waits);
                     return Ok(in_flight.permitted(permit));
                 }
-                Acquisition::Full => {}
+                HostRoom::Full => {}
             }
             // The turn is for now. After the wait it would count in a time that has passed.
             in_flight.unsend();

@@ -205,25 +205,25 @@ async fn in_shadow_mode_requests_above_the_limit_are_counted_and_sent() {
 
 /// The end of an attempt, as its service has it.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum AttemptEnd {
     Status(u16),
     Error(ErrorKind),
     Unsent,
     Never,
 }
 
-async fn end(end: End) -> Result<Response<Full<Bytes>>, BoxError> {
+async fn end(end: AttemptEnd) -> Result<Response<Full<Bytes>>, BoxError> {
     sleep(SERVICE_TIME).await;
     match end {
-        End::Status(status) => Ok(Response::builder().status(status).body(Full::default())?),
-        End::Error(kind) => Err(io::Error::from(kind).into()),
-        End::Unsent => Err(Unsent("no connection is free".into()).into()),
-        End::Never => std::future::pending().await,
+        AttemptEnd::Status(status) => Ok(Response::builder().status(status).body(Full::default())?),
+        AttemptEnd::Error(kind) => Err(io::Error::from(kind).into()),
+        AttemptEnd::Unsent => Err(Unsent("no connection is free".into()).into()),
+        AttemptEnd::Never => std::future::pending().await,
     }
 }
 
 /// The limit after calls that end so, of ten at first. One call is a window.
-async fn limit_after(ends: &[End], deadline: Option<Duration>) -> Option<u32> {
+async fn limit_after(ends: &[AttemptEnd], deadline: Option<Duration>) -> Option<u32> {
     let layer = ClientLayer::new()
         .retries(0)
         .concurrency("aimd 1..10 initial 10".parse().unwrap())
@@ -244,30 +244,30 @@ async fn limit_after(ends: &[End], deadline: Option<Duration>) -> Option<u32> {
 #[tokio::test(start_paused = true)]
 async fn answers_that_do_not_come_in_time_lower_the_limit() {
     for dropped in [
-        End::Status(503),
-        End::Status(504),
-        End::Error(ErrorKind::TimedOut),
-        End::Error(ErrorKind::ConnectionReset),
-        End::Error(ErrorKind::UnexpectedEof),
+        AttemptEnd::Status(503),
+        AttemptEnd::Status(504),
+        AttemptEnd::Error(ErrorKind::TimedOut),
+        AttemptEnd::Error(ErrorKind::ConnectionReset),
+        AttemptEnd::Error(ErrorKind::UnexpectedEof),
     ] {
         assert_eq!(limit_after(&[dropped], None).await, Some(9), "{dropped:?}");
         assert_eq!(limit_after(&[dropped; 2], None).await, Some(8), "{dropped:?}");
     }
     for ignored in [
-        End::Status(404),
-        End::Status(429),
-        End::Status(500),
-        End::Status(502),
-        End::Error(ErrorKind::ConnectionRefused),
-        End::Error(ErrorKind::HostUnreachable),
-        End::Unsent,
-        End::Never,
+        AttemptEnd::Status(404),
+        AttemptEnd::Status(429),
+        AttemptEnd::Status(500),
+        AttemptEnd::Status(502),
+        AttemptEnd::Error(ErrorKind::ConnectionRefused),
+        AttemptEnd::Error(ErrorKind::HostUnreachable),
+        AttemptEnd::Unsent,
+        AttemptEnd::Never,
     ] {
         assert_eq!(limit_after(&[ignored; 3], None).await, Some(10), "{ignored:?}");
     }
     let deadline = Some(Duration::from_secs(1));
-    assert_eq!(limit_after(&[End::Never], deadline).await, Some(9), "the deadline cancels it");
-    assert_eq!(limit_after(&[End::Status(200)], deadline).await, Some(10));
+    assert_eq!(limit_after(&[AttemptEnd::Never], deadline).await, Some(9), "the deadline cancels it");
+    assert_eq!(limit_after(&[AttemptEnd::Status(200)], deadline).await, Some(10));
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,12 +295,12 @@ async fn an_attempt_that_begins_shortly_before_its_deadline_does_not_lower_the_l
 
 #[tokio::test(start_paused = true)]
 async fn a_window_is_as_long_as_it_is_set() {
-    let ends = [End::Status(503); 9];
+    let ends = [AttemptEnd::Status(503); 9];
     assert_eq!(limit_after(&ends, None).await, Some(1));
     let layer = ClientLayer::new().retries(0).concurrency("aimd 1..10 initial 10".parse().unwrap());
     for (calls, limit) in [(9, 10), (1, 9)] {
         for _ in 0..calls {
-            let service = service_fn(|_: Request<_>| end(End::Status(503)));
+            let service = service_fn(|_: Request<_>| end(AttemptEnd::Status(503)));
             ServiceBuilder::new().layer(layer.clone()).service(service).oneshot(get()).await.unwrap();
         }
         assert_eq!(layer.snapshot()["api.example.com"].concurrency, Some(limit), "ten calls by default");
