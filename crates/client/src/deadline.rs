@@ -23,21 +23,23 @@ pub(crate) struct CallTime {
     #[cfg_attr(not(feature = "adaptive"), expect(dead_code, reason = "for the limit on requests in flight"))]
     pub(crate) begun: Instant,
     pub(crate) deadline: Option<Instant>,
+    /// The instant at which the present attempt begins.
+    pub(crate) attempt: Instant,
 }
 
 impl CallTime {
     /// The time of a call that begins now.
     pub(crate) fn of(headers: &HeaderMap, extensions: &Extensions, now: Instant) -> CallTime {
-        CallTime { begun: now, deadline: of(headers, extensions, now) }
+        CallTime { begun: now, deadline: of(headers, extensions, now), attempt: now }
     }
 
-    /// Whether an attempt that began at `attempt` and ends now is one that the deadline has cancelled after at least half of the time
-    /// of the call. An attempt that began late would not have been answered by any server.
+    /// Whether a request that was sent at `sent` and ends now is one that the deadline has cancelled after at least half of the time
+    /// of the call. A request that was sent late would not have been answered by any server.
     #[cfg(feature = "adaptive")]
-    pub(crate) fn has_expired(self, attempt: Instant, now: Instant) -> bool {
+    pub(crate) fn has_expired(self, sent: Instant, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| {
             now >= deadline
-                && deadline.saturating_duration_since(attempt) >= deadline.saturating_duration_since(self.begun) / 2
+                && deadline.saturating_duration_since(sent) >= deadline.saturating_duration_since(self.begun) / 2
         })
     }
 }

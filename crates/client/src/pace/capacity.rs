@@ -39,8 +39,8 @@ impl Pacer {
             in_flight.unsend();
             in_flight.has_waited = true;
             let permit = self.wait_for_room(host, concurrency, priority, since, deadline).await?;
-            let (route, tokens) = (in_flight.turn.route, in_flight.turn.tokens);
-            match self.is_paced.then(|| host.pace.enter(route, tokens, clock.now())) {
+            let turn = &in_flight.turn;
+            match self.is_paced.then(|| host.pace.enter(|| turn.route(), turn.tokens, clock.now())) {
                 Some(Entry::Queued(place)) => {
                     drop(permit);
                     in_flight.sent = Some(self.wait(QueuedPlace { host, place }, since, deadline).await?);

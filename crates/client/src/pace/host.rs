@@ -48,7 +48,6 @@ struct Waiting {
 pub(crate) struct Sent {
     /// It was the nth request that was sent.
     order: u64,
-    route: Route,
     limits: Named,
     /// Its cost for each of the limits: 0 for those that are not known any more.
     costs: Vec<u64>,
@@ -90,6 +89,7 @@ pub(crate) enum Turn {
 /// The parts of an answer that the pace learns from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer<'a> {
+    pub(crate) route: Route,
     pub(crate) limits: &'a [ServerLimit],
     /// The wait that it asks for if it was denied.
     pub(crate) denied_for: Option<Duration>,
@@ -104,14 +104,18 @@ impl HostPace {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request if nothing holds it back, and otherwise queues it.
-    pub(crate) fn enter(&self, route: Route, tokens: u64, now: Instant) -> Entry {
+    /// Sends a request if nothing holds it back, and otherwise queues it. The route is asked for only if any limits are known.
+    pub(crate) fn enter(&self, route: impl FnOnce() -> Route, tokens: u64, now: Instant) -> Entry {
         let mut state = self.state();
         state.numbers += 1;
         let number = state.numbers;
+        if state.limits.is_empty() {
+            return Entry::Sent(state.send_unpaced());
+        }
+        let route = route();
         let limits = state.limits_of(route, now);
         if state.first_instant(&limits, number, tokens, now) == Ready::Now {
-            return Entry::Sent(state.send(route, limits, tokens, now));
+            return Entry::Sent(state.send(limits, tokens, now));
         }
         for id in limits.iter() {
             if let Some(limit) = state.limits.get_mut(id) {
@@ -127,10 +131,10 @@ impl HostPace {
     pub(crate) fn turn(&self, number: u64, now: Instant) -> Turn {
         let mut state = self.state();
         let Some(waiting) = state.waiting.get(&number) else { return Turn::Behind };
-        let (limits, route, tokens) = (Arc::clone(&waiting.limits), waiting.route, waiting.tokens);
+        let (limits, tokens) = (Arc::clone(&waiting.limits), waiting.tokens);
         match state.first_instant(&limits, number, tokens, now) {
             Ready::Now => {
-                let sent = state.send(route, limits, tokens, now);
+                let sent = state.send(limits, tokens, now);
                 state.remove(number);
                 Turn::Sent(sent)
             }
@@ -150,6 +154,16 @@ impl HostPace {
         state.ended(sent);
         let named = state.learn(sent, answer, now, random);
         state.wake_first(sent.charged().map(|(key, _)| key).chain(&named));
+    }
+
+    /// Counts the end of a request whose answer states no limits. False if limits are known, so that there may be more to learn.
+    pub(crate) fn ended_unlimited(&self, sent: &Sent) -> bool {
+        let mut state = self.state();
+        let is_unlimited = state.limits.is_empty();
+        if is_unlimited {
+            state.ended(sent);
+        }
+        is_unlimited
     }
 
     /// Counts the end of a request without an answer.
@@ -234,14 +248,22 @@ impl State {
         first
     }
 
-    fn send(&mut self, route: Route, limits: Named, tokens: u64, now: Instant) -> Sent {
+    fn send(&mut self, limits: Named, tokens: u64, now: Instant) -> Sent {
         let costs =
             limits.iter().map(|key| self.limits.get_mut(key).map_or(0, |limit| limit.send(tokens, now))).collect();
         self.sent += 1;
         self.in_flight += 1;
-        let sent = Sent { order: self.sent, route, limits, costs };
+        let sent = Sent { order: self.sent, limits, costs };
         self.unpaced += u64::from(sent.is_unpaced());
         sent
+    }
+
+    /// Sends a request while no limits are known.
+    fn send_unpaced(&mut self) -> Sent {
+        self.sent += 1;
+        self.in_flight += 1;
+        self.unpaced += 1;
+        Sent { order: self.sent, limits: self.routes.unlimited(), costs: Vec::new() }
     }
 
     fn ended(&mut self, sent: &Sent) {
@@ -274,14 +296,14 @@ impl State {
             named.push(key);
         }
         match answer.denied_for {
-            Some(wait) if answer.is_host_wide => self.hold_host(sent.route, wait, now, random),
+            Some(wait) if answer.is_host_wide => self.hold_host(answer.route, wait, now, random),
             Some(wait) if !explains_denial => {
-                let key = sent.route.denied();
+                let key = answer.route.denied();
                 if let Some(limit) = self.limit(&key, Unit::Requests, now) {
                     limit.exhaust(wait, now, random);
                     named.push(key);
                 }
-                self.routes.learn_exact(sent.route, named.clone());
+                self.routes.learn_exact(answer.route, named.clone());
                 return named;
             }
             Some(_) | None => {}
@@ -294,7 +316,7 @@ impl State {
             }
         }
         if !named.is_empty() || answer.is_complete {
-            self.routes.learn(sent.route, named.clone());
+            self.routes.learn(answer.route, named.clone());
         }
         named
     }

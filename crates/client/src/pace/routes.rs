@@ -86,6 +86,11 @@ impl Routes {
         learned.or_else(|| self.shared.get(&route.partition)).unwrap_or(&self.none)
     }
 
+    /// The limits of a route of which nothing is known.
+    pub(super) fn unlimited(&self) -> Named {
+        Arc::clone(&self.none)
+    }
+
     /// Learns that these are the limits of a route.
     pub(super) fn learn(&mut self, route: Route, named: Vec<LimitKey>) {
         match self.families.get(&route.family) {

@@ -12,8 +12,12 @@ use super::host::{Answer, Entry, HostPace, Sent, Turn};
 use super::routes::Route;
 use crate::limits::{LimitId, ServerLimit, Unit};
 
+fn of(path: &str) -> Route {
+    Route::of(&Method::GET, path, None)
+}
+
 fn route() -> Route {
-    Route::of(&Method::GET, "/", None)
+    of("/")
 }
 
 fn stated(quota: u64, remaining: u64, window: Duration) -> ServerLimit {
@@ -21,7 +25,7 @@ fn stated(quota: u64, remaining: u64, window: Duration) -> ServerLimit {
 }
 
 fn answer(limits: &[ServerLimit]) -> Answer<'_> {
-    Answer { limits, denied_for: None, is_host_wide: false, is_complete: true }
+    Answer { route: route(), limits, denied_for: None, is_host_wide: false, is_complete: true }
 }
 
 fn sent(entry: Entry) -> Option<Sent> {
@@ -37,39 +41,39 @@ const SECOND: Duration = Duration::from_secs(1);
 fn an_unknown_host_is_not_slowed_down() {
     let (pace, now) = (HostPace::default(), Instant::now());
     for _ in 0..1_000 {
-        assert!(sent(pace.enter(route(), 1, now)).is_some());
+        assert!(sent(pace.enter(route, 1, now)).is_some());
     }
 }
 
 #[test]
 fn no_more_is_sent_than_is_left() {
     let (pace, now) = (HostPace::default(), Instant::now());
-    let first = sent(pace.enter(route(), 1, now)).unwrap();
+    let first = sent(pace.enter(route, 1, now)).unwrap();
     pace.answered(&first, answer(&[stated(10, 4, SECOND)]), now, 0.0);
     for _ in 0..4 {
-        assert!(sent(pace.enter(route(), 1, now)).is_some());
+        assert!(sent(pace.enter(route, 1, now)).is_some());
     }
-    let Entry::Queued(place) = pace.enter(route(), 1, now) else { panic!("nothing is left") };
+    let Entry::Queued(place) = pace.enter(route, 1, now) else { panic!("nothing is left") };
     assert!(matches!(pace.turn(place.number, now), Turn::At(at) if at == now + SECOND));
 }
 
 #[test]
 fn requests_are_spread_when_little_is_left() {
     let (pace, start) = (HostPace::default(), Instant::now());
-    let first = sent(pace.enter(route(), 1, start)).unwrap();
+    let first = sent(pace.enter(route, 1, start)).unwrap();
     pace.answered(&first, answer(&[stated(100, 5, 10 * SECOND)]), start, 0.0);
-    assert!(sent(pace.enter(route(), 1, start)).is_some());
-    let Entry::Queued(place) = pace.enter(route(), 1, start) else { panic!("not yet") };
+    assert!(sent(pace.enter(route, 1, start)).is_some());
+    let Entry::Queued(place) = pace.enter(route, 1, start) else { panic!("not yet") };
     assert!(matches!(pace.turn(place.number, start), Turn::At(at) if at == start + 2 * SECOND));
     assert!(matches!(pace.turn(place.number, start + 2 * SECOND), Turn::Sent(_)));
     for second in [4, 6, 8] {
-        let Entry::Queued(place) = pace.enter(route(), 1, start + (second - 2) * SECOND) else { panic!("not yet") };
+        let Entry::Queued(place) = pace.enter(route, 1, start + (second - 2) * SECOND) else { panic!("not yet") };
         assert!(
             matches!(pace.turn(place.number, start + (second - 2) * SECOND), Turn::At(at) if at == start + second * SECOND)
         );
         assert!(matches!(pace.turn(place.number, start + second * SECOND), Turn::Sent(_)));
     }
-    let Entry::Queued(place) = pace.enter(route(), 1, start + 8 * SECOND) else { panic!("nothing is left") };
+    let Entry::Queued(place) = pace.enter(route, 1, start + 8 * SECOND) else { panic!("nothing is left") };
     assert!(matches!(pace.turn(place.number, start + 9 * SECOND), Turn::At(at) if at == start + 10 * SECOND));
 }
 
@@ -78,8 +82,9 @@ fn denials_are_no_more_than_the_most_limits() {
     let (pace, now) = (HostPace::default(), Instant::now());
     for number in 0..2_000 {
         let path = format!("/{number}/x");
-        let Entry::Sent(sent) = pace.enter(Route::of(&Method::GET, &path, None), 1, now) else { panic!("a new route") };
-        let denial = Answer { limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false };
+        let Entry::Sent(sent) = pace.enter(|| of(&path), 1, now) else { panic!("a new route") };
+        let route = of(&path);
+        let denial = Answer { route, limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false };
         pace.answered(&sent, denial, now, 0.0);
     }
     assert!((1..=1_024).contains(&pace.known_limits()));
@@ -88,10 +93,11 @@ fn denials_are_no_more_than_the_most_limits() {
 #[test]
 fn a_denial_of_the_host_holds_those_that_wait() {
     let (pace, now) = (HostPace::default(), Instant::now());
-    let flight: Vec<_> = (0..2).map(|_| sent(pace.enter(route(), 1, now)).unwrap()).collect();
+    let flight: Vec<_> = (0..2).map(|_| sent(pace.enter(route, 1, now)).unwrap()).collect();
     pace.answered(&flight[0], answer(&[stated(10, 1, SECOND)]), now, 0.0);
-    let Entry::Queued(place) = pace.enter(route(), 1, now) else { panic!("one is in flight") };
-    let denial = Answer { limits: &[], denied_for: Some(5 * SECOND), is_host_wide: true, is_complete: false };
+    let Entry::Queued(place) = pace.enter(route, 1, now) else { panic!("one is in flight") };
+    let denial =
+        Answer { route: route(), limits: &[], denied_for: Some(5 * SECOND), is_host_wide: true, is_complete: false };
     pace.answered(&flight[1], denial, now, 0.0);
     assert!(matches!(pace.turn(place.number, now + 2 * SECOND), Turn::At(at) if at == now + 5 * SECOND));
     assert!(matches!(pace.turn(place.number, now + 5 * SECOND), Turn::Sent(_)));
@@ -100,34 +106,34 @@ fn a_denial_of_the_host_holds_those_that_wait() {
 #[test]
 fn requests_in_flight_are_not_sent_twice() {
     let (pace, now) = (HostPace::default(), Instant::now());
-    let flight: Vec<_> = (0..5).map(|_| sent(pace.enter(route(), 1, now)).unwrap()).collect();
+    let flight: Vec<_> = (0..5).map(|_| sent(pace.enter(route, 1, now)).unwrap()).collect();
     // The first answer: 9 left, but four more requests are on their way.
     pace.answered(&flight[0], answer(&[stated(10, 9, SECOND)]), now, 0.0);
     for _ in 0..5 {
-        assert!(sent(pace.enter(route(), 1, now)).is_some());
+        assert!(sent(pace.enter(route, 1, now)).is_some());
     }
-    assert!(sent(pace.enter(route(), 1, now)).is_none());
+    assert!(sent(pace.enter(route, 1, now)).is_none());
 }
 
 #[test]
 fn an_answer_that_was_overtaken_may_be_the_newest() {
     let (pace, start) = (HostPace::default(), Instant::now());
-    let flight: Vec<_> = (0..2).map(|_| sent(pace.enter(route(), 1, start)).unwrap()).collect();
+    let flight: Vec<_> = (0..2).map(|_| sent(pace.enter(route, 1, start)).unwrap()).collect();
     pace.answered(&flight[0], answer(&[stated(10, 1, SECOND)]), start, 0.0);
     // The server has decided about the other one just now.
     let later = start + SECOND * 9 / 10;
     pace.answered(&flight[1], answer(&[stated(10, 0, SECOND)]), later, 0.0);
-    let Entry::Queued(place) = pace.enter(route(), 1, start + SECOND) else { panic!("nothing is left") };
+    let Entry::Queued(place) = pace.enter(route, 1, start + SECOND) else { panic!("nothing is left") };
     assert!(matches!(pace.turn(place.number, start + SECOND), Turn::At(at) if at == later + SECOND));
 }
 
 #[test]
 fn after_the_window_one_request_explores() {
     let (pace, start) = (HostPace::default(), Instant::now());
-    let first = sent(pace.enter(route(), 1, start)).unwrap();
+    let first = sent(pace.enter(route, 1, start)).unwrap();
     pace.answered(&first, answer(&[stated(10, 0, SECOND)]), start, 0.0);
     let places: Vec<_> = (0..3)
-        .map(|_| match pace.enter(route(), 1, start) {
+        .map(|_| match pace.enter(route, 1, start) {
             Entry::Queued(place) => place.number,
             Entry::Sent(_) => panic!("nothing is left"),
         })
@@ -145,30 +151,30 @@ fn after_the_window_one_request_explores() {
 #[test]
 fn a_denial_that_names_no_limit_holds_its_route_only() {
     let (pace, now) = (HostPace::default(), Instant::now());
-    let first = sent(pace.enter(route(), 1, now)).unwrap();
+    let first = sent(pace.enter(route, 1, now)).unwrap();
     pace.answered(
         &first,
-        Answer { limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false },
+        Answer { route: route(), limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false },
         now,
         0.0,
     );
-    assert!(sent(pace.enter(route(), 1, now)).is_none());
-    assert!(sent(pace.enter(Route::of(&Method::GET, "/other", None), 1, now)).is_some());
+    assert!(sent(pace.enter(route, 1, now)).is_none());
+    assert!(sent(pace.enter(|| of("/other"), 1, now)).is_some());
 }
 
 #[test]
 fn a_queue_behind_a_vanished_limit_drains_faster_and_faster() {
     let (pace, start) = (HostPace::default(), Instant::now());
-    let first = sent(pace.enter(route(), 1, start)).unwrap();
+    let first = sent(pace.enter(route, 1, start)).unwrap();
     pace.answered(
         &first,
-        Answer { limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false },
+        Answer { route: route(), limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false },
         start,
         0.0,
     );
     let mut queue: Vec<u64> = Vec::new();
     for _ in 0..127 {
-        let Entry::Queued(place) = pace.enter(route(), 1, start) else { panic!("denied") };
+        let Entry::Queued(place) = pace.enter(route, 1, start) else { panic!("denied") };
         queue.push(place.number);
     }
     queue.reverse();
@@ -190,10 +196,9 @@ fn a_queue_behind_a_vanished_limit_drains_faster_and_faster() {
 #[test]
 fn a_request_that_leaves_lets_the_next_one_go_first() {
     let (pace, start) = (HostPace::default(), Instant::now());
-    let first = sent(pace.enter(route(), 1, start)).unwrap();
+    let first = sent(pace.enter(route, 1, start)).unwrap();
     pace.answered(&first, answer(&[stated(10, 0, SECOND)]), start, 0.0);
-    let (Entry::Queued(one), Entry::Queued(two)) = (pace.enter(route(), 1, start), pace.enter(route(), 1, start))
-    else {
+    let (Entry::Queued(one), Entry::Queued(two)) = (pace.enter(route, 1, start), pace.enter(route, 1, start)) else {
         panic!("nothing is left")
     };
     pace.leave(one.number);
@@ -204,21 +209,21 @@ fn a_request_that_leaves_lets_the_next_one_go_first() {
 #[test]
 fn tokens_are_paced_by_estimate() {
     let (pace, now) = (HostPace::default(), Instant::now());
-    let first = sent(pace.enter(route(), 400, now)).unwrap();
+    let first = sent(pace.enter(route, 400, now)).unwrap();
     let tokens = ServerLimit { unit: Unit::Tokens, ..stated(1_000, 600, SECOND) };
     pace.answered(&first, answer(&[tokens]), now, 0.0);
-    assert!(sent(pace.enter(route(), 500, now)).is_some());
-    assert!(sent(pace.enter(route(), 500, now)).is_none());
+    assert!(sent(pace.enter(route, 500, now)).is_some());
+    assert!(sent(pace.enter(route, 500, now)).is_none());
 }
 
 #[test]
 fn a_server_that_names_ever_new_limits_is_not_remembered_for_ever() {
     let (pace, now) = (HostPace::default(), Instant::now());
     for number in 0..5_000 {
-        let route = Route::of(&Method::GET, &format!("/{number}/x"), None);
-        if let Entry::Sent(sent) = pace.enter(route, 1, now) {
+        let route = of(&format!("/{number}/x"));
+        if let Entry::Sent(sent) = pace.enter(|| route, 1, now) {
             let limit = ServerLimit { id: LimitId::named(number.to_string()), ..stated(10, 9, 1_000 * SECOND) };
-            pace.answered(&sent, answer(&[limit]), now, 0.0);
+            pace.answered(&sent, Answer { route, ..answer(&[limit]) }, now, 0.0);
         }
     }
     assert!(pace.standing(now).len() <= 1_024);
@@ -312,7 +317,7 @@ proptest! {
             let at_once = if made == 0 { 1 } else if flight.first().is_some_and(Option::is_some) { 0 } else { tasks };
             while made < calls && queue.len() + arrivals.len() + answers.len() + go.len() < at_once {
                 made += 1;
-                match pace.enter(route(), 1, at(now)) {
+                match pace.enter(route, 1, at(now)) {
                     Entry::Sent(sent) => go.push(sent),
                     Entry::Queued(place) => { queue.push(place.number); next.push(now + 1) }
                 }

@@ -79,9 +79,9 @@ impl Pacer {
             throttle_service::admit(&self.environment, host)?;
         }
         let mut in_flight = InFlight::new(self, host, time, self.asked(method, uri, extensions));
-        let now = self.environment.clock.now();
+        let now = time.attempt;
         if self.is_paced {
-            match host.pace.enter(in_flight.turn.route, in_flight.turn.tokens, now) {
+            match host.pace.enter(|| in_flight.turn.route(), in_flight.turn.tokens, now) {
                 Entry::Sent(sent) => in_flight.sent = Some(sent),
                 Entry::Queued(place) => {
                     Counters::add(&host.counters.waits);
@@ -104,11 +104,9 @@ impl Pacer {
     fn asked(&self, method: &Method, uri: &Uri, extensions: &Extensions) -> AskedTurn {
         let partition = extensions.get::<Partition>();
         AskedTurn {
-            route: match &self.route {
-                Some(name) => Route::named(&name(method, uri), partition.map(Partition::name)),
-                None => Route::of(method, uri.path(), partition.map(Partition::name)),
-            },
+            named: self.route.as_ref().map(|name| Route::named(&name(method, uri), partition.map(Partition::name))),
             tokens: extensions.get::<Tokens>().map_or(1, |tokens| tokens.0),
+            method: method.clone(),
             path: uri.path_and_query().cloned(),
             partition: partition.cloned(),
         }
@@ -160,10 +158,23 @@ impl Drop for QueuedPlace<'_> {
 
 /// A request that asks for its turn.
 pub(super) struct AskedTurn {
-    pub(super) route: Route,
+    /// The route, if the caller names it.
+    named: Option<Route>,
     pub(super) tokens: u64,
+    method: Method,
     path: Option<PathAndQuery>,
     partition: Option<Partition>,
+}
+
+impl AskedTurn {
+    /// The route. Most hosts state no limits, and their routes need not be told apart.
+    pub(super) fn route(&self) -> Route {
+        self.named.unwrap_or_else(|| Route::of(&self.method, self.path(), self.partition.as_ref().map(Partition::name)))
+    }
+
+    fn path(&self) -> &str {
+        self.path.as_ref().map_or("/", PathAndQuery::path)
+    }
 }
 
 /// A request in flight. If it is dropped without an answer, it is not in flight any more, but stays charged: the server may have
@@ -214,9 +225,8 @@ impl<'p> InFlight<'p> {
             permit.answered(status, headers);
         }
         let Environment { clock, random, .. } = &self.pacer.environment;
-        let now = clock.now();
         if self.pacer.is_throttled {
-            self.host.throttle.answered(now, throttle_service::is_accepted(status, headers));
+            self.host.throttle.answered(clock.now(), throttle_service::is_accepted(status, headers));
         }
         let is_denied = is_denied(status, headers);
         if is_denied {
@@ -225,19 +235,22 @@ impl<'p> InFlight<'p> {
         let Some(sent) = self.sent.take() else { return };
         let is_refused = is_denied || status == StatusCode::SERVICE_UNAVAILABLE;
         let limits = if limits::are_stated(headers) { self.limits(headers) } else { Vec::new() };
+        if limits.is_empty() && !is_refused && self.host.pace.ended_unlimited(&sent) {
+            return;
+        }
         let answer = Answer {
+            route: self.turn.route(),
             limits: &limits,
             denied_for: if is_refused { Hint::read(headers, clock.wall()).map(|hint| hint.wait) } else { None },
             is_host_wide: is_refused && is_host_wide(headers),
             is_complete: !is_refused && !status.is_server_error() && !limits::is_cached(headers),
         };
-        self.host.pace.answered(&sent, answer, now, random());
+        self.host.pace.answered(&sent, answer, clock.now(), random());
     }
 
     /// The limits that a response states. Those that name no partition are of the partition of the request.
     fn limits(&self, headers: &HeaderMap) -> Vec<ServerLimit> {
-        let path = self.turn.path.as_ref().map_or("/", PathAndQuery::path);
-        let mut limits = limits::read_at(path, headers, self.pacer.environment.clock.wall());
+        let mut limits = limits::read_at(self.turn.path(), headers, self.pacer.environment.clock.wall());
         if let Some(partition) = &self.turn.partition {
             for limit in limits.iter_mut().filter(|limit| limit.id.partition.is_empty()) {
                 limit.id.partition = partition.name().as_bytes().to_vec();

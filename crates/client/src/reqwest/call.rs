@@ -89,8 +89,10 @@ impl CallTerms {
         F: Future<Output = Result<Response, BoxError>>,
     {
         let Some(shared) = &self.shared else { return self.paced_attempt(request, call, uri, extensions, send).await };
+        let (host, time) = call;
         let charged = shared.admit(RequestHead::new(request.method(), uri, request.headers(), extensions)).await?;
-        let mut ended = self.paced_attempt(request, call, uri, extensions, send).await;
+        let time = CallTime { attempt: self.layer.retrier.environment.clock.now(), ..time };
+        let mut ended = self.paced_attempt(request, (host, time), uri, extensions, send).await;
         let end = match &ended {
             Ok(response) => RequestEnd::of_response(response.status(), response.headers()),
             Err(error) => RequestEnd::of_error(error),

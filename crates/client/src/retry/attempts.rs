@@ -105,6 +105,7 @@ impl Attempts<'_> {
         let refund = Refund { attempts: self, at: planned.at, is_due: true };
         sleep_until(planned.at).await;
         refund.cancel();
+        self.time.attempt = self.retrier.environment.clock.now();
         self.host.counters.waited_to_retry(planned.wait);
         Counters::add(&self.host.counters.retries);
         self.retries += 1;
