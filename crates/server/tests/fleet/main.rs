@@ -4,6 +4,7 @@
 #[path = "../support/ran.rs"]
 mod ran;
 mod regions;
+mod stored_tiers;
 
 use std::path::Path;
 use std::process::Command;
