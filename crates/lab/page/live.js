@@ -119,6 +119,10 @@ export class Live {
     this.tier = h("p", { class: "hint", id: "tier" });
     this.redis = card("Calls to Redis", "", this.tier, list(["Key", "Rule", "#Calls /s", "Share", "State"], this.called));
     this.redis.hidden = true;
+    this.shares = h("tbody");
+    this.confirmed = h("p", { class: "hint", id: "region" });
+    this.region = card("Region", "", this.confirmed, list(["Rule", "#Share", "#Floor", "#Parked", "#Demand /s"], this.shares));
+    this.region.hidden = true;
     this.operating = new Operating();
     this.rows = new Map();
     this.silence = noRows(8, "No rule has matched a request yet.");
@@ -131,6 +135,7 @@ export class Live {
       card("Busiest keys", "half", list(["Key", "Rule", "#Requests", "Headroom"], this.traffic)),
       card("Most denied keys", "half", list(["Key", "Rule", "#Denials", "Share"], this.denied)),
       this.redis,
+      this.region,
       card("Recent denials (sampled)", "half", list(["At (UTC)", "Rule", "Key", "Retry after"], this.feed, "feed")),
       card("Operate", "half", this.operating.element));
     this.place.replaceChildren(board);
@@ -189,6 +194,7 @@ export class Live {
     this.#switched(view.switched ?? []);
     this.#keys(view);
     this.#calls(view, before);
+    this.#shares(view.region ?? null);
     this.denials = [...view.denials.slice().reverse(), ...this.denials].slice(0, LISTED);
     this.#feed();
     this.#draw();
@@ -286,6 +292,19 @@ export class Live {
       h("td", {}, meter(times / Math.max(1, called.total), hot ?? false)),
       h("td", {}, [hot ? "hot" : null, leased ? "leased" : null].filter(Boolean).join(", "))));
     this.called.replaceChildren(...(rows.length > 0 ? rows : [noRows(5, "No recent calls.")]));
+  }
+
+  /** The shares of the server's region, and those on their way to others. */
+  #shares(own) {
+    this.region.hidden = own === null;
+    if (own === null) return;
+    const state = own.confirmed ? `${own.region}, record ${own.version}.` : `${own.region}: unconfirmed, so the floor applies.`;
+    const parked = own.outgoing.map(({ to, rule, share }) => ` ${share}${rule ? ` of ${rule}` : ""} on the way to ${to}.`);
+    setText(this.confirmed, state + parked.join(""));
+    const rows = own.shares.map(({ rule, share, floor, parked: away, demand }) => h("tr", {},
+      h("td", {}, rule === "" ? "all rules" : h("code", {}, rule)),
+      [share, floor, away, count(demand)].map((text) => h("td", { class: "number" }, text))));
+    this.shares.replaceChildren(...(rows.length > 0 ? rows : [noRows(5, "No record of this region was read.")]));
   }
 
   #feed() {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tidegate_core::lease::{LeaseRequest, Renewal, Terms};
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::Adjustment;
-use tidegate_core::{Charge, Key, Receipt, RuleId};
+use tidegate_core::{Charge, Key, Limit, Receipt, RuleId};
 
 use crate::limits::{LimitNumbers, PART, countable};
 use crate::names::Names;
@@ -134,6 +134,24 @@ pub(crate) fn adjust(names: &Names, charge: &Charge<'_>, adjustment: Adjustment)
     draft.finish(operation, None)
 }
 
+/// Peeks at the state of this name under a limit.
+pub(crate) fn peek_named(name: &[u8], limit: &Limit) -> Frame {
+    one_named(name, limit, 0, FrameOperation::Peek)
+}
+
+/// Charges the state of this name under a limit, whether or not the limit admits it.
+pub(crate) fn penalize_named(name: &[u8], limit: &Limit, cost: u64) -> Frame {
+    one_named(name, limit, cost, FrameOperation::Penalty)
+}
+
+fn one_named(name: &[u8], limit: &Limit, cost: u64, operation: FrameOperation) -> Frame {
+    let mut draft = FrameDraft::default();
+    let entry = FrameEntry::named(&mut draft.keys, name.to_vec(), limit, cost);
+    draft.entries.push(entry);
+    // One charge is not too many.
+    draft.finish(operation, None).unwrap_or_default()
+}
+
 /// Settles all held charges of a receipt at their actual costs.
 pub(crate) fn settle(names: &Names, receipt: &Receipt, actual: &[u64]) -> Result<Frame, TooManyCharges> {
     settle_some(names, receipt.id, receipt.held.iter().enumerate(), actual)
@@ -242,13 +260,16 @@ enum FrameDetail {
 
 impl FrameEntry {
     fn of(keys: &mut KeyList, names: &Names, charge: &Charge<'_>) -> FrameEntry {
-        let numbers = LimitNumbers::of(charge.limit);
-        let name = names.state(charge.rule, charge.key);
+        FrameEntry::named(keys, names.state(charge.rule, charge.key), charge.limit, charge.cost)
+    }
+
+    fn named(keys: &mut KeyList, name: Vec<u8>, limit: &Limit, cost: u64) -> FrameEntry {
+        let numbers = LimitNumbers::of(limit);
         let state = if numbers.kind.is_read_whole() { keys.add_whole(name) } else { keys.add_other(name) };
         FrameEntry {
             numbers,
             state,
-            cost: countable(charge.cost),
+            cost: countable(cost),
             hold: None,
             ttl: numbers.lease.get(),
             detail: FrameDetail::None,

@@ -46,6 +46,14 @@ pub(crate) fn groups<'g, 'a: 'g>(
     Ok(decided)
 }
 
+/// The decision on one charge under this limit.
+pub(crate) fn decision(reply: &[u8], limit: &Limit) -> Result<Decision, ReplyError> {
+    let mut reader = ReplyReader::of(reply)?;
+    let decision = reader.decision(limit)?;
+    reader.end()?;
+    Ok(decision)
+}
+
 /// The decisions on charges, each by itself.
 pub(crate) fn decisions(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decisions, ReplyError> {
     let mut reader = ReplyReader::of(reply)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_core::Limit;
 use tidegate_core::limit::Algorithm;
-use tidegate_core::regions::{AppliedShares, RegionShare, Share};
+use tidegate_core::regions::{AppliedShares, RegionShare, Share, SharedWindow};
 
 use super::rule::Rule;
 use super::rule_limits::RuleLimit;
@@ -90,16 +90,17 @@ pub struct RegionView {
 
 impl RegionView {
     /// The share that this region has of a rule's limit. `rule` is the name under which the record has it.
-    fn share(&self, regions: &Regions, rule: &str, limit: &Limit) -> Share {
+    fn share(&self, regions: &Regions, rule: &str, limit: &RuleLimit) -> Share {
         let Some(region) = &self.region else {
             // It belongs to some region, and each has at least its floor.
             let lowest = regions.shares.values().min().copied().unwrap_or_default();
             return lowest.min(regions.floor);
         };
         let Some(written) = regions.of(region) else { return Share::NONE };
-        let is_fixed = regions.moves == Moves::Never || matches!(limit.algorithm(), Algorithm::Concurrency(_));
+        let whole = limit.whole();
+        let is_fixed = regions.moves == Moves::Never || matches!(whole.algorithm(), Algorithm::Concurrency(_));
         match &self.applied {
-            Some(applied) if !is_fixed => applied.of(rule, limit, written.floor),
+            Some(applied) if !is_fixed => applied.of(rule, limit.id.as_str(), whole, written.floor),
             Some(_) | None => written.share,
         }
     }
@@ -133,6 +134,14 @@ impl RuleLimit {
     }
 }
 
+/// Whether both limits have the same fixed windows.
+fn is_same_window(one: &Limit, other: &Limit) -> bool {
+    match (one.algorithm(), other.algorithm()) {
+        (Algorithm::FixedWindow(one), Algorithm::FixedWindow(other)) => one.windows() == other.windows(),
+        _ => false,
+    }
+}
+
 impl RuleSet {
     /// The shares of all rules that a region has in the beginning, by the names that records use: the ids of rules with shares of their
     /// own, and the empty name for all others. Without those that are never moved.
@@ -149,6 +158,32 @@ impl RuleSet {
             RegionChoice::Own(regions) => Some((rule.id(), regions)),
             RegionChoice::OfFile | RegionChoice::Off => None,
         }))
+    }
+
+    /// The limits of fixed windows whose rights of the running window move with a share, by the names that records use.
+    ///
+    /// Left out are limits that are split or decided by copies, whose spending the store does not know, and those whose states belong
+    /// to limits with other windows too.
+    #[must_use]
+    pub fn shared_windows(&self) -> BTreeMap<String, Vec<SharedWindow>> {
+        let mut windows: BTreeMap<String, Vec<SharedWindow>> = BTreeMap::new();
+        for rule in self.rules() {
+            let Some((name, regions)) = rule.regions(self.written.regions.as_ref()) else { continue };
+            let all: Vec<&RuleLimit> = rule.limits.all().collect();
+            let fits = |limit: &&&RuleLimit| {
+                let same_id = || all.iter().filter(|other| other.id == limit.id);
+                let is_known = |limit: &RuleLimit| limit.split.is_none() && limit.write_behind.is_none();
+                same_id().all(|other| is_known(other) && is_same_window(limit.whole(), other.whole()))
+            };
+            for limit in all.iter().filter(|_| regions.moves != Moves::Never).filter(fits) {
+                let window = SharedWindow { id: limit.id.as_str().to_owned(), limit: *limit.whole() };
+                let of_name = windows.entry(name.to_owned()).or_default();
+                if !of_name.contains(&window) {
+                    of_name.push(window);
+                }
+            }
+        }
+        windows
     }
 
     /// Whether limits are shared among regions.
@@ -171,7 +206,7 @@ impl RuleSet {
         let differs = |rule: &Rule| {
             let Some((name, regions)) = rule.regions(of_file) else { return false };
             rule.limits.all().any(|limit| {
-                let share = view.share(regions, name, limit.whole());
+                let share = view.share(regions, name, limit);
                 limit.whole.as_ref().is_none_or(|whole| whole.share != share || whole.region != view.region)
             })
         };
@@ -187,7 +222,7 @@ impl RuleSet {
             };
             rule.limits.make_own();
             for limit in rule.limits.all_mut() {
-                let share = view.share(&regions, &name, limit.whole());
+                let share = view.share(&regions, &name, limit);
                 limit.take_part(share, view.region.as_ref());
             }
         }
@@ -301,6 +336,31 @@ rules:
         assert_eq!(rules(RULES).region_shares("ap"), BTreeMap::new());
         let names = ["api", "own", "each", "none"].map(|rule| rules(RULES).share_name(rule).map(str::to_owned));
         assert_eq!(names, [Some(String::new()), Some("own".to_owned()), None, None]);
+    }
+
+    #[test]
+    fn windows_whose_rights_move_are_those_that_the_store_counts() {
+        let text = "
+regions: { eu: 60%, us: 40% }
+rules:
+  - { id: month, key: user, limit: fixed 1000/month calendar }
+  - { id: own, limit: fixed 100/day, regions: { eu: 10%, us: 90% } }
+  - { id: plan, key: user, tiers: { free: fixed 10/day, paid: fixed 500/day } }
+  - { id: mixed, key: user, tiers: { free: fixed 10/day, paid: fixed 500/h } }
+  - { id: soft, limit: fixed 100/h, write_behind: { at_most: 5% } }
+  - { id: fixed, limit: fixed 100/h, regions: { shares: { eu: 10%, us: 90% }, moves: never } }
+  - { id: bucket, limit: 10/s }
+  - { id: each, limit: fixed 7/h, regions: off }
+";
+        let windows = rules(text).shared_windows();
+        let shown = |name: &str| {
+            windows[name].iter().map(|window| format!("{} {}", window.id, window.limit)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(""), ["month fixed 1000/month calendar", "plan fixed 10/day", "plan fixed 500/day"]);
+        assert_eq!(shown("own"), ["own fixed 100/day"]);
+        assert_eq!(windows.len(), 2);
+        // A region counts by its part, and the whole limits are the same.
+        assert_eq!(rules(text).in_region(&view("eu", None)).shared_windows(), windows);
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod mode_choice;
 mod problem;
 mod readiness;
 pub mod receipts;
+mod region_records;
 pub mod resp;
 pub mod rls;
 mod self_wake;

@@ -1,9 +1,11 @@
 //! The record of a region in its store.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use super::{RegionShare, Share};
+use super::{
+    ApplyError, ArrivedRights, BeginError, MOST_SLICES, RegionShare, Share, SharedWindow, Transfer, TransferId,
+    WindowSlice,
+};
 use crate::time::Timestamp;
 
 /// The most transfers that can be outgoing at the same time.
@@ -33,23 +35,6 @@ pub struct ShareLedger {
     pub moved_at: Option<Timestamp>,
 }
 
-/// A share on its way from one region to another. Region, birth and number identify it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Transfer {
-    /// The region that gives it.
-    pub from: String,
-    /// The birth of that region's record.
-    pub born: Timestamp,
-    /// The region that receives it.
-    pub to: String,
-    /// Its number among the transfers between these two, counted from 1.
-    pub number: u64,
-    /// The rule that it is a share of; the empty name stands for all.
-    pub rule: String,
-    /// The share.
-    pub amount: Share,
-}
-
 /// The last transfer that was received from a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Received {
@@ -58,84 +43,6 @@ pub struct Received {
     /// Its number.
     pub number: u64,
 }
-
-/// The reason why a transfer cannot begin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BeginError {
-    /// The record has no share of this rule.
-    UnknownRule {
-        /// The rule.
-        rule: String,
-    },
-    /// The region would sink below its floor.
-    BelowFloor {
-        /// The present share.
-        share: Share,
-        /// The floor.
-        floor: Share,
-        /// The share to be moved.
-        amount: Share,
-    },
-    /// There is nothing to move: no share, or from a region to itself.
-    Nothing,
-    /// Too many transfers are outgoing.
-    TooMany,
-}
-
-impl fmt::Display for BeginError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BeginError::UnknownRule { rule } => write!(f, "the region has no share of the rule `{rule}`"),
-            BeginError::BelowFloor { share, floor, amount } => {
-                write!(f, "the region has {share}, and {amount} less would be below its floor of {floor}")
-            }
-            BeginError::Nothing => f.write_str("there is nothing to move"),
-            BeginError::TooMany => write!(f, "{MOST_OUTGOING} transfers are parked already"),
-        }
-    }
-}
-
-impl std::error::Error for BeginError {}
-
-/// The reason why a transfer cannot be received.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ApplyError {
-    /// The transfer is for another region.
-    ForAnother {
-        /// The region that it is for.
-        to: String,
-    },
-    /// The record has no share of this rule.
-    UnknownRule {
-        /// The rule.
-        rule: String,
-    },
-    /// A transfer before it has not arrived.
-    OutOfOrder {
-        /// The number of the transfer that has to arrive next.
-        next: u64,
-    },
-    /// It was begun by a record that was lost since.
-    Outdated,
-    /// The region would have more than the whole.
-    TooLarge,
-}
-
-impl fmt::Display for ApplyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ApplyError::ForAnother { to } => write!(f, "the transfer is for `{to}`"),
-            ApplyError::UnknownRule { rule } => write!(f, "the region has no share of the rule `{rule}`"),
-            ApplyError::OutOfOrder { next } => write!(f, "transfer {next} has to arrive before"),
-            ApplyError::Outdated => f.write_str("the record that began the transfer was lost since"),
-            ApplyError::TooLarge => f.write_str("the region would have more than the whole"),
-        }
-    }
-}
-
-impl std::error::Error for ApplyError {}
 
 impl ShareLedger {
     /// The first record of a region.
@@ -158,6 +65,22 @@ impl ShareLedger {
     /// # Errors
     /// If there is no such share to give away. Nothing has changed then.
     pub fn begin(&mut self, to: &str, rule: &str, amount: Share, now: Timestamp) -> Result<Transfer, BeginError> {
+        self.begin_with(to, rule, amount, &[], now)
+    }
+
+    /// As [`begin`](ShareLedger::begin), with the rights of running windows of these limits, which have to be limits of the rule, or of
+    /// the rules that the empty name stands for. A share that has not settled for a limit has no rights in its window.
+    ///
+    /// # Errors
+    /// As [`begin`](ShareLedger::begin).
+    pub fn begin_with(
+        &mut self,
+        to: &str,
+        rule: &str,
+        amount: Share,
+        windows: &[SharedWindow],
+        now: Timestamp,
+    ) -> Result<Transfer, BeginError> {
         if amount.is_none() || to == self.region {
             return Err(BeginError::Nothing);
         }
@@ -170,7 +93,18 @@ impl ShareLedger {
         if share < amount || share - amount < floor {
             return Err(BeginError::BelowFloor { share, floor, amount });
         }
+        let settled = |region: &RegionShare| -> Vec<Share> {
+            windows.iter().map(|window| region.settled(&window.id, &window.limit, now)).collect()
+        };
+        let before = settled(region);
         region.leave(amount);
+        let parts = before.into_iter().zip(settled(region));
+        let slices = windows.iter().zip(parts).filter(|(_, (before, after))| *before - *after == amount);
+        let slices = slices.map(|(window, (before, after))| {
+            let (SharedWindow { id, limit }, whole) = (window.clone(), window.limit.capacity());
+            WindowSlice { id, limit, before: before.of(whole), after: after.of(whole) }
+        });
+        let slices = slices.filter(|slice| slice.after < slice.before).take(MOST_SLICES).collect();
         let number = self.sent.entry(to.to_owned()).or_default();
         *number += 1;
         let transfer = Transfer {
@@ -180,6 +114,8 @@ impl ShareLedger {
             number: *number,
             rule: rule.to_owned(),
             amount,
+            begun: now,
+            slices,
         };
         self.outgoing.push(transfer.clone());
         self.moved_at = Some(now);
@@ -214,10 +150,19 @@ impl ShareLedger {
         if region.share.checked_add(transfer.amount).is_none() {
             return Err(ApplyError::TooLarge);
         }
-        region.arrive(transfer.amount, now);
+        region.arrive(transfer.amount, Some(TransferId::of(transfer)), now);
         self.received.insert(transfer.from.clone(), Received { born: transfer.born, number: transfer.number });
         self.version += 1;
         Ok(true)
+    }
+
+    /// Adds the rights of running windows that a transfer has brought. The keys must have been charged before for what they have
+    /// [spent](WindowSlice::spent_of) of the slices. Returns `false` if nothing changes: the rights are there, or the share is gone.
+    pub fn bring_rights(&mut self, transfer: &Transfer, rights: Vec<ArrivedRights>) -> bool {
+        let region = self.shares.get_mut(&transfer.rule);
+        let is_changed = region.is_some_and(|region| region.bring_rights(&TransferId::of(transfer), rights));
+        self.version += u64::from(is_changed);
+        is_changed
     }
 
     /// Ends a transfer that has arrived. Returns `false` if it was ended before.
@@ -249,7 +194,7 @@ impl ShareLedger {
     /// and their other transfers leave of the whole.
     pub fn inherit(&mut self, rule: &str, amount: Share, now: Timestamp) {
         if let Some(region) = self.shares.get_mut(rule).filter(|_| !amount.is_none()) {
-            region.arrive(amount, now);
+            region.arrive(amount, None, now);
             self.version += 1;
         }
     }
@@ -341,6 +286,24 @@ mod tests {
         assert_eq!(eu.begin("us", "", Share::NONE, NOW), Err(BeginError::Nothing));
         assert_eq!(eu.begin("eu", "", Share::POINT, NOW), Err(BeginError::Nothing));
         assert!(matches!(eu.begin("us", "login", Share::POINT, NOW), Err(BeginError::UnknownRule { .. })));
+    }
+
+    #[test]
+    fn rights_move_with_a_share_that_counts_in_the_running_window() {
+        let windows = [SharedWindow { id: "quota".to_owned(), limit: "fixed 100/min".parse().unwrap() }];
+        let tokens = |transfer: Transfer| -> Vec<(u64, u64)> {
+            transfer.slices.iter().map(|slice| (slice.before, slice.after)).collect()
+        };
+        let (mut eu, mut us) = (ledger("eu", 60), ledger("us", 40));
+        let transfer = eu.begin_with("us", "", Share::percent(20), &windows, NOW).unwrap();
+        us.apply(&transfer, NOW).unwrap();
+        assert_eq!(tokens(transfer), [(60, 40)]);
+        // Some of the share has arrived in this window, without rights. In the next one all of it counts.
+        let next = NOW + crate::time::Micros::from_secs(60);
+        for (now, moved) in [(NOW, vec![]), (next, vec![(60, 30)])] {
+            let begun = us.clone().begin_with("eu", "", Share::percent(30), &windows, now).unwrap();
+            assert_eq!(tokens(begun), moved);
+        }
     }
 
     #[test]

@@ -29,8 +29,8 @@
 //! *(τ + δ)B + τr(g − s) + (τ + δ)r(t − g)*. The sum is *(σ + τ)(B + r(t − s)) + δB − δr(g − f)*, and *δr(g − f) ≥ δB*. Other intervals see
 //! less of the move. ∎
 //!
-//! The price is *δB* tokens, once: as if the burst had arrived spent. A share of a fixed window counts from the next window on, and that of
-//! a sliding window or a log after the window has passed once. Slots do not move, since requests hold them for as long as they like.
+//! The price is *δB* tokens, once: as if the burst had arrived spent. A share of a fixed window counts from the next window on, or at once if the
+//! rights of the running window move with it ([`WindowSlice`]). That of a sliding window or a log counts after the window has passed once. Slots do not move, since requests hold them for as long as they like.
 //!
 //! # Bounds where the promise cannot be kept
 //! | event | more than the limit |
@@ -46,12 +46,16 @@ mod region_share;
 mod share;
 #[cfg(test)]
 mod tests;
+mod transfer;
+mod window_rights;
 
-pub use ledger::{ApplyError, BeginError, MOST_OUTGOING, Received, ShareLedger, Transfer};
+pub use ledger::{MOST_OUTGOING, Received, ShareLedger};
 pub use node::{AppliedShares, LedgerReading, ShareLease};
 pub use policy::{Demand, Move, RegionDemand, next_move};
 pub use region_share::{ArrivedShare, RegionShare};
 pub use share::{Share, ShareError};
+pub use transfer::{ApplyError, BeginError, Transfer, TransferId};
+pub use window_rights::{ArrivedRights, MOST_SLICES, SharedWindow, WindowSlice, window_end};
 
 use crate::limit::{Algorithm, Limit};
 use crate::time::{Micros, Timestamp};

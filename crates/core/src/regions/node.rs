@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CONFIRM_WITHIN, RegionShare, Share, ShareLedger};
+use super::{CONFIRM_WITHIN, RegionShare, Share, ShareLedger, Transfer};
 use crate::limit::Limit;
 use crate::time::{Micros, Timestamp};
 
@@ -22,8 +22,8 @@ struct Known {
     born: Timestamp,
     version: u64,
     shares: BTreeMap<String, RegionShare>,
-    /// The shares that are outgoing.
-    parked: BTreeMap<String, Share>,
+    /// The transfers that are outgoing.
+    outgoing: Vec<Transfer>,
     /// The instant of the reading, by the clock of the store.
     store_now: Timestamp,
     /// The end of the lease, by the clock of the node.
@@ -44,8 +44,9 @@ pub enum LedgerReading {
 /// The shares of a region as a node applies them at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppliedShares {
+    version: Option<u64>,
     shares: BTreeMap<String, RegionShare>,
-    parked: BTreeMap<String, Share>,
+    outgoing: Vec<Transfer>,
     /// The instant by the clock of the store, while the lease lasts.
     confirmed_at: Option<Timestamp>,
 }
@@ -65,10 +66,9 @@ impl ShareLease {
         self.is_lost = reading == LedgerReading::Lost;
         if let (Some(ledger), LedgerReading::Confirmed) = (ledger, reading) {
             let until = began + Micros::new(CONFIRM_WITHIN.get() - CONFIRM_WITHIN.get().div_ceil(DRIFT));
-            let ShareLedger { born, version, shares, .. } = ledger;
-            let parked = shares.keys().map(|rule| (rule.clone(), ledger.parked(rule))).collect();
-            let (born, version, shares) = (*born, *version, shares.clone());
-            self.known = Some(Known { born, version, shares, parked, store_now, until });
+            let ShareLedger { born, version, shares, outgoing, .. } = ledger;
+            let (born, version, shares, outgoing) = (*born, *version, shares.clone(), outgoing.clone());
+            self.known = Some(Known { born, version, shares, outgoing, store_now, until });
         }
         reading
     }
@@ -79,8 +79,9 @@ impl ShareLease {
         let Some(known) = &self.known else { return AppliedShares::default() };
         let is_confirmed = !self.is_lost && now < known.until;
         AppliedShares {
+            version: Some(known.version),
             shares: known.shares.clone(),
-            parked: known.parked.clone(),
+            outgoing: known.outgoing.clone(),
             confirmed_at: is_confirmed.then_some(known.store_now),
         }
     }
@@ -105,11 +106,12 @@ impl AppliedShares {
         self.confirmed_at.is_some()
     }
 
-    /// The share of a rule's limit. `floor` is the one that the rules state, for a node that knows of no record.
+    /// The share of a rule's limit, whose states belong to `id`. `floor` is the one that the rules state, for a node that knows of no
+    /// record.
     #[must_use]
-    pub fn of(&self, rule: &str, limit: &Limit, floor: Share) -> Share {
+    pub fn of(&self, rule: &str, id: &str, limit: &Limit, floor: Share) -> Share {
         match (self.shares.get(rule), self.confirmed_at) {
-            (Some(region), Some(now)) => region.settled(limit, now),
+            (Some(region), Some(now)) => region.settled(id, limit, now),
             (Some(region), None) => region.floor,
             (None, _) => floor,
         }
@@ -124,7 +126,20 @@ impl AppliedShares {
     /// The share of a rule that the region has given away, and that has not arrived for all that is known.
     #[must_use]
     pub fn parked(&self, rule: &str) -> Share {
-        self.parked.get(rule).copied().unwrap_or_default()
+        let of_rule = self.outgoing.iter().filter(|transfer| transfer.rule == rule);
+        of_rule.fold(Share::NONE, |sum, transfer| sum + transfer.amount)
+    }
+
+    /// The transfers that the region has begun and that have not arrived for all that is known.
+    #[must_use]
+    pub fn outgoing(&self) -> &[Transfer] {
+        &self.outgoing
+    }
+
+    /// The version of the record; `None` if the node knows of none.
+    #[must_use]
+    pub const fn version(&self) -> Option<u64> {
+        self.version
     }
 
     /// All shares in the record, by rule.
@@ -145,7 +160,7 @@ mod tests {
     }
 
     fn share(lease: &ShareLease, after: Micros) -> Share {
-        lease.applied(NOW + after).of("", &Limit::per_second(10), Share::percent(3))
+        lease.applied(NOW + after).of("", "", &Limit::per_second(10), Share::percent(3))
     }
 
     #[test]

@@ -152,7 +152,7 @@ mod tests {
             for second in 0_u64..60 {
                 let now = Timestamp::from_secs(1_000 + second);
                 demand.record(1_000 * u64::from(second > 0), now);
-                if us.shares[""].settled(&limit, now) >= Share::percent(90) {
+                if us.shares[""].settled("", &limit, now) >= Share::percent(90) {
                     reached = Some(second);
                     break;
                 }

@@ -1,6 +1,6 @@
 //! The share of one region.
 
-use super::Share;
+use super::{ArrivedRights, Share, TransferId};
 use crate::limit::Limit;
 use crate::time::Timestamp;
 
@@ -19,12 +19,24 @@ pub struct RegionShare {
 }
 
 /// A share that has arrived from another region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArrivedShare {
     /// The share.
     pub amount: Share,
     /// The instant of its arrival, by the clock of the region's store.
     pub at: Timestamp,
+    /// The transfer that brought it; `None` if it was inherited, or if several became one.
+    pub brought_by: Option<TransferId>,
+    /// The rights of running windows that came with it.
+    pub rights: Vec<ArrivedRights>,
+}
+
+impl ArrivedShare {
+    /// Whether it counts at `now` for a limit of this id.
+    fn counts(&self, id: &str, limit: &Limit, now: Timestamp) -> bool {
+        let is_settled = || limit.settles_at(self.at).is_some_and(|settled| settled <= now);
+        self.rights.iter().any(|rights| rights.are_of(id, limit)) || is_settled()
+    }
 }
 
 impl RegionShare {
@@ -34,22 +46,37 @@ impl RegionShare {
         RegionShare { share, floor: floor.min(share), arrivals: Vec::new() }
     }
 
-    /// The share of a limit that counts at `now`: without the arrivals that have not [settled](Limit::settles_at).
+    /// The share of a limit that counts at `now`: without the arrivals that have neither [settled](Limit::settles_at) nor brought the
+    /// rights of its running window. `id` is the one that its states belong to.
     #[must_use]
-    pub fn settled(&self, limit: &Limit, now: Timestamp) -> Share {
-        let is_settling = |arrival: &&ArrivedShare| limit.settles_at(arrival.at).is_none_or(|settled| now < settled);
-        let settling = self.arrivals.iter().filter(is_settling).fold(Share::NONE, |sum, arrival| sum + arrival.amount);
+    pub fn settled(&self, id: &str, limit: &Limit, now: Timestamp) -> Share {
+        let settling = self.arrivals.iter().filter(|arrival| !arrival.counts(id, limit, now));
+        let settling = settling.fold(Share::NONE, |sum, arrival| sum + arrival.amount);
         self.share - settling
     }
 
-    /// Adds a share that arrives now.
-    pub(super) fn arrive(&mut self, amount: Share, now: Timestamp) {
+    /// Adds a share that arrives now. Rights in windows that are over make no difference any more, and are dropped.
+    pub(super) fn arrive(&mut self, amount: Share, brought_by: Option<TransferId>, now: Timestamp) {
+        for ArrivedShare { at, rights, .. } in &mut self.arrivals {
+            rights.retain(|rights| rights.limit.settles_at(*at).is_none_or(|settled| settled > now));
+        }
         self.share = self.share + amount;
-        self.arrivals.push(ArrivedShare { amount, at: now });
+        self.arrivals.push(ArrivedShare { amount, at: now, brought_by, rights: Vec::new() });
         if self.arrivals.len() > MOST_ARRIVALS {
             let first = self.arrivals.remove(0);
-            self.arrivals[0].amount = self.arrivals[0].amount + first.amount;
+            let ArrivedShare { amount, at, .. } = self.arrivals[0];
+            self.arrivals[0] = ArrivedShare { amount: amount + first.amount, at, brought_by: None, rights: Vec::new() };
         }
+    }
+
+    /// Adds the rights that a transfer has brought. Returns `false` if they are there, or the share is not there any more.
+    pub(super) fn bring_rights(&mut self, brought_by: &TransferId, rights: Vec<ArrivedRights>) -> bool {
+        let brought = |arrival: &&mut ArrivedShare| arrival.brought_by.as_ref() == Some(brought_by);
+        let Some(arrival) = self.arrivals.iter_mut().find(brought).filter(|arrival| arrival.rights.is_empty()) else {
+            return false;
+        };
+        arrival.rights = rights;
+        !arrival.rights.is_empty()
     }
 
     /// Removes a share. What has arrived last leaves first: it may not have counted yet, and what counts stays above the floor.
@@ -76,13 +103,13 @@ mod tests {
     #[test]
     fn an_arrival_counts_once_it_has_settled() {
         let mut region = RegionShare::new(Share::percent(40), Share::percent(5));
-        region.arrive(Share::percent(20), NOW);
-        let settled = |limit: &str, secs| region.settled(&limit.parse().unwrap(), NOW + Micros::from_secs(secs));
+        region.arrive(Share::percent(20), None, NOW);
+        let settled = |limit: &str, secs| region.settled("", &limit.parse().unwrap(), NOW + Micros::from_secs(secs));
         for (limit, secs) in
             [("10/s burst 20", 7), ("log 5/min", 65), ("sliding 5/min parts 6", 75), ("fixed 5/min", 20)]
         {
             let before = Micros::new(secs * 1_000_000 - 1);
-            assert_eq!(region.settled(&limit.parse().unwrap(), NOW + before), Share::percent(40), "{limit}");
+            assert_eq!(region.settled("", &limit.parse().unwrap(), NOW + before), Share::percent(40), "{limit}");
             assert_eq!(settled(limit, secs), Share::percent(60), "{limit}");
         }
         assert_eq!(settled("concurrent 10 ttl 30s", 1_000_000), Share::percent(40));
@@ -91,11 +118,11 @@ mod tests {
     #[test]
     fn the_latest_arrival_leaves_first() {
         let mut region = RegionShare::new(Share::percent(40), Share::percent(5));
-        region.arrive(Share::percent(10), NOW);
-        region.arrive(Share::percent(10), NOW + Micros::from_secs(60));
+        region.arrive(Share::percent(10), None, NOW);
+        region.arrive(Share::percent(10), None, NOW + Micros::from_secs(60));
         region.leave(Share::percent(15));
         assert_eq!(region.share, Share::percent(45));
-        assert_eq!(region.arrivals, [ArrivedShare { amount: Share::percent(5), at: NOW }]);
+        assert_eq!((region.arrivals.len(), region.arrivals[0].amount), (1, Share::percent(5)));
         region.leave(Share::percent(30));
         assert_eq!((region.share, region.arrivals.len()), (Share::percent(15), 0));
     }
@@ -104,7 +131,7 @@ mod tests {
     fn many_arrivals_become_one_that_counts_later() {
         let mut region = RegionShare::new(Share::NONE, Share::NONE);
         for second in 0..100 {
-            region.arrive(Share::POINT, NOW + Micros::from_secs(second));
+            region.arrive(Share::POINT, None, NOW + Micros::from_secs(second));
         }
         assert_eq!((region.share, region.arrivals.len()), (Share::WHOLE, MOST_ARRIVALS));
         assert_eq!(region.arrivals[0].amount, Share::percent(69));

@@ -1,5 +1,6 @@
 //! The handle to a fleet's configuration.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::FleetError;
@@ -11,6 +12,7 @@ use crate::names::PrefixError;
 /// Publishes and reads a fleet's rules and modes. Each call opens a connection of its own.
 #[derive(Clone)]
 pub struct FleetControl {
+    pub(super) settings: Arc<Settings>,
     pub(super) endpoint: Endpoint,
     pub(super) keys: Keys,
     pub(super) timeout: Duration,
@@ -24,6 +26,7 @@ impl FleetControl {
     /// If the settings are invalid.
     pub fn new(settings: &Settings) -> Result<FleetControl, SettingsError> {
         Ok(FleetControl {
+            settings: Arc::new(settings.clone()),
             endpoint: Endpoint::new(settings)?,
             keys: Keys::default(),
             timeout: Duration::from_secs(2),

@@ -6,13 +6,19 @@ use crate::names::{Names, PrefixError};
 /// which no client's key does.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
+    prefix: String,
     base: String,
 }
 
 impl Keys {
     pub(super) fn new(prefix: &str) -> Result<Keys, PrefixError> {
         // The prefixes of the store's keys.
-        Names::new(prefix).map(|_| Keys { base: format!("{prefix}:{{#steering}}") })
+        Names::new(prefix).map(|_| Keys { prefix: prefix.to_owned(), base: format!("{prefix}:{{#steering}}") })
+    }
+
+    /// The prefix of all keys, also of the states of limits.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// The head: version, author and time.
@@ -68,7 +74,7 @@ impl Keys {
 
 impl Default for Keys {
     fn default() -> Keys {
-        Keys { base: "tidegate:{#steering}".to_owned() }
+        Keys { prefix: "tidegate".to_owned(), base: "tidegate:{#steering}".to_owned() }
     }
 }
 

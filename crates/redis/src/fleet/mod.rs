@@ -29,7 +29,8 @@
 //! A node needs the keys and the channel `tidegate:{#steering}:*` (another prefix if one is set) and the commands
 //! `+strlen +getrange +time +set +hset +zadd +zrem +zremrangebyscore +zcard +hmget +pexpire +del +multi +exec +subscribe`. A publisher
 //! needs `+strlen +getrange +time +set +watch +multi +exec +publish`, `+zrange` to see the fleet, and `+hset +hdel +hmget +hscan` for the
-//! tiers of API keys. `+hvals` is needed to move the shares of regions after demand.
+//! tiers of API keys. `+hvals` is needed to move the shares of regions after demand, and
+//! `+scan` with the permissions of a [store](crate::RedisStore) to move the rights of running windows.
 
 mod applied;
 mod control;
@@ -37,17 +38,22 @@ mod error;
 mod follower;
 mod history;
 mod keys;
+mod merging_replication;
 mod mode_change;
 mod publication;
 mod published;
+mod region_balance;
 mod region_demand;
 mod region_driver;
 mod region_follower;
+mod region_init;
+mod region_moves;
 mod region_record;
+mod region_retirement;
+mod region_rights;
 mod regions_error;
 mod report;
 mod session;
-mod share_plan;
 mod signature;
 mod size;
 mod stored_ledger;
@@ -57,13 +63,15 @@ pub use self::control::FleetControl;
 pub use self::error::{FleetError, PublishError};
 pub use self::follower::{Event, Following, NoRuntime};
 pub use self::history::{ChangeKind, PublishedChange};
+pub use self::merging_replication::MergingReplication;
 pub use self::mode_change::ModeChange;
 pub use self::publication::{Publication, PublicationTarget};
 pub use self::published::{Published, PublishedModes, PublishedRules, Switched};
-pub use self::region_demand::DemandSource;
-pub use self::region_driver::{RegionsControl, Retirement, TransferOutcome};
+pub use self::region_demand::{DemandSource, NodeDemand};
+pub use self::region_driver::{RegionsControl, TransferOutcome};
 pub use self::region_follower::{FollowingRegion, RegionEvent};
 pub use self::region_record::RegionRecord;
+pub use self::region_retirement::Retirement;
 pub use self::regions_error::RegionsError;
 pub use self::report::{Fleet, Node, NodeError, NodeReport, NodeState};
 pub use self::signature::Signature;

@@ -1,6 +1,7 @@
 //! The demand of a region: every node reports its own to the region's Redis.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::regions::Demand;
@@ -27,6 +28,22 @@ pub struct DemandSource {
     pub requests: Box<dyn FnMut() -> BTreeMap<String, u64> + Send>,
 }
 
+/// The demand of one node, in requests a second, by rule. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct NodeDemand(Arc<Mutex<BTreeMap<String, f64>>>);
+
+impl NodeDemand {
+    /// The averages at the last report. Empty before the first one.
+    #[must_use]
+    pub fn per_second(&self) -> BTreeMap<String, f64> {
+        self.rules().clone()
+    }
+
+    fn rules(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The demand of one node, as it is reported.
 #[derive(Debug, Serialize, Deserialize)]
 struct ReportedDemand {
@@ -41,11 +58,12 @@ pub(super) struct DemandMeter {
     source: DemandSource,
     /// The last sum and the average of each rule.
     averages: BTreeMap<String, (u64, Demand)>,
+    shown: NodeDemand,
 }
 
 impl DemandMeter {
-    pub(super) const fn new(source: DemandSource) -> DemandMeter {
-        DemandMeter { source, averages: BTreeMap::new() }
+    pub(super) const fn new(source: DemandSource, shown: NodeDemand) -> DemandMeter {
+        DemandMeter { source, averages: BTreeMap::new(), shown }
     }
 
     /// Reads the counters. `now` is the clock of the node.
@@ -55,12 +73,16 @@ impl DemandMeter {
             average.record(sum.saturating_sub(*before), now);
             *before = sum;
         }
+        *self.shown.rules() = self.per_second();
+    }
+
+    fn per_second(&self) -> BTreeMap<String, f64> {
+        self.averages.iter().map(|(rule, (_, average))| (rule.clone(), average.per_second())).collect()
     }
 
     /// The name of the node, and its report at this time of Redis.
     pub(super) fn report(&self, at: Timestamp) -> (&str, String) {
-        let rules = self.averages.iter().map(|(rule, (_, average))| (rule.clone(), average.per_second())).collect();
-        let report = ReportedDemand { at: at.as_micros(), rules };
+        let report = ReportedDemand { at: at.as_micros(), rules: self.per_second() };
         (&self.source.node, serde_json::to_string(&report).unwrap_or_default())
     }
 }
@@ -115,10 +137,12 @@ mod tests {
             sum += 200;
             BTreeMap::from([(String::new(), sum)])
         });
-        let mut meter = DemandMeter::new(DemandSource { node: "n-1".to_owned(), requests });
+        let shown = NodeDemand::default();
+        let mut meter = DemandMeter::new(DemandSource { node: "n-1".to_owned(), requests }, shown.clone());
         meter.record(Timestamp::from_secs(1));
         meter.record(Timestamp::from_secs(3));
         let (node, report) = meter.report(Timestamp::from_micros(7));
         assert_eq!((node, report.as_str()), ("n-1", r#"{"at":7,"rules":{"":50.0}}"#));
+        assert_eq!(shown.per_second(), BTreeMap::from([(String::new(), 50.0)]));
     }
 }

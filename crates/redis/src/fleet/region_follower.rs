@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::control::FleetControl;
 use super::error::FleetError;
 use super::follower::NoRuntime;
-use super::region_demand::{DemandMeter, DemandSource};
+use super::region_demand::{DemandMeter, DemandSource, NodeDemand};
 use super::region_record::RegionRecord;
 use super::session::FleetSession;
 use crate::link::Announcements;
@@ -50,6 +50,15 @@ pub enum RegionEvent {
 #[derive(Debug)]
 pub struct FollowingRegion {
     task: JoinHandle<()>,
+    demand: NodeDemand,
+}
+
+impl FollowingRegion {
+    /// The demand that the node reports.
+    #[must_use]
+    pub const fn demand(&self) -> &NodeDemand {
+        &self.demand
+    }
 }
 
 impl Drop for FollowingRegion {
@@ -79,12 +88,13 @@ impl FleetControl {
         C: Clock + 'static,
     {
         let runtime = Handle::try_current().map_err(|_| NoRuntime)?;
-        let meter = demand.map(DemandMeter::new);
+        let shown = NodeDemand::default();
+        let meter = demand.map(|source| DemandMeter::new(source, shown.clone()));
         let reader = RecordReader { control: self.clone(), session: None, meter, report_due: Instant::now() };
         let follower =
             RegionFollower { limiter, tell, lease: ShareLease::default(), told: None, start: Instant::now() };
         follower.apply();
-        Ok(FollowingRegion { task: runtime.spawn(follower.run(reader)) })
+        Ok(FollowingRegion { task: runtime.spawn(follower.run(reader)), demand: shown })
     }
 }
 

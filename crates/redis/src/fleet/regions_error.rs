@@ -1,4 +1,4 @@
-//! Errors of changes of shares.
+//! Errors of moving shares between regions.
 
 use tidegate_core::regions::BeginError;
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::Timestamp;
-use tidegate_core::regions::{ArrivedShare, Received, RegionShare, Share, ShareLedger, Transfer};
+use tidegate_core::regions::{
+    ArrivedRights, ArrivedShare, Received, RegionShare, Share, ShareLedger, Transfer, TransferId, WindowSlice,
+};
 
 use super::error::FleetError;
 use super::published::read_json;
@@ -36,7 +38,36 @@ struct StoredShare {
     share: u32,
     floor: u32,
     #[serde(default)]
-    arrivals: Vec<(u32, u64)>,
+    arrivals: Vec<StoredArrival>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredArrival {
+    amount: u32,
+    at: u64,
+    /// Region, birth of its record, and number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    brought_by: Option<(String, u64, u64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rights: Vec<StoredRights>,
+}
+
+/// Rights that have arrived. The limit is in its notation.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredRights {
+    id: String,
+    limit: String,
+    first: u64,
+    last: u64,
+}
+
+/// Tokens of a window that move. The limit is in its notation.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredSlice {
+    id: String,
+    limit: String,
+    before: u64,
+    after: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,13 +76,16 @@ struct StoredTransfer {
     number: u64,
     rule: String,
     amount: u32,
+    #[serde(default)]
+    begun: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    slices: Vec<StoredSlice>,
 }
 
 /// The text of a record.
 pub(super) fn write(ledger: &ShareLedger) -> String {
     let shares = ledger.shares.iter().map(|(rule, region)| {
-        let arrivals =
-            region.arrivals.iter().map(|arrival| (arrival.amount.parts_per_million(), arrival.at.as_micros()));
+        let arrivals = region.arrivals.iter().map(stored_arrival);
         let stored = StoredShare {
             share: region.share.parts_per_million(),
             floor: region.floor.parts_per_million(),
@@ -64,6 +98,8 @@ pub(super) fn write(ledger: &ShareLedger) -> String {
         number: transfer.number,
         rule: transfer.rule.clone(),
         amount: transfer.amount.parts_per_million(),
+        begun: transfer.begun.as_micros(),
+        slices: transfer.slices.iter().map(stored_slice).collect(),
     });
     let received = ledger.received.iter().map(|(from, last)| (from.clone(), (last.born.as_micros(), last.number)));
     let stored = StoredLedger {
@@ -81,6 +117,44 @@ pub(super) fn write(ledger: &ShareLedger) -> String {
     serde_json::to_string(&stored).unwrap_or_default()
 }
 
+fn stored_arrival(arrival: &ArrivedShare) -> StoredArrival {
+    let rights = arrival.rights.iter().map(|rights| StoredRights {
+        id: rights.id.clone(),
+        limit: rights.limit.to_string(),
+        first: rights.first.as_micros(),
+        last: rights.last.as_micros(),
+    });
+    StoredArrival {
+        amount: arrival.amount.parts_per_million(),
+        at: arrival.at.as_micros(),
+        brought_by: arrival.brought_by.as_ref().map(|id| (id.from.clone(), id.born.as_micros(), id.number)),
+        rights: rights.collect(),
+    }
+}
+
+fn stored_slice(slice: &WindowSlice) -> StoredSlice {
+    let WindowSlice { id, limit, before, after } = slice;
+    StoredSlice { id: id.clone(), limit: limit.to_string(), before: *before, after: *after }
+}
+
+fn arrival(stored: StoredArrival) -> Option<ArrivedShare> {
+    let at = Timestamp::from_micros;
+    let rights = stored.rights.into_iter().map(|StoredRights { id, limit, first, last }| {
+        Some(ArrivedRights { id, limit: limit.parse().ok()?, first: at(first), last: at(last) })
+    });
+    Some(ArrivedShare {
+        amount: Share::of_million(stored.amount)?,
+        at: at(stored.at),
+        brought_by: stored.brought_by.map(|(from, born, number)| TransferId { from, born: at(born), number }),
+        rights: rights.collect::<Option<_>>()?,
+    })
+}
+
+fn slice(stored: StoredSlice) -> Option<WindowSlice> {
+    let StoredSlice { id, limit, before, after } = stored;
+    Some(WindowSlice { id, limit: limit.parse().ok()?, before, after })
+}
+
 /// Reads a record; `None` if there is none.
 pub(super) fn read(key: &str, bytes: &[u8]) -> Result<Option<ShareLedger>, FleetError> {
     if bytes.is_empty() {
@@ -93,15 +167,12 @@ pub(super) fn read(key: &str, bytes: &[u8]) -> Result<Option<ShareLedger>, Fleet
     }
     from_stored(stored)
         .map(Some)
-        .ok_or_else(|| FleetError::unreadable(key.to_owned(), "a share is more than the whole"))
+        .ok_or_else(|| FleetError::unreadable(key.to_owned(), "a share is more than the whole, or a limit is none"))
 }
 
 fn from_stored(stored: StoredLedger) -> Option<ShareLedger> {
     let born = Timestamp::from_micros(stored.born);
     let share = |(rule, stored): (String, StoredShare)| {
-        let arrival = |(amount, at): (u32, u64)| {
-            Some(ArrivedShare { amount: Share::of_million(amount)?, at: Timestamp::from_micros(at) })
-        };
         let region = RegionShare {
             share: Share::of_million(stored.share)?,
             floor: Share::of_million(stored.floor)?,
@@ -111,8 +182,10 @@ fn from_stored(stored: StoredLedger) -> Option<ShareLedger> {
     };
     let from = stored.region.clone();
     let transfer = |stored: StoredTransfer| {
-        let StoredTransfer { to, number, rule, amount } = stored;
-        Some(Transfer { from: from.clone(), born, to, number, rule, amount: Share::of_million(amount)? })
+        let StoredTransfer { to, number, rule, amount, begun, slices } = stored;
+        let (amount, begun) = (Share::of_million(amount)?, Timestamp::from_micros(begun));
+        let slices = slices.into_iter().map(slice).collect::<Option<_>>()?;
+        Some(Transfer { from: from.clone(), born, to, number, rule, amount, begun, slices })
     };
     let received = stored
         .received
@@ -142,8 +215,12 @@ mod tests {
             BTreeMap::from([(String::new(), share.clone()), ("login".to_owned(), share)])
         };
         let (mut eu, mut us) = (ShareLedger::new("eu", shares(60), now), ShareLedger::new("us", shares(40), now));
-        let transfer = eu.begin("us", "login", Share::percent(20), now).unwrap();
+        let limit = "fixed 100_000/month calendar".parse().unwrap();
+        let windows = [tidegate_core::regions::SharedWindow { id: "login/month".to_owned(), limit }];
+        let transfer = eu.begin_with("us", "login", Share::percent(20), &windows, now).unwrap();
         us.apply(&transfer, now).unwrap();
+        let rights = ArrivedRights { id: "login/month".to_owned(), limit, first: now, last: now };
+        assert!(us.bring_rights(&transfer, vec![rights]));
         for ledger in [eu, us] {
             assert_eq!(read("k", write(&ledger).as_bytes()), Ok(Some(ledger)));
         }

@@ -32,6 +32,11 @@ impl Endpoint {
         Ok(Endpoint { servers: settings.servers.clone(), login: settings.login.clone(), connector })
     }
 
+    /// Whether keys are spread over several primaries.
+    pub(crate) const fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
+    }
+
     /// The addresses to try in turn. A cluster node that answers may redirect to another one.
     pub(crate) async fn addresses(&self) -> Result<Vec<Address>, Unreachable> {
         match &self.servers {

@@ -4,4 +4,5 @@
 mod driving;
 mod load;
 mod nodes;
+mod rights;
 mod world;

@@ -6,6 +6,7 @@
 //! | `POST /v1/rules/reload`, `/v1/rules/validate` | reads the files again; says what is wrong with a text |
 //! | `GET`, `POST /v1/modes` | switches of single rules or of all, with or without an end (`modes.rs`, `switchboard.rs`) |
 //! | `POST /v1/keys/peek`, `/v1/keys/reset`, `GET /v1/keys/top` | single keys (`keys.rs`, `named_key.rs`) |
+//! | `GET /v1/regions`, `POST /v1/regions/set`, `/v1/regions/move`, `/v1/regions/resume` | shares of regions (`regions.rs`) |
 //! | `GET /v1/config` | the configuration in force, without its secrets |
 //! | `GET /v1/view`, `/v1/stream` | how the server is doing, once or every second (`stream.rs`) |
 //! | `GET /metrics` | the same for Prometheus |
@@ -23,6 +24,7 @@ mod keys;
 mod modes;
 mod named_key;
 mod problem;
+mod regions;
 mod routes;
 mod rules;
 mod stream;
@@ -45,6 +47,7 @@ use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, VARY, WWW_AUTHENTICA
 use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
 use tidegate_core::{Clock, SystemClock};
+use tidegate_redis::fleet::RegionsControl;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -79,6 +82,8 @@ pub struct Settings {
     pub are_published: Arc<AtomicBool>,
     /// The configuration in force, with secrets hidden.
     pub configuration: serde_json::Value,
+    /// Access to the records of all regions; `None` if their servers are not configured.
+    pub regions: Option<RegionsControl>,
     /// By which switches end.
     pub clock: Arc<dyn Clock>,
     /// Ends event streams.
@@ -97,6 +102,7 @@ impl Settings {
             rules: Vec::new(),
             are_published: Arc::default(),
             configuration: serde_json::Value::Null,
+            regions: None,
             clock: Arc::new(SystemClock::new()),
             stop: CancellationToken::new(),
             hosts: AllowedHosts::any(),

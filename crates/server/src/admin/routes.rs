@@ -9,7 +9,7 @@ use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use tidegate_rules::yaml::closest;
 
-use super::{AdminState, json, keys, modes, rules, stream};
+use super::{AdminState, json, keys, modes, regions, rules, stream};
 use crate::problem::Problem;
 
 /// A method at a path. `openapi.json` describes each of them, which a test ensures.
@@ -34,7 +34,7 @@ impl AdminRoute {
     }
 }
 
-static ROUTES: [AdminRoute; 15] = [
+static ROUTES: [AdminRoute; 19] = [
     AdminRoute::new("GET", "/", "this list", || get(index)),
     AdminRoute::new("GET", "/openapi.json", "description of this API, for programs", || get(openapi)),
     AdminRoute::new("GET", "/v1/rules", "the rules in force", || get(rules::show)),
@@ -45,6 +45,12 @@ static ROUTES: [AdminRoute; 15] = [
     AdminRoute::new("POST", "/v1/keys/peek", "state of a key under a rule", || post(keys::peek)),
     AdminRoute::new("POST", "/v1/keys/reset", "reset a key under a rule", || post(keys::reset)),
     AdminRoute::new("GET", "/v1/keys/top", "busiest keys: ?by=traffic or ?by=denials, &most=20", || get(keys::top)),
+    AdminRoute::new("GET", "/v1/regions", "shares of regions, and transfers under way", || get(regions::show)),
+    AdminRoute::new("POST", "/v1/regions/set", "set the shares of all regions", || post(regions::set)),
+    AdminRoute::new("POST", "/v1/regions/move", "move a share from one region to another", || {
+        post(regions::move_share)
+    }),
+    AdminRoute::new("POST", "/v1/regions/resume", "continue interrupted transfers", || post(regions::resume)),
     AdminRoute::new("GET", "/v1/config", "the configuration in force", || get(super::configuration)),
     AdminRoute::new("GET", "/v1/view", "live data of the server", || get(stream::view)),
     AdminRoute::new("GET", "/v1/stream", "the same every second, as server-sent events", || get(stream::stream)),

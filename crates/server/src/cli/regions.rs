@@ -7,20 +7,25 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
-use serde::Serialize;
-use tidegate_core::regions::{RegionShare, Share, ShareLedger};
-use tidegate_redis::Settings;
-use tidegate_redis::fleet::{FleetControl, FleetError, RegionRecord, RegionsControl, RegionsError, TransferOutcome};
+use tidegate_core::regions::{RegionShare, Share};
+use tidegate_redis::fleet::{RegionsControl, RegionsError, TransferOutcome};
 
+use super::settings_args::variables;
 use super::{ERROR, FAINT, GOOD, OutputFormat, STRONG, WARNING, failed, plain, print_json};
+use crate::config::{Configuration, FILE_VARIABLE, RegionServers, StartupArgs};
+use crate::region_records::{RegionRecords, ShownOutcome, ShownShare, ShownTransfer};
+
+/// The prefix of keys that a fleet has unless it is told another.
+const DEFAULT_PREFIX: &str = "tidegate";
 
 const EXAMPLES: &str = "\
 Examples:
   export TIDEGATE_REGIONS=eu=redis://cache.eu.internal,us=redis://cache.us.internal
   tidegate regions init rules.yaml
   tidegate regions
+  tidegate regions --config tidegate.yaml                    servers from the file
   tidegate regions set eu=70 us=30
-  tidegate regions move 10 --from eu --to us
+  tidegate regions move 10 --from eu --to us --rules rules.yaml
   tidegate regions resume
   tidegate regions balance
   tidegate regions retire us --it-is-down
@@ -50,9 +55,17 @@ struct Access {
     #[arg(value_delimiter = ',')]
     regions: Vec<String>,
 
-    /// Prefix of all keys.
-    #[arg(long, global = true, value_name = "PREFIX", default_value = "tidegate")]
-    prefix: String,
+    /// Configuration file of the server, with `store.redis.regions`. `--region` takes precedence.
+    #[arg(long, short = 'c', global = true, value_name = "FILE", env = FILE_VARIABLE)]
+    config: Option<PathBuf>,
+
+    /// Rules files, or folders of them: rights of running windows move with shares. Default: those of the configuration file.
+    #[arg(long, global = true, value_name = "FILE")]
+    rules: Vec<PathBuf>,
+
+    /// Prefix of all keys. Default: that of the configuration file, or `tidegate`.
+    #[arg(long, global = true, value_name = "PREFIX")]
+    prefix: Option<String>,
 
     /// Timeout for a reply, in seconds.
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
@@ -128,7 +141,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match &args.command {
-        None => status(&runtime.block_on(control.records()), args.format),
+        None => status(&runtime.block_on(RegionRecords::read(&control)), args.format),
         Some(RegionsCommand::Init { files }) => init(&runtime, &control, files),
         Some(RegionsCommand::Set { shares, rule }) => match targets(shares) {
             Ok(targets) => delivered(runtime.block_on(control.set(&rule.rule, &targets)), args.format),
@@ -162,30 +175,33 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 
 impl Access {
     fn control(&self) -> Result<RegionsControl, String> {
-        if self.regions.is_empty() {
-            return Err("no region is given: write `--region NAME=URL` for each, or set TIDEGATE_REGIONS".to_owned());
+        let (servers, rules) = self.servers()?;
+        if servers.is_empty() {
+            return Err("no region is given: write `--region NAME=URL` for each, set TIDEGATE_REGIONS, or name a configuration \
+                        file that has `store.redis.regions` with `--config`"
+                .to_owned());
         }
-        let mut regions = BTreeMap::new();
-        for text in &self.regions {
-            // The text is not shown whole: it may have a password in it.
-            let Some((name, url)) = text.split_once('=').filter(|(name, _)| !name.is_empty() && !name.contains('/'))
-            else {
-                return Err("`--region` has no name: write one such as `eu=redis://cache.eu.internal`".to_owned());
-            };
-            let control = self.control_of(url).map_err(|problem| format!("region `{name}`: {problem}"))?;
-            if regions.insert(name.to_owned(), control).is_some() {
-                return Err(format!("region `{name}` is given twice"));
-            }
+        let control = servers.control(Duration::from_secs(self.timeout)).map_err(|error| error.to_string())?;
+        if rules.is_empty() {
+            return Ok(control);
         }
-        Ok(RegionsControl::new(regions))
+        let loaded = tidegate_rules::load(&rules).map_err(|findings| findings.to_string())?;
+        Ok(control.with_windows(loaded.rules.shared_windows()))
     }
 
-    fn control_of(&self, url: &str) -> Result<FleetControl, String> {
-        let timeout = Duration::from_secs(self.timeout);
-        let mut settings = Settings::from_urls([url]).map_err(|error| error.to_string())?;
-        settings.connect_timeout = timeout;
-        let control = FleetControl::new(&settings).map_err(|error| error.to_string())?.with_timeout(timeout);
-        control.with_prefix(&self.prefix).map_err(|error| error.to_string())
+    /// The servers, and the rules files that come with them.
+    fn servers(&self) -> Result<(RegionServers, Vec<PathBuf>), String> {
+        if !self.regions.is_empty() || self.config.is_none() {
+            let prefix = self.prefix.as_deref().unwrap_or(DEFAULT_PREFIX);
+            let servers = RegionServers::parse(&self.regions, prefix);
+            let servers = servers.map_err(|(_, wrong)| format!("`--region`: {}: {}", wrong.problem, wrong.help))?;
+            return Ok((servers, self.rules.clone()));
+        }
+        let prefix = self.prefix.iter().map(|prefix| ("store.redis.prefix".to_owned(), vec![prefix.clone()]));
+        let given = StartupArgs { file: self.config.clone(), flags: prefix.collect() };
+        let configuration = Configuration::load(&given, &variables()).map_err(|errors| errors.to_string())?;
+        let rules = if self.rules.is_empty() { configuration.rules } else { self.rules.clone() };
+        Ok((configuration.regions, rules))
     }
 }
 
@@ -260,39 +276,26 @@ async fn balance(control: &RegionsControl) -> io::Result<ExitCode> {
     }
 }
 
-/// A transfer and its outcome.
-#[derive(Serialize)]
-struct ShownOutcome<'d> {
-    from: &'d str,
-    to: &'d str,
-    rule: &'d str,
-    share: String,
-    parked: Option<&'d str>,
-}
-
 fn delivered(done: Result<Vec<TransferOutcome>, RegionsError>, format: OutputFormat) -> io::Result<ExitCode> {
     let deliveries = match done {
         Ok(deliveries) => deliveries,
         Err(error) => return failed(&error),
     };
-    let shown: Vec<ShownOutcome<'_>> = deliveries
-        .iter()
-        .map(|TransferOutcome { transfer, parked }| ShownOutcome {
-            from: &transfer.from,
-            to: &transfer.to,
-            rule: &transfer.rule,
-            share: transfer.amount.to_string(),
-            parked: parked.as_deref(),
-        })
-        .collect();
+    let shown: Vec<ShownOutcome> = deliveries.iter().map(ShownOutcome::of).collect();
     if format == OutputFormat::Json {
         print_json(&shown)?;
     } else {
         let mut out = anstream::stdout().lock();
-        for ShownOutcome { from, to, rule, share, parked } in &shown {
+        for ShownOutcome { from, to, rule, share, parked, stranded } in &shown {
             let of = of_rule(rule);
             match parked {
-                None => writeln!(out, "{GOOD}moved{GOOD:#}: {share} from {from} to {to}{of}")?,
+                None => {
+                    writeln!(out, "{GOOD}moved{GOOD:#}: {share} from {from} to {to}{of}")?;
+                    if let Some(reason) = stranded {
+                        let stay = "rights of running windows stay behind";
+                        writeln!(out, "{WARNING}warning{WARNING:#}: {stay}: {}", plain(reason))?;
+                    }
+                }
                 Some(reason) => {
                     writeln!(out, "{WARNING}parked{WARNING:#}: {share} from {from} to {to}{of}: {}", plain(reason))?;
                 }
@@ -306,127 +309,17 @@ fn delivered(done: Result<Vec<TransferOutcome>, RegionsError>, format: OutputFor
     Ok(if is_parked { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The state of all regions.
-#[derive(Serialize)]
-struct ShownRegions {
-    regions: Vec<ShownRegion>,
-    /// Problems, such as shares that are more than the whole.
-    problems: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct ShownRegion {
-    region: String,
-    version: Option<u64>,
-    shares: Vec<ShownShare>,
-    outgoing: Vec<ShownTransfer>,
-    error: Option<String>,
-}
-
-#[derive(Serialize)]
-struct ShownShare {
-    rule: String,
-    share: String,
-    floor: String,
-    parked: String,
-}
-
-#[derive(Serialize)]
-struct ShownTransfer {
-    to: String,
-    rule: String,
-    share: String,
-}
-
-fn status(records: &BTreeMap<String, Result<RegionRecord, FleetError>>, format: OutputFormat) -> io::Result<ExitCode> {
-    let shown = ShownRegions { regions: records.iter().map(shown).collect(), problems: problems(records) };
+fn status(shown: &RegionRecords, format: OutputFormat) -> io::Result<ExitCode> {
     if format == OutputFormat::Json {
-        print_json(&shown)?;
+        print_json(shown)?;
     } else {
-        print(&mut anstream::stdout().lock(), &shown)?;
+        print(&mut anstream::stdout().lock(), shown)?;
     }
-    let is_well = shown.problems.is_empty() && shown.regions.iter().all(|region| region.error.is_none());
-    Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_parked = shown.regions.iter().any(|region| !region.outgoing.is_empty());
+    Ok(if shown.are_well() && !is_parked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn shown((region, record): (&String, &Result<RegionRecord, FleetError>)) -> ShownRegion {
-    let mut shown =
-        ShownRegion { region: region.clone(), version: None, shares: Vec::new(), outgoing: Vec::new(), error: None };
-    let ledger = match record {
-        Ok(RegionRecord { ledger: Some(ledger), .. }) => ledger,
-        Ok(RegionRecord { ledger: None, .. }) => {
-            shown.error = Some("no record: its servers apply the floor; `tidegate regions init` creates it".to_owned());
-            return shown;
-        }
-        Err(error) => {
-            shown.error = Some(error.to_string());
-            return shown;
-        }
-    };
-    shown.version = Some(ledger.version);
-    shown.shares = ledger
-        .shares
-        .iter()
-        .map(|(rule, share)| ShownShare {
-            rule: rule.clone(),
-            share: share.share.to_string(),
-            floor: share.floor.to_string(),
-            parked: ledger.parked(rule).to_string(),
-        })
-        .collect();
-    shown.outgoing = ledger
-        .outgoing
-        .iter()
-        .map(|transfer| ShownTransfer {
-            to: transfer.to.clone(),
-            rule: transfer.rule.clone(),
-            share: transfer.amount.to_string(),
-        })
-        .collect();
-    shown
-}
-
-/// Contradictions between the records that could be read.
-fn problems(records: &BTreeMap<String, Result<RegionRecord, FleetError>>) -> Vec<String> {
-    let known = |(region, record): (&'_ String, &'_ Result<RegionRecord, FleetError>)| {
-        record.as_ref().ok().and_then(|record| record.ledger.clone()).map(|ledger| (region.clone(), ledger))
-    };
-    let ledgers: Vec<(String, ShareLedger)> = records.iter().filter_map(known).collect();
-    let mut problems = Vec::new();
-    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-    for (region, ledger) in &ledgers {
-        if ledger.region != *region {
-            problems.push(format!("the Redis of `{region}` has the record of `{}`", ledger.region));
-        }
-        for (_, other) in ledgers.iter().filter(|(_, other)| ledger.is_behind(other)) {
-            problems.push(format!(
-                "the record of `{region}` is older than it was: `{}` has received a share that it does not know of",
-                other.region
-            ));
-        }
-        for (rule, share) in &ledger.shares {
-            *sums.entry(rule).or_default() += u64::from(share.share.parts_per_million());
-        }
-        for transfer in &ledger.outgoing {
-            // It is counted where it has arrived.
-            let to = ledgers.iter().find(|(name, _)| *name == transfer.to);
-            let has_arrived = to
-                .and_then(|(_, to)| to.received.get(&transfer.from))
-                .is_some_and(|received| received.born == transfer.born && received.number >= transfer.number);
-            if !has_arrived {
-                *sums.entry(&transfer.rule).or_default() += u64::from(transfer.amount.parts_per_million());
-            }
-        }
-    }
-    let whole = u64::from(Share::WHOLE.parts_per_million());
-    for (rule, sum) in sums.into_iter().filter(|(_, sum)| *sum > whole) {
-        let percent = sum as f64 / 10_000.0;
-        problems.push(format!("the regions have {percent}% together{}", of_rule(rule)));
-    }
-    problems
-}
-
-fn print(out: &mut impl Write, shown: &ShownRegions) -> io::Result<()> {
+fn print(out: &mut impl Write, shown: &RegionRecords) -> io::Result<()> {
     let width = shown.regions.iter().map(|region| region.region.len()).max().unwrap_or(0);
     for region in &shown.regions {
         let name = &region.region;
@@ -434,9 +327,14 @@ fn print(out: &mut impl Write, shown: &ShownRegions) -> io::Result<()> {
             writeln!(out, "{STRONG}{name:width$}{STRONG:#}  {ERROR}error{ERROR:#}: {}", plain(error))?;
             continue;
         }
-        for ShownShare { rule, share, floor, .. } in &region.shares {
+        for ShownShare { rule, share, floor, demand, .. } in &region.shares {
             let rule = if rule.is_empty() { "(all rules)".to_owned() } else { plain(rule) };
-            writeln!(out, "{STRONG}{name:width$}{STRONG:#}  {share:>8}  {rule}  {FAINT}floor {floor}{FAINT:#}")?;
+            let demand = demand.filter(|demand| *demand >= 0.5);
+            let demand = demand.map(|demand| format!("  demand {demand:.0}/s")).unwrap_or_default();
+            writeln!(
+                out,
+                "{STRONG}{name:width$}{STRONG:#}  {share:>8}  {rule}  {FAINT}floor {floor}{FAINT:#}{demand}"
+            )?;
         }
         for ShownTransfer { to, rule, share } in &region.outgoing {
             let of = of_rule(rule);
@@ -447,7 +345,7 @@ fn print(out: &mut impl Write, shown: &ShownRegions) -> io::Result<()> {
         }
     }
     for problem in &shown.problems {
-        writeln!(out, "{ERROR}error{ERROR:#}: {problem}")?;
+        writeln!(out, "{ERROR}error{ERROR:#}: {}", plain(problem))?;
     }
     Ok(())
 }

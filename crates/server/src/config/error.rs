@@ -83,9 +83,9 @@ impl From<Diagnostics> for ConfigErrors {
 
 /// Invalid value: the problem, and a suggested fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct InvalidValue {
-    pub(super) problem: String,
-    pub(super) help: String,
+pub(crate) struct InvalidValue {
+    pub(crate) problem: String,
+    pub(crate) help: String,
 }
 
 impl InvalidValue {

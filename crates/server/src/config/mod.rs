@@ -13,6 +13,7 @@ mod listeners;
 mod origin;
 mod print;
 mod reference;
+mod regions;
 mod secrets;
 mod setting;
 mod store;
@@ -37,6 +38,7 @@ use self::layers::{FoundValue, Layers};
 pub use self::origin::{Changes, Origin};
 pub(crate) use self::print::{ShownSetting, commented_file, shown};
 pub(crate) use self::reference::reference;
+pub use self::regions::{RegionServers, RegionServersError};
 pub(crate) use self::secrets::{built_in_key_warning, key_needed_note, secret_given};
 pub use self::store::StoreSettings;
 pub(crate) use self::table::SETTINGS;
@@ -61,6 +63,8 @@ pub struct Configuration {
     pub node: Node,
     /// The region of this server.
     pub region: Option<String>,
+    /// The Redis servers of all regions, for moving shares.
+    pub regions: RegionServers,
     /// Socket for the handover to a successor, if any.
     pub handover: Option<PathBuf>,
     /// Store of the state.
@@ -162,6 +166,7 @@ impl ConfigReader<'_> {
         let rules_required = self.value("rules_required", flag);
         let node = self.node();
         let region = self.region();
+        let regions = self.regions();
         let proxies = self.proxies();
         let log = self.log();
         let access_log = self.access_log();
@@ -186,6 +191,7 @@ impl ConfigReader<'_> {
             rules_required: rules_required?,
             node: node?,
             region: region?,
+            regions: regions?,
             handover: self.path("handover"),
             store: store?,
             secrets,

@@ -251,6 +251,7 @@ mod tests {
         assert_eq!(shown("store.redis.password", "hunter2"), "(hidden)");
         assert_eq!(shown("store.redis.urls", "redis://me:hunter2@a:1/2"), "redis://(hidden)@a:1/2");
         assert_eq!(shown("store.redis.urls", "redis://a"), "redis://a");
+        assert_eq!(shown("store.redis.regions", "eu=redis://me:hunter2@a:1"), "eu=redis://(hidden)@a:1");
         assert_eq!(shown("redis", "unix:///run/redis.sock?pass=hunter2"), "unix:///run/redis.sock?(hidden)");
         assert_eq!(shown("resp.users", "ann:tea:time"), "ann:(hidden)");
         assert_eq!(shown("resp.users", "tea"), "(hidden)");

@@ -2,14 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use tidegate_core::regions::{RegionShare, Share};
-use tidegate_rules::{AdaptiveRate, Condition, Health, Limiter, Mode, RegionView, RuleSet};
+use tidegate_rules::{AdaptiveRate, Condition, Health, Limiter, Mode, RuleSet};
 
 use super::descriptor_counts::DescriptorOutcome;
 use super::limit_counters::LimitEvent;
 use super::page::{Labels, Page};
 use super::process;
-use super::{ConnectionCounts, Format, ListenerKind, Metrics, store_exposition};
+use super::{ConnectionCounts, Format, ListenerKind, Metrics, region, store_exposition};
 use crate::identity::jwt::Verifier;
 use crate::listen::Listening;
 use crate::log;
@@ -44,7 +43,7 @@ pub fn exposition(metrics: &Metrics, limiter: &Limiter<AnyStore>, format: Format
     }
     write_rules(metrics, limiter, &mut page);
     if let Some(region) = limiter.region() {
-        write_region(&region, &mut page);
+        region::write(&region, &metrics.region_demand(), &mut page);
     }
     write_health(&limiter.health(), &mut page);
     if let Some(tiers) = limiter.with_rules(|present| present.rules.tiers().map(|tiers| tiers.counts())) {
@@ -316,25 +315,6 @@ fn write_rates(rules: &RuleSet, page: &mut Page) {
     let counts: Vec<(Labels<'_>, u64)> =
         labels.iter().map(|labels| &labels[..]).zip(rates.iter().map(|rate| rate.decreases())).collect();
     page.counter("adaptive_rate_decreases", "Times that this node has lowered the rate because of overload", &counts);
-}
-
-/// Shares of the region, as its record has them.
-fn write_region(view: &RegionView, page: &mut Page) {
-    let (Some(region), Some(applied)) = (view.region.as_deref(), &view.applied) else { return };
-    let is_confirmed = u64::from(applied.is_confirmed());
-    let help = "Whether the node has confirmed the shares of its region (1), or decides by the floor (0)";
-    page.gauge("region_confirmed", help, &[(&[("region", region)], is_confirmed)]);
-    let ratio = |share: Share| f64::from(share.parts_per_million()) / 1e6;
-    let mut gauge = |name, help, share: &dyn Fn(&str, &RegionShare) -> Share| {
-        let labels: Vec<_> = applied.all().map(|(rule, _)| [("region", region), ("rule", rule)]).collect();
-        let values = applied.all().map(|(rule, of_region)| ratio(share(rule, of_region)));
-        let values: Vec<(Labels<'_>, f64)> = labels.iter().map(|labels| &labels[..]).zip(values).collect();
-        page.gauge(name, help, &values);
-    };
-    gauge("region_share_ratio", "Share of limits that the region owns, 1 for all", &|_, region| region.share);
-    gauge("region_floor_ratio", "Share below which the region does not sink", &|_, region| region.floor);
-    let help = "Share that the region has given away and that has not arrived, for all it knows";
-    gauge("region_parked_ratio", help, &|rule, _| applied.parked(rule));
 }
 
 fn write_health(health: &Health, page: &mut Page) {

@@ -18,6 +18,7 @@ mod limit_counters;
 mod listener_kind;
 mod page;
 mod process;
+mod region;
 mod sample_epoch;
 mod settled;
 mod shed_decisions;
@@ -30,12 +31,14 @@ mod unsettled;
 mod view;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tidegate_core::disclosure::Disclosure;
 use tidegate_core::limit::Recovery;
 use tidegate_core::{Clock, Decision, Key, RuleId, SystemClock, Timestamp};
+use tidegate_redis::fleet::NodeDemand;
 use tidegate_rules::{DecidedBy, Generation, Matched, RuleSet, Ruled, RuledCharge, Ruling};
 use tidegate_tower::Unsettled;
 
@@ -50,6 +53,7 @@ use self::histogram::Histogram;
 use self::limit_counters::{LimitCounters, LimitTable};
 pub use self::limit_counters::{MOST_LIMITS, OTHER};
 pub use self::listener_kind::ListenerKind;
+pub use self::region::{OutgoingShare, OwnRegion, OwnShare};
 use self::sample_epoch::{SampleEpoch, Weight};
 use self::settled::SettledCosts;
 use self::shed_decisions::ShedDecisions;
@@ -90,6 +94,8 @@ pub struct Metrics {
     /// Access log, if there is one.
     access_log: OnceLock<Arc<AccessLog>>,
     state_file: OnceLock<Arc<StateFile>>,
+    /// The demand that this node reports to its region.
+    demand: OnceLock<NodeDemand>,
     /// Gateway, if it is on.
     gateway: OnceLock<Arc<GatewayMetrics>>,
     /// Verifier of tokens, which counts them.
@@ -176,6 +182,7 @@ impl Metrics {
             reloads: Reloads::default(),
             access_log: OnceLock::new(),
             state_file: OnceLock::new(),
+            demand: OnceLock::new(),
             gateway: OnceLock::new(),
             tokens: OnceLock::new(),
             counted: Mutex::new(None),
@@ -411,6 +418,16 @@ impl Metrics {
     /// Includes the counts of the access log. Only the first call has an effect.
     pub(crate) fn watch_access_log(&self, log: Arc<AccessLog>) {
         let _ = self.access_log.set(log);
+    }
+
+    /// Shows the demand that this node reports to its region.
+    pub(crate) fn watch_demand(&self, demand: NodeDemand) {
+        let _ = self.demand.set(demand);
+    }
+
+    /// The demand at this node, in requests a second, by the names under which records of regions have shares.
+    pub(crate) fn region_demand(&self) -> BTreeMap<String, f64> {
+        self.demand.get().map(NodeDemand::per_second).unwrap_or_default()
     }
 
     /// Counts the snapshots of the state.

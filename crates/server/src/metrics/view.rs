@@ -7,7 +7,7 @@ use tidegate_redis::tier::TierStats;
 use tidegate_rules::{AdaptiveRate, Condition, Limiter, Mode, Rule, RuleSet, ShownRate, Switches};
 
 use super::limit_counters::{EventCounts, LimitEvent};
-use super::{Denial, Metrics, Ranking, RequestOutcome, TopKeys, top_store_keys};
+use super::{Denial, Metrics, OwnRegion, Ranking, RequestOutcome, TopKeys, top_store_keys};
 use crate::store::AnyStore;
 
 /// Live data of a server. Counts are totals since the start: rates are differences between two views.
@@ -33,6 +33,9 @@ pub struct View {
     pub rules_known: usize,
     /// The store.
     pub store: StoreView,
+    /// The region of the server, if it follows the shares of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<OwnRegion>,
     /// Busiest keys.
     pub traffic: TopKeys,
     /// The keys that were denied most.
@@ -271,6 +274,12 @@ impl Metrics {
     }
 }
 
+/// The nearest whole number.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of floats saturates")]
+pub(super) fn rounded(number: f64) -> u64 {
+    number.round() as u64
+}
+
 /// A switch that is in force.
 fn switched(switches: &Switches) -> Vec<SwitchView> {
     let all = switches.all().map(|mode| (None, mode));
@@ -299,6 +308,7 @@ impl View {
             rules,
             rules_known,
             store: StoreView::of(limiter),
+            region: OwnRegion::of(metrics, limiter),
             traffic: metrics.top_keys(Ranking::Traffic, most),
             denied: metrics.top_keys(Ranking::Denials, most),
             store_keys: top_store_keys(limiter, most),

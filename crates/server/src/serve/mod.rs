@@ -57,6 +57,9 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// The time that the banner waits for the rules that are published for the fleet.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
+/// Timeout of a reply from the Redis of another region.
+const REGIONS_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Error at startup.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -66,6 +69,9 @@ pub enum ServeError {
     /// The store cannot be opened.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] tidegate_redis::SettingsError),
+    /// The servers of regions cannot be used.
+    #[error(transparent)]
+    Regions(#[from] crate::config::RegionServersError),
     /// A listener cannot be opened.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -263,6 +269,8 @@ impl Server {
             Some(at) => AllowedHosts::of(at.address.ip(), configuration.hosts.admin),
             None => AllowedHosts::any(),
         };
+        let regions = &configuration.regions;
+        let regions = (!regions.is_empty()).then(|| regions.control(REGIONS_TIMEOUT)).transpose()?;
         let operators = AdminState::new(
             Arc::clone(&engine),
             admin::Settings {
@@ -270,6 +278,7 @@ impl Server {
                 rules: paths.clone(),
                 are_published: Arc::clone(&are_published),
                 configuration: origin.shown(),
+                regions,
                 stop: stop.clone(),
                 hosts: admin_hosts,
                 ..admin::Settings::new(token)
@@ -284,8 +293,15 @@ impl Server {
             Some(steering) => Some(follow_fleet(&steering, configuration.node, &engine, &are_published, known)?),
             None => None,
         };
+        if let Some(control) = configuration.store.region()? {
+            regions::warn_of_merging_replication(control);
+        }
         let region = match (configuration.store.region()?, &configuration.region) {
-            (Some(control), Some(name)) => Some(regions::follow(&control, &node_name, name, &engine)?),
+            (Some(control), Some(name)) => {
+                let following = regions::follow(&control, &node_name, name, &engine)?;
+                engine.metrics().watch_demand(following.demand().clone());
+                Some(following)
+            }
             (Some(_) | None, _) => None,
         };
         let watch = follow_files(&paths, loaded.files, &engine, &are_published, known)?;

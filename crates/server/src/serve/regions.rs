@@ -50,6 +50,16 @@ pub(super) fn follow(
     })
 }
 
+/// Looks once whether Redis tells that it merges writes of several primaries, and warns of it.
+pub(super) fn warn_of_merging_replication(control: FleetControl) {
+    tokio::spawn(async move {
+        // A Redis that is unavailable is reported by the store.
+        if let Ok(Some(replication)) = control.merging_replication().await {
+            tracing::error!("this Redis cannot keep limits: {replication}");
+        }
+    });
+}
+
 /// Warns of rules that share limits among regions of which this server is none.
 pub(super) fn warn(rules: &RuleSet, region: Option<&str>) {
     match region {

@@ -154,7 +154,7 @@ fn alerts_and_dashboard_name_only_existing_metrics() {
     let tokens = ["tokens_total", "keys", "keys_current", "key_fetches_total", "cache_tokens", "cache_bytes"];
     exist.extend(tokens.map(|name| format!("tidegate_jwt_{name}")));
     // No server here is in a region: the tests of regions see these.
-    let regions = ["confirmed", "share_ratio", "floor_ratio", "parked_ratio"];
+    let regions = ["confirmed", "share_ratio", "floor_ratio", "parked_ratio", "demand"];
     exist.extend(regions.map(|name| format!("tidegate_region_{name}")));
     let guides = std::fs::read_dir(deploy().join("../docs")).unwrap().map(|file| file.unwrap().file_name());
     let guides = guides.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".md"));

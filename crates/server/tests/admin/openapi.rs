@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_redis::{Server as Redis, until};
 
 use crate::serving::{Answer, Server};
 use crate::support::TOKEN;
@@ -23,11 +24,14 @@ rules:
 ";
 
 /// Documented responses that this test cannot see: bodies that take 30 seconds, and a server that stops while rules are read.
-const UNSEEN: [(&str, &str, u16); 6] = [
+const UNSEEN: [(&str, &str, u16); 9] = [
     ("post", "/v1/rules/validate", 408),
     ("post", "/v1/modes", 408),
     ("post", "/v1/keys/peek", 408),
     ("post", "/v1/keys/reset", 408),
+    ("post", "/v1/regions/set", 408),
+    ("post", "/v1/regions/move", 408),
+    ("post", "/v1/regions/resume", 503),
     ("post", "/v1/rules/reload", 503),
     ("post", "/v1/rules/validate", 503),
 ];
@@ -185,7 +189,9 @@ fn the_responses_of_the_admin_listener_are_as_described() {
         described.server.check(r#"{"address": "203.0.113.7", "path": "/llm", "user": "ann", "api_key": "k_free"}"#);
     }
     described.server.check(r#"{"path": "/tiered", "address": "203.0.113.8"}"#);
-    for path in ["/", "/openapi.json", "/v1/rules", "/v1/modes", "/v1/config", "/v1/view", "/metrics", "/lab/"] {
+    for path in
+        ["/", "/openapi.json", "/v1/rules", "/v1/modes", "/v1/regions", "/v1/config", "/v1/view", "/metrics", "/lab/"]
+    {
         described.get(path, 200);
     }
     described.get("/v1/keys/top?by=denials&most=3", 200);
@@ -229,6 +235,9 @@ fn the_responses_of_the_admin_listener_are_as_described() {
     assert_eq!(described.ask("POST", "/v1/rules/reload", &[], b"").status, 422);
     described.get("/v1/view", 200);
 
+    described.post("/v1/regions/set", &json!({"shares": {"eu": "50%"}}), 409);
+    described.post("/v1/regions/move", &json!({"from": "eu", "to": "us", "share": "10%"}), 409);
+    assert_eq!(described.ask("POST", "/v1/regions/resume", &[], b"").status, 409);
     refusals(&mut described);
     streams(&mut described);
     let seen = std::mem::take(&mut described.seen);
@@ -246,6 +255,9 @@ fn the_responses_of_the_admin_listener_are_as_described() {
     described.get("/v1/view", 200);
     described.get("/v1/keys/top?by=store", 200);
 
+    let seen = std::mem::take(&mut described.seen);
+    let described = of_regions(seen);
+
     for (method, path) in described.operations() {
         let method = method.to_ascii_lowercase();
         for status in described.document["paths"][&path][&method]["responses"].as_object().unwrap().keys() {
@@ -254,6 +266,49 @@ fn the_responses_of_the_admin_listener_are_as_described() {
             assert_ne!(described.seen.contains(&response), is_unseen, "{response:?}: described and never seen");
         }
     }
+}
+
+/// A server in one of two regions, until the Redis of the other one is down.
+fn of_regions(seen: BTreeSet<(String, String, u16)>) -> Described {
+    const RULES: &str = "{ regions: { eu: 60%, us: 40% }, rules: [{ id: api, limit: 100/s }] }";
+    let (eu, mut us) = (Redis::start(), Redis::start());
+    let regions = format!("eu={},us={}", eu.url(), us.url());
+    let args = ["--rules", "rules.yaml", "--region", "eu", "--redis", &eu.url(), "--regions", &regions];
+    let mut described = Described::start(Some(RULES), &args);
+    described.seen = seen;
+    described.get("/v1/regions", 200);
+    described.post("/v1/regions/set", &json!({"shares": {"eu": "50%", "us": "50%"}}), 422);
+    let mut init = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    init.args(["regions", "init"]).arg(described.server.path("rules.yaml")).env("TIDEGATE_REGIONS", &regions);
+    assert!(init.output().unwrap().status.success());
+    described.post("/v1/regions/move", &json!({"from": "eu", "to": "us", "share": "10%", "rule": null}), 200);
+    described.post("/v1/regions/set", &json!({"shares": {"eu": "30", "us": "70"}}), 200);
+    assert_eq!(described.ask("POST", "/v1/regions/resume", &[], b"").status, 200);
+    let shown = described.get("/v1/regions", 200).json();
+    let shares: Vec<&Value> = shown["regions"].as_array().unwrap().iter().map(|of| &of["shares"][0]["share"]).collect();
+    assert_eq!(shares, ["30%", "70%"]);
+    until("the server has read the record", || {
+        let own = described.get("/v1/regions", 200).json()["own"].clone();
+        (own["shares"][0]["share"] == "30%" && own["confirmed"] == true).then_some(())
+    });
+    described.get("/v1/view", 200);
+    for (path, wrong) in [
+        ("/v1/regions/set", json!({"shares": {"eu": "much", "us": "30%"}})),
+        ("/v1/regions/move", json!({"from": "eu", "to": "us", "share": "a tenth"})),
+    ] {
+        described.post(path, &wrong, 400);
+        for misfit in [json!({}), json!({"shares": 7}), json!({"from": "eu"}), json!([])] {
+            described.post_misfit(path, &misfit);
+        }
+    }
+    described.post("/v1/regions/set", &json!({"shares": {"eu": "30%", "ap": "70%"}}), 404);
+    described.post("/v1/regions/move", &json!({"from": "eu", "to": "us", "share": "1%", "rule": "login"}), 404);
+    described.post("/v1/regions/move", &json!({"from": "eu", "to": "us", "share": "30%"}), 422);
+    us.kill();
+    described.post("/v1/regions/move", &json!({"from": "us", "to": "eu", "share": "10%"}), 503);
+    described.post("/v1/regions/set", &json!({"shares": {"eu": "50%", "us": "50%"}}), 503);
+    described.get("/v1/regions", 200);
+    described
 }
 
 /// The answers of every operation to requests without a token, for another host, and with unsuitable bodies.

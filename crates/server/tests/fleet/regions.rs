@@ -112,6 +112,7 @@ fn servers_of_two_regions_follow_the_shares_that_an_operator_sets() {
         r#"tidegate_region_share_ratio{region="eu",rule="quota"} 0.875"#,
         r#"tidegate_region_floor_ratio{region="eu",rule="quota"} 0.05"#,
         r#"tidegate_region_parked_ratio{region="eu",rule="quota"} 0"#,
+        r#"tidegate_region_demand{region="eu",rule="quota"} 0"#,
     ] {
         assert!(metrics.lines().any(|known| known == line), "{line} is not in\n{metrics}");
     }
@@ -126,6 +127,27 @@ fn servers_of_two_regions_follow_the_shares_that_an_operator_sets() {
             vec!["us", "12.5%", "quota", "floor", "5%"],
         ]
     );
+}
+
+#[test]
+fn the_servers_of_regions_can_be_in_the_configuration_file() {
+    let world = World::new();
+    let file = world.folder.path().join("tidegate.yaml");
+    let text = |regions: &str| format!("store:\n  redis:\n    prefix: shop\n    regions: {regions}\n");
+    std::fs::write(&file, text(&format!("[eu={}, us={}]", world.eu.url(), world.us.url()))).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(words).current_dir(world.folder.path()).env_remove("TIDEGATE_REGIONS");
+        Ran(command.output().unwrap())
+    };
+    assert_eq!(run(&["regions", "init", "rules.yaml", "--config", "tidegate.yaml"]).good(), "recorded: eu, us\n");
+    assert!(run(&["regions", "-c", "tidegate.yaml"]).good().starts_with("eu       60%  (all rules)  floor 5%\n"));
+    // The prefix is that of the file.
+    assert_eq!(world.eu.run::<u32>(&["EXISTS", "shop:{#steering}:regions"]), 1);
+    std::fs::write(&file, text("[eu=redis://a, redis://me:hunter2@b]")).unwrap();
+    let told = run(&["regions", "-c", "tidegate.yaml"]);
+    assert!(told.err().contains("tidegate.yaml:4:"), "{}", told.err());
+    assert!(told.err().contains("a region has no name") && !told.err().contains("hunter2"), "{}", told.err());
 }
 
 #[test]
@@ -170,6 +192,6 @@ fn mistakes_are_told() {
     let nowhere =
         Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("regions").env_remove("TIDEGATE_REGIONS").output().unwrap();
     assert!(
-        Ran(nowhere).err().contains("no region is given: write `--region NAME=URL` for each, or set TIDEGATE_REGIONS")
+        Ran(nowhere).err().contains("no region is given: write `--region NAME=URL` for each, set TIDEGATE_REGIONS")
     );
 }

@@ -277,6 +277,35 @@ rules:
 }
 
 #[test]
+fn the_shares_of_the_servers_region_are_shown() {
+    const RULES: &str = "{ regions: { eu: 60%, us: 40% }, rules: [{ id: login, key: address, limit: 5/day }] }";
+    const RECORD: &str = r#"{"format":1,"region":"eu","born":1,"version":4,
+        "shares":{"":{"share":450000,"floor":50000,"arrivals":[]}},
+        "outgoing":[{"to":"us","number":1,"rule":"","amount":150000}]}"#;
+    let redis = Redis::start();
+    redis.run::<()>(&["SET", "tidegate:{#steering}:regions", RECORD]);
+    let arguments = ["--rules", "rules.yaml", "--region", "eu", "--redis", &redis.url()];
+    let server = Server::start_with(&[("rules.yaml", RULES)], &arguments, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let (_, rest) = server.banner.split_once("\n  Admin ").unwrap_or_else(|| panic!("{}", server.banner));
+    let admin = rest.lines().next().unwrap().trim().to_owned();
+    let browser = Browser::open();
+    browser.go_to_lab(&format!("{admin}/lab/#live"));
+    browser.write("#token", TOKEN);
+    browser.click(".token button");
+    browser.until(
+        "the record",
+        "const told = document.getElementById('region')?.textContent; \
+         return told === 'eu, record 4. 15% on the way to us.' || null",
+    );
+    browser.until(
+        "the shares",
+        "const row = document.getElementById('region').closest('.card').querySelector('tbody tr'); \
+         return [...row.cells].map((cell) => cell.textContent).join(' ') === 'all rules 45% 5% 15% 0' || null",
+    );
+    browser.assert_quiet(|_| false);
+}
+
+#[test]
 fn the_last_hour_is_kept_when_the_page_is_reloaded() {
     let (server, admin) = started();
     let browser = Browser::open();

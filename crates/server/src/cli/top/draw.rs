@@ -10,7 +10,7 @@ use tidegate_rules::Mode;
 
 use super::model::{LinkState, SecondRanking, Speed, TopModel};
 use crate::cli::plain;
-use crate::metrics::{RuleView, TierView, TopKeys, View};
+use crate::metrics::{OutgoingShare, OwnRegion, OwnShare, RuleView, TierView, TopKeys, View};
 
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -21,7 +21,7 @@ const DOUBTFUL: Style = Style::new().fg(Color::Yellow);
 pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     let [head, numbers, curve, rules, keys, denials, foot] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(if model.has_tier() { 3 } else { 2 }),
+        Constraint::Length(2 + u16::from(model.has_tier()) + u16::from(model.region().is_some())),
         Constraint::Length(3),
         Constraint::Min(5),
         Constraint::Fill(1),
@@ -81,7 +81,8 @@ fn draw_numbers(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
         Span::raw(format!("  refused {}/s  dropped {:.1} %", short(speed.refused), speed.drop_rate())),
     ]);
     let tier = model.tier().map(|tier| decided_by(view, &tier));
-    let lines: Vec<Words<'_>> = [requests, store(view)].into_iter().chain(tier).collect();
+    let region = model.region().map(region);
+    let lines: Vec<Words<'_>> = [requests, store(view)].into_iter().chain(tier).chain(region).collect();
     frame.render_widget(Paragraph::new(lines), area);
 }
 
@@ -98,6 +99,23 @@ fn decided_by<'v>(view: &'v View, tier: &TierView) -> Words<'v> {
     let hot = view.store_keys.iter().flat_map(|top| &top.keys).filter(|key| key.hot).count();
     if hot > 0 {
         words.push(Span::styled(format!("  {hot} HOT"), DOUBTFUL));
+    }
+    Words::from(words)
+}
+
+/// The shares of the region with their demand, and what is parked.
+fn region(own: &OwnRegion) -> Words<'_> {
+    let mut words = vec![Span::raw(format!("region {}  ", plain(&own.region)))];
+    if !own.confirmed {
+        words.push(Span::styled("UNCONFIRMED, at the floor  ", BAD));
+    }
+    for OwnShare { rule, share, demand, .. } in &own.shares {
+        let rule = if rule.is_empty() { String::new() } else { format!("{} ", plain(rule)) };
+        words.push(Span::raw(format!("{rule}{share} for {}/s  ", short(*demand as f64))));
+    }
+    for OutgoingShare { to, rule, share } in &own.outgoing {
+        let rule = if rule.is_empty() { String::new() } else { format!(" of {}", plain(rule)) };
+        words.push(Span::styled(format!("{share}{rule} parked for {}  ", plain(to)), DOUBTFUL));
     }
     Words::from(words)
 }
@@ -413,6 +431,31 @@ mod tests {
         let mut model = live();
         model.rank_by_next();
         assert!(screen(100, 24, &model).contains("top keys by denials"));
+    }
+
+    #[test]
+    fn the_shares_of_a_region_are_shown() {
+        let share = |rule: &str, share: &str, demand| OwnShare {
+            rule: rule.to_owned(),
+            share: share.to_owned(),
+            demand,
+            ..OwnShare::default()
+        };
+        let outgoing = OutgoingShare { to: "us".to_owned(), rule: "quota".to_owned(), share: "10%".to_owned() };
+        let mut own = OwnRegion {
+            region: "eu".to_owned(),
+            confirmed: true,
+            version: Some(3),
+            shares: vec![share("", "60%", 1_500), share("quota", "80%", 0)],
+            outgoing: vec![outgoing],
+        };
+        let mut model = live();
+        model.learn(FeedEvent::View(Box::new(View { region: Some(own.clone()), ..view(3_000, 3) })));
+        let shown = screen(100, 24, &model);
+        assert!(shown.contains("region eu  60% for 1500/s  quota 80% for 0/s  10% of quota parked for us"), "{shown}");
+        own.confirmed = false;
+        model.learn(FeedEvent::View(Box::new(View { region: Some(own), ..view(4_000, 4) })));
+        assert!(screen(100, 24, &model).contains("region eu  UNCONFIRMED, at the floor"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::metrics::{Denial, RuleView, TierView, View};
+use crate::metrics::{Denial, OwnRegion, RuleView, TierView, View};
 
 /// Seconds of history kept for the graph.
 const HISTORY: usize = 240;
@@ -152,6 +152,11 @@ impl TopModel {
     /// Whether requests are decided in front of Redis.
     pub(super) fn has_tier(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.store.tier.is_some())
+    }
+
+    /// The region of the server, if it follows the shares of one.
+    pub(super) fn region(&self) -> Option<&OwnRegion> {
+        self.view.as_ref().and_then(|view| view.region.as_ref())
     }
 
     /// Requests by where they were decided, between the last two views.

@@ -72,6 +72,15 @@ pub(super) fn store() -> Vec<Setting> {
              still admit no more than the limit.",
         ),
         Setting::new(
+            "store.redis.regions",
+            &[],
+            "Name and URL of the Redis of each region, for `tidegate regions` and for moving shares through the admin API. \
+             Decisions use only the Redis of their own region.",
+        )
+        .of(SettingKind::Urls)
+        .also_called("regions")
+        .such_as("eu=redis://cache.eu.internal"),
+        Setting::new(
             "store.redis.tiers_ttl",
             &["60s"],
             "Time for which the tier of an API key is used without asking Redis again, for rules with `tiers: { from: store }`.",

@@ -1,43 +1,10 @@
-//! Shares that regions should have, and the moves that bring them there.
+//! The moves that lead from present shares to others.
 
 use std::collections::BTreeMap;
 
-use tidegate_core::regions::{BeginError, RegionShare, Share, ShareLedger};
+use tidegate_core::regions::{BeginError, Share, ShareLedger};
 
 use super::regions_error::RegionsError;
-
-/// The part of the whole that neither regions own nor transfers carry.
-pub(super) fn rest<'l>(rule: &str, ledgers: impl Iterator<Item = &'l ShareLedger>) -> Share {
-    ledgers.fold(Share::WHOLE, |left, ledger| {
-        let own = ledger.shares.get(rule).map_or(Share::NONE, |region| region.share);
-        left - own - ledger.parked(rule)
-    })
-}
-
-/// The first share of a region: that of the rules if no region has one, and otherwise its part of what the others leave.
-pub(super) fn left_over(
-    rule: &str,
-    written: &RegionShare,
-    region: &str,
-    all: &BTreeMap<String, BTreeMap<String, RegionShare>>,
-    present: &[ShareLedger],
-) -> RegionShare {
-    let has = |region: &str| present.iter().any(|ledger| ledger.region == region && ledger.shares.contains_key(rule));
-    if !all.keys().any(|region| has(region)) {
-        return written.clone();
-    }
-    let without: Vec<(&String, u64)> = all
-        .iter()
-        .filter(|(region, _)| !has(region))
-        .filter_map(|(region, rules)| Some((region, u64::from(rules.get(rule)?.share.parts_per_million()))))
-        .collect();
-    let left = rest(rule, present.iter());
-    let weights: Vec<u64> = without.iter().map(|(_, weight)| *weight).collect();
-    let parts = tidegate_core::shares::divide(u64::from(left.parts_per_million()), &weights);
-    let place = without.iter().position(|(name, _)| *name == region);
-    let part = place.and_then(|place| Share::of_million(u32::try_from(parts[place]).ok()?)).unwrap_or_default();
-    RegionShare::new(part, written.floor)
-}
 
 /// The moves that bring regions from the shares that they have to others: what some have too much goes to those that have too little.
 pub(super) fn moves(
@@ -89,6 +56,7 @@ pub(super) fn moves(
 #[cfg(test)]
 mod tests {
     use tidegate_core::Timestamp;
+    use tidegate_core::regions::RegionShare;
 
     use super::*;
 
@@ -121,16 +89,5 @@ mod tests {
         };
         assert_eq!(told(&[("a", 60), ("b", 50)]), "the shares are 110% together, and the regions have 100%");
         assert_eq!(told(&[("a", 100)]), "`b` is missing: write the shares of all regions");
-    }
-
-    #[test]
-    fn a_record_that_was_lost_gets_what_the_others_leave() {
-        let written =
-            |percent| BTreeMap::from([(String::new(), RegionShare::new(Share::percent(percent), Share::percent(5)))]);
-        let all = BTreeMap::from([("a".to_owned(), written(60)), ("b".to_owned(), written(40))]);
-        let left = |present: &[ShareLedger]| left_over("", &all["a"][""], "a", &all, present).share;
-        assert_eq!(left(&[]), Share::percent(60));
-        let present: Vec<ShareLedger> = ledgers(&[("b", 75)]).into_values().collect();
-        assert_eq!(left(&present), Share::percent(25));
     }
 }
