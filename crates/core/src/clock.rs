@@ -19,8 +19,8 @@ pub trait Clock: Send + Sync {
 
 /// The machine's wall clock.
 ///
-/// With the default feature `tsc` it reads the processor's time-stamp counter where there is one, which takes half as long as a call
-/// to the operating system. Each thread asks the system ten times a second, so a step of the wall clock is seen within a
+/// With the default feature `tsc` it reads the processor's time-stamp counter where there is one, which takes half as long as a
+/// call to the operating system. Each thread asks the system ten times a second, so a step of the wall clock is seen within a
 /// tenth of a second. Without the feature, every reading is [`SystemTime::now`].
 #[derive(Clone, Debug)]
 pub struct SystemClock {

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! # Overview
-//! A request becomes [`Charge`]s: a rule, a key, a limit and a cost each. A [`Store`] decides a [`Question`] of them together, all or none: each
-//! [`Limit`] maps the key's state and the present instant to a [`Decision`], and a [`Verdict`] combines them.
+//! A request becomes [`Charge`]s: a rule, a key, a limit and a cost each. A [`Store`] decides a [`Question`] of them together,
+//! all or none: each [`Limit`] maps the key's state and the present instant to a [`Decision`], and a [`Verdict`] combines them.
 //!
 //! ```
 //! use tidegate_core::{Charge, Key, Limit, MemoryStore, RuleId, Verdict};

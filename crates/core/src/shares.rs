@@ -1,7 +1,7 @@
 //! Shares of a capacity that several parties want: regions of a fleet, or the proxies of a quota service.
 //!
-//! Amounts are whole numbers. To divide more finely, count in smaller units. A division never hands out more than there is, nor more
-//! to anybody than they want, and leaves nothing over that somebody wants.
+//! Amounts are whole numbers. To divide more finely, count in smaller units. A division never hands out more than there is, nor
+//! more to anybody than they want, and leaves nothing over that somebody wants.
 //!
 //! ```
 //! use tidegate_core::shares::{Want, fair, proportional};
@@ -68,8 +68,8 @@ pub fn fair(capacity: u64, wants: &[Want]) -> Vec<u64> {
     shares
 }
 
-/// Divides `capacity` by demand: everybody has a claim to an equal part for their weight. What some do not take of it goes to the others,
-/// in proportion to what they want beyond their parts.
+/// Divides `capacity` by demand: everybody has a claim to an equal part for their weight. What some do not take of it goes to
+/// the others, in proportion to what they want beyond their parts.
 #[must_use]
 pub fn proportional(capacity: u64, wants: &[Want]) -> Vec<u64> {
     let equal = divide(capacity, &wants.iter().map(|want| u64::from(want.weight)).collect::<Vec<_>>());
@@ -83,8 +83,8 @@ pub fn proportional(capacity: u64, wants: &[Want]) -> Vec<u64> {
     shares.iter().zip(more).map(|(share, more)| share + more).collect()
 }
 
-/// Divides `amount` in proportion to weights, to the last unit: parts are rounded down, and the units that are left go to those that
-/// lost the most by that, the first ones among equals. Nobody gets anything if all weights are 0.
+/// Divides `amount` in proportion to weights, to the last unit: parts are rounded down, and the units that are left go to those
+/// that lost the most by that, the first ones among equals. Nobody gets anything if all weights are 0.
 #[must_use]
 pub fn divide(amount: u64, weights: &[u64]) -> Vec<u64> {
     let total: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();

@@ -51,8 +51,8 @@ impl<T> Sketch<T> {
         Sketch { most, entries: Vec::new(), by_hash, total: 0 }
     }
 
-    /// Counts the key with this hash, `weight` times. `name` is called only if it had no counter. The hash should be keyed: keys with
-    /// equal hashes count as one.
+    /// Counts the key with this hash, `weight` times. `name` is called only if it had no counter. The hash should be keyed:
+    /// keys with equal hashes count as one.
     pub fn add(&mut self, hash: u64, weight: u64, name: impl FnOnce() -> T) {
         self.total += weight;
         if let Some(entry) = self.by_hash.get(&hash).and_then(|&place| self.entries.get_mut(place)) {

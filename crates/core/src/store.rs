@@ -81,7 +81,8 @@ pub enum StoreError {
     /// The keys of these charges hold data that is not Tidegate's. Nothing was charged, and the data was not changed. The other
     /// charges can be decided without these.
     UnusableKey {
-        /// The indexes of the charges among [all of the question](Question::charges), or of the things held if a receipt was settled.
+        /// The indexes of the charges among [all of the question](Question::charges), or of the things held if a receipt was
+        /// settled.
         charges: SmallVec<[usize; 2]>,
         /// The kind of data that was found.
         reason: Arc<str>,

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::RuleSet;
+use super::applicable_rule::{ApplicableRule, Mismatch};
 use super::fact_name::FactName;
-use super::governing::{Governing, Mismatch};
 use super::index::IndexLookup;
 use super::key_parts::part_of;
 use super::matched::{Granted, MatchedRule};
@@ -40,7 +40,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Adds the shares of each of so many nodes to limits that they decide by their own copies.
+    /// Adds the shares of each of this many nodes to limits that they decide by their own copies.
     pub fn set_nodes(&mut self, nodes: u32) {
         self.write_behind_mut().for_each(|shown| {
             shown.nodes = Some(nodes);
@@ -196,7 +196,8 @@ pub struct ShownLimit {
     /// The part of the limit that each node charges, such as `4 parts of shaper 1/40ms queue 12`. `None` if it is not split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
-    /// The share of the node's region, such as `60% of 20/s burst 50 in eu`. `None` if regions do not share the limit, or the node is in none.
+    /// The share of the node's region, such as `60% of 20/s burst 50 in eu`. `None` if regions do not share the limit, or the
+    /// node is in none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Whether clients see it.
@@ -245,7 +246,7 @@ impl RuleSet {
         let stops = |rule: &(&'r Rule, Mode)| rule.0.stops && taking_part(rule).is_some_and(|rule| rule.may_displace());
         let last = all.iter().position(stops);
         let (reached, beyond) = all.split_at(last.map_or(all.len(), |last| last + 1));
-        let governing: Vec<Governing<'_>> = reached.iter().filter_map(taking_part).collect();
+        let governing: Vec<ApplicableRule<'_>> = reached.iter().filter_map(taking_part).collect();
 
         let priority = self.matching(facts).priority_of(facts);
         let mut rules = Vec::with_capacity(all.len());
@@ -280,7 +281,7 @@ impl RuleSet {
         rule: &Rule,
         mode: Mode,
         request: &RequestView<'_, F>,
-        (governing, priority): (&[Governing<'_>], Priority),
+        (governing, priority): (&[ApplicableRule<'_>], Priority),
     ) -> RuleOutcome {
         let readings = match rule.governs(mode, request) {
             Err(Mismatch::Off) => return RuleOutcome::Off,

@@ -43,9 +43,9 @@ pub enum Fact<'n> {
 }
 
 impl Fact<'_> {
-    /// Whether a header, a query parameter, a cookie, a claim or an entry of a descriptor that is called `known` is this fact. Headers
-    /// and cookies are called by their names in any case, query parameters as [`syntax::parameters`] finds them, the others by
-    /// their names to the letter. A fact without a name is called nothing.
+    /// Whether a header, a query parameter, a cookie, a claim or an entry of a descriptor that is called `known` is this fact.
+    /// Headers and cookies are called by their names in any case, query parameters as [`syntax::parameters`] finds them, the
+    /// others by their exact names. A fact without a name never matches.
     #[must_use]
     pub fn is_called(self, known: &str) -> bool {
         match self {
@@ -69,7 +69,7 @@ pub trait Facts {
         self.values(fact).first()
     }
 
-    /// The address of the client, as far as it can be believed.
+    /// The address of the client, if it can be trusted.
     fn address(&self) -> Option<IpAddr> {
         None
     }
@@ -84,7 +84,7 @@ pub trait Facts {
         !self.values(Fact::Header("transfer-encoding")).is_none()
     }
 
-    /// The priority that the request states, as far as it can be believed. Rules come first.
+    /// The priority that the request states, if it can be trusted. Rules come first.
     fn priority(&self) -> Option<Priority> {
         None
     }

@@ -22,6 +22,7 @@
 //! ```
 
 mod adaptive_rate;
+mod applicable_rule;
 mod body_number;
 mod canonical;
 mod checks;
@@ -33,7 +34,6 @@ mod explain;
 mod fact_name;
 pub mod facts;
 mod field;
-mod governing;
 mod index;
 mod key_parts;
 mod limiter;
@@ -42,6 +42,7 @@ mod matched;
 mod named_key;
 mod partition;
 mod path;
+mod path_policy;
 mod pattern;
 mod presets;
 mod read;
@@ -51,13 +52,12 @@ mod route;
 mod rule;
 mod rule_effect;
 mod rule_limits;
+mod rule_summary;
 #[cfg(feature = "schema")]
 mod schema;
 mod secret;
 mod settle;
-mod shown;
 mod single_rule;
-mod spelling;
 mod split;
 mod switches;
 mod tier_directory;
@@ -82,16 +82,16 @@ pub use matched::{Granted, Matched, MatchedRule, RefusingRule};
 pub use named_key::{NamedKey, NoSuchKey, PartName};
 pub use partition::Partitions;
 pub use path::normalize;
+pub use path_policy::{PathPolicy, PathRefusal};
 pub use regions::{Moves, RegionView, Regions};
 pub use rule::{KeyFault, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule};
 pub(crate) use rule_limits::RuleLimit;
+pub use rule_summary::{KeyPartName, LimitName, RateSummary, RuleSummary, key_in_full, readable_key};
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use secret::{SamePrevious, Secret, SecretError};
 pub use settle::{Settle, SettleSource, SettleTerm};
-pub use shown::{KeyPartName, LimitName, ShownRate, ShownRule, key_in_full, readable_key};
 pub use single_rule::KeyScope;
-pub use spelling::{PathPolicy, PathRefusal};
 pub use switches::Switches;
 pub use tidegate_core::{Priority, PriorityError};
 pub use tier_directory::{FoundTier, LONGEST_TIER, TierCounts, TierDirectory, TierLookup, TierSettings};
@@ -108,7 +108,7 @@ use self::tiers::{StoredTiers, Tiers};
 /// A clone shares the rules, so it costs little, whatever their number.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
-    written: Arc<Written>,
+    written: Arc<LoadedRules>,
     /// The modes in force, in the order of the rules.
     modes: Arc<[Mode]>,
     switches: Arc<Switches>,
@@ -119,7 +119,7 @@ pub struct RuleSet {
 
 /// The content of files.
 #[derive(Debug, Default)]
-struct Written {
+struct LoadedRules {
     rules: Vec<Rule>,
     index: Index,
     tiers: Tiers,
@@ -152,7 +152,8 @@ impl RuleSet {
         let adapts = rules.iter().any(|rule| rule.limits.ladder().is_some());
         let (index, domains) = (Index::new(&rules), Arc::new(domains));
         let (regions, text) = (regions.map(Arc::new), Arc::default());
-        let written = Written { index, rules, tiers, domains, reads_bodies, replaces, sheds, adapts, regions, text };
+        let written =
+            LoadedRules { index, rules, tiers, domains, reads_bodies, replaces, sheds, adapts, regions, text };
         let modes = written.modes(&Switches::new());
         RuleSet {
             written: Arc::new(written),

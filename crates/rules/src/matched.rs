@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::RuleSet;
 use super::adaptive_rate::AdaptiveRate;
+use super::applicable_rule::{ApplicableRule, MatchedReadings};
 use super::field::FieldPath;
-use super::governing::{Governing, MatchedReadings};
 use super::index::RuleNumbers;
 use super::request_view::RequestView;
 use super::rule::{KeyFault, Mode, Rule};
@@ -102,8 +102,8 @@ impl<'r> MatchedRule<'r, '_> {
         }
     }
 
-    const fn governing(&self) -> Governing<'r> {
-        Governing { rule: self.rule, mode: self.mode, readings: self.readings }
+    const fn governing(&self) -> ApplicableRule<'r> {
+        ApplicableRule { rule: self.rule, mode: self.mode, readings: self.readings }
     }
 
     /// The charges, one for each of its limits.
@@ -198,14 +198,14 @@ impl<'r> Matched<'r, '_> {
     fn leave_out_replaced(&mut self, refusing: &mut Refusing<'r>) {
         let limiting = self.rules.iter().map(MatchedRule::governing);
         let refused = refusing.iter().map(|(governing, _)| *governing);
-        let taking_part: SmallVec<[Governing<'r>; 8]> = limiting.chain(refused).collect();
+        let taking_part: SmallVec<[ApplicableRule<'r>; 8]> = limiting.chain(refused).collect();
         self.rules.retain(|matched| matched.rule.replaced_by(&taking_part).is_none());
         refusing.retain(|(refused, _)| refused.rule.replaced_by(&taking_part).is_none());
     }
 }
 
 /// Rules that refuse a request, and why.
-type Refusing<'r> = SmallVec<[(Governing<'r>, KeyFault); 2]>;
+type Refusing<'r> = SmallVec<[(ApplicableRule<'r>, KeyFault); 2]>;
 
 impl Matched<'_, '_> {
     /// The charges of the rules that are enforced.
@@ -293,14 +293,14 @@ impl RuleSet {
                 RuleEffect::Limited => matched.is_any_unkeyed |= limiting.is_unkeyed,
                 RuleEffect::Refused(fault) => {
                     matched.rules.pop();
-                    refusing.push((Governing { rule, mode, readings }, fault));
+                    refusing.push((ApplicableRule { rule, mode, readings }, fault));
                 }
                 RuleEffect::NoLimit | RuleEffect::Skipped => {
                     matched.rules.pop();
                     continue;
                 }
             }
-            if rule.stops && (Governing { rule, mode, readings }).may_displace() {
+            if rule.stops && (ApplicableRule { rule, mode, readings }).may_displace() {
                 break;
             }
         }

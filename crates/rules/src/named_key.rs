@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use smallvec::SmallVec;
 
 use super::RuleSet;
+use super::applicable_rule::MatchedReadings;
 use super::fact_name::FactName;
-use super::governing::MatchedReadings;
 use super::key_parts::{network_of, override_name, override_parts, previous_name};
 use super::matched::MatchedRule;
 use super::rule::{KeyPart, OnMissingKey, Rule};
@@ -171,16 +171,18 @@ impl RuleSet {
         Ok(meant.states(named))
     }
 
-    fn in_clear(&self, rule: &str, parts: &[&str]) -> Result<(Meant<'_>, Named), NoSuchKey> {
+    fn in_clear(&self, rule: &str, parts: &[&str]) -> Result<(NamedTarget<'_>, NamedPiece), NoSuchKey> {
         let rule = self.rules().iter().find(|known| known.id() == rule).ok_or_else(|| self.unknown(rule))?;
         let parts: SmallVec<[PartName<'_>; 4]> = parts.iter().map(|part| PartName::Clear(part)).collect();
-        Ok((Meant { rule, limit: None }, self.named(rule, &parts)?))
+        Ok((NamedTarget { rule, limit: None }, self.named(rule, &parts)?))
     }
 
-    fn by_operator(&self, key: NamedKey<'_>) -> Result<(Meant<'_>, Named), NoSuchKey> {
+    fn by_operator(&self, key: NamedKey<'_>) -> Result<(NamedTarget<'_>, NamedPiece), NoSuchKey> {
         let meant = self.meant(key.rule)?;
         let named = match key.parts {
-            [] if !meant.rule.key.is_empty() && meant.rule.on_missing_key == OnMissingKey::Share => Named::shared(),
+            [] if !meant.rule.key.is_empty() && meant.rule.on_missing_key == OnMissingKey::Share => {
+                NamedPiece::shared()
+            }
             parts => self.named(meant.rule, parts)?,
         };
         Ok((meant, named))
@@ -203,17 +205,17 @@ impl RuleSet {
         self.written.tiers.api_keys().chain(names.flat_map(|(number, name)| override_parts(name, number)))
     }
 
-    fn meant(&self, id: &str) -> Result<Meant<'_>, NoSuchKey> {
+    fn meant(&self, id: &str) -> Result<NamedTarget<'_>, NoSuchKey> {
         self.find(id).ok_or_else(|| self.unknown(id))
     }
 
-    fn find(&self, id: &str) -> Option<Meant<'_>> {
+    fn find(&self, id: &str) -> Option<NamedTarget<'_>> {
         if let Some(rule) = self.rules().iter().find(|rule| rule.id() == id) {
-            return Some(Meant { rule, limit: None });
+            return Some(NamedTarget { rule, limit: None });
         }
         let limits = self.rules().iter().flat_map(|rule| rule.limits.all().map(move |limit| (rule, &limit.id)));
         let found = limits.into_iter().find(|(_, limit)| limit.as_str() == id);
-        found.map(|(rule, limit)| Meant { rule, limit: Some(limit) })
+        found.map(|(rule, limit)| NamedTarget { rule, limit: Some(limit) })
     }
 
     fn unknown(&self, id: &str) -> NoSuchKey {
@@ -222,7 +224,7 @@ impl RuleSet {
         NoSuchKey::Rule { rule: id.to_owned(), closest }
     }
 
-    fn named(&self, rule: &Rule, parts: &[PartName<'_>]) -> Result<Named, NoSuchKey> {
+    fn named(&self, rule: &Rule, parts: &[PartName<'_>]) -> Result<NamedPiece, NoSuchKey> {
         if parts.len() != rule.key.len() {
             return Err(NoSuchKey::Parts {
                 rule: rule.id().to_owned(),
@@ -250,7 +252,7 @@ impl RuleSet {
         let all: Option<Vec<&str>> = values.iter().map(Option::as_deref).collect();
         let previous = all.as_ref().and_then(|all| previous_name(rule, all.iter().copied(), &self.secret));
         let named = all.map(|all| override_name(all.into_iter()));
-        Ok(Named { key: Key::of(hidden), previous, named, values })
+        Ok(NamedPiece { key: Key::of(hidden), previous, named, values })
     }
 
     /// The value that has this hash, if the rules name it.
@@ -261,12 +263,12 @@ impl RuleSet {
 
 /// The rule, or the limit of a rule, that an operator's id names.
 #[derive(Clone, Copy)]
-struct Meant<'r> {
+struct NamedTarget<'r> {
     rule: &'r Rule,
     limit: Option<&'r RuleId>,
 }
 
-impl<'r> Meant<'r> {
+impl<'r> NamedTarget<'r> {
     fn id(self) -> String {
         self.limit.map_or_else(|| self.rule.id(), RuleId::as_str).to_owned()
     }
@@ -275,7 +277,7 @@ impl<'r> Meant<'r> {
         all.filter(move |limit| self.limit.is_none_or(|id| limit.id == *id))
     }
 
-    fn states(self, Named { key, previous, .. }: Named) -> States<'r> {
+    fn states(self, NamedPiece { key, previous, .. }: NamedPiece) -> States<'r> {
         let mut ids: SmallVec<[&RuleId; 4]> = self.limits(self.rule.limits.all()).map(|limit| &limit.id).collect();
         ids.sort_by_key(|id| id.as_str());
         ids.dedup_by_key(|id| id.as_str());
@@ -291,7 +293,7 @@ impl<'r> Meant<'r> {
     fn matched(
         self,
         rules: &'r RuleSet,
-        named: &Named,
+        named: &NamedPiece,
         tier: Option<&str>,
     ) -> Result<MatchedRule<'r, 'static>, NoSuchKey> {
         let rule = self.rule;
@@ -349,7 +351,7 @@ impl Facts for KeyFacts<'_> {
 type States<'r> = (SmallVec<[&'r RuleId; 4]>, SmallVec<[Key<'static>; 2]>);
 
 /// A key that was named by its parts.
-struct Named {
+struct NamedPiece {
     key: Key<'static>,
     /// Its name under the previous secret, if it has another there.
     previous: Option<Box<Key<'static>>>,
@@ -359,10 +361,10 @@ struct Named {
     values: Vec<Option<String>>,
 }
 
-impl Named {
+impl NamedPiece {
     /// The key that requests share that lack a part of theirs.
-    const fn shared() -> Named {
-        Named { key: Key::GLOBAL, previous: None, named: None, values: Vec::new() }
+    const fn shared() -> NamedPiece {
+        NamedPiece { key: Key::GLOBAL, previous: None, named: None, values: Vec::new() }
     }
 }
 

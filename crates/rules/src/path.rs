@@ -1,6 +1,6 @@
 //! Paths, normalised: the one form in which rules see all spellings of a path.
 //!
-//! An earlier step decides which spellings reach a server, and in which form (`spelling.rs`).
+//! An earlier step decides which spellings reach a server, and in which form (`path_policy.rs`).
 //!
 //! | in the request | becomes | why |
 //! |---|---|---|

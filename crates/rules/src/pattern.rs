@@ -11,7 +11,7 @@ pub(super) const LARGEST_REGEX: usize = 256 << 10;
 /// A pattern that a header, a host or another value must match.
 #[derive(Clone, Debug)]
 pub(super) enum Pattern {
-    /// One of these, to the letter.
+    /// Exactly one of these.
     Exact(BTreeSet<String>),
     /// Text in which `*` stands for any characters.
     Glob(Glob),

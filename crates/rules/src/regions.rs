@@ -10,7 +10,7 @@ use tidegate_core::regions::{AppliedShares, RegionShare, Share, SharedWindow};
 
 use super::rule::Rule;
 use super::rule_limits::RuleLimit;
-use super::{Index, RuleSet, Written};
+use super::{Index, LoadedRules, RuleSet};
 
 /// The floor of regions whose rules state none.
 pub(crate) const DEFAULT_FLOOR: Share = Share::percent(5);
@@ -107,8 +107,8 @@ impl RegionView {
 }
 
 impl Rule {
-    /// The regions that share its limits, and the name under which records have their shares: the rule's own id, or the empty name of
-    /// the file's.
+    /// The regions that share its limits, and the name under which records have their shares: the rule's own id, or the empty
+    /// name of the file's.
     pub(crate) fn regions<'r>(&'r self, of_file: Option<&'r Arc<Regions>>) -> Option<(&'r str, &'r Arc<Regions>)> {
         match &self.regions {
             RegionChoice::OfFile => of_file.map(|regions| ("", regions)),
@@ -143,8 +143,8 @@ fn is_same_window(one: &Limit, other: &Limit) -> bool {
 }
 
 impl RuleSet {
-    /// The shares of all rules that a region has in the beginning, by the names that records use: the ids of rules with shares of their
-    /// own, and the empty name for all others. Without those that are never moved.
+    /// The shares of all rules that a region has in the beginning, by the names that records use: the ids of rules with shares
+    /// of their own, and the empty name for all others. Without those that are never moved.
     #[must_use]
     pub fn region_shares(&self, region: &str) -> BTreeMap<String, RegionShare> {
         let movable = self.each_regions().filter(|(_, regions)| regions.moves != Moves::Never);
@@ -236,8 +236,8 @@ impl RuleSet {
 
     /// The same rules with other limits.
     pub(crate) fn with_limits_of(self, rules: Vec<Rule>) -> RuleSet {
-        let Written { tiers, domains, reads_bodies, replaces, sheds, adapts, regions, text, .. } = &*self.written;
-        let written = Written {
+        let LoadedRules { tiers, domains, reads_bodies, replaces, sheds, adapts, regions, text, .. } = &*self.written;
+        let written = LoadedRules {
             index: Index::new(&rules),
             rules,
             tiers: tiers.clone(),

@@ -21,7 +21,7 @@ use tidegate_core::{Micros, Priority};
 
 /// A rule: the requests that it governs, its key and its limits.
 // What every request looks at comes first and close together: between two requests a gateway does so much else that nothing of
-// it is left in the nearest cache, and each line of it is fetched anew.
+// it is left in the nearest cache, and each line of it is fetched again.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Rule {

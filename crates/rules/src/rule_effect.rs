@@ -1,4 +1,4 @@
-//! Effect of a rule to a request that it governs: the key that it charges, its limits and its costs.
+//! Effect of a rule on a request that it applies to: the key that it charges, its limits and its costs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl Rule {
 type GrantedLimits<'r> = (Granted, &'r Arc<[RuleLimit]>);
 
 impl Limits {
-    /// The limits of a key or a tier; `None` if there is none for it. Of several tiers none is believed.
+    /// The limits of a key or a tier; `None` if there is none for it. Of several tiers none is trusted.
     pub(super) fn of<'t>(
         &self,
         named: Option<&str>,

@@ -170,7 +170,8 @@ impl RuleLimit {
         }
     }
 
-    /// Whether and how nodes lease it. Slots only if the rule says so: a slot of a lease has to be released at the node that gave it.
+    /// Whether and how nodes lease it. Slots only if the rule says so: a slot of a lease has to be released at the node that
+    /// gave it.
     pub(super) fn leasing(&self) -> Leasing {
         let default = if self.limit.holds_slots() { Leasing::OFF } else { Leasing::AUTO };
         self.leasing.unwrap_or(default)

@@ -48,7 +48,8 @@ struct File {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, transform = optional)]
 struct Tiers {
-    /// The fact that names the tier, such as `header:X-Tier`, or `store`: the tier of the API key in Redis. Tiers that no rule mentions are ignored.
+    /// The fact that names the tier, such as `header:X-Tier`, or `store`: the tier of the API key in Redis. Tiers that no rule
+    /// mentions are ignored.
     from: TierSource,
     /// The tiers of API keys.
     api_keys: BTreeMap<String, Text>,
@@ -172,8 +173,8 @@ struct Rule {
     limits: Limits,
     /// A rate that follows the service behind the gateway or the middleware: it falls on signals of overload, and rises otherwise.
     adapt: Adapt,
-    /// Slots for requests in flight that priorities share, each up to its part: under overload, the least important requests are refused
-    /// first.
+    /// Slots for requests in flight that priorities share, each up to its part: under overload, the least important requests
+    /// are refused first.
     shed: Shed,
     /// Limits by tier. Tiers that are not named get `limit`.
     tiers: BTreeMap<String, Limits>,

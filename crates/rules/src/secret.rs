@@ -25,8 +25,8 @@ use siphasher::sip128::SipHasher13;
 /// # Rotation
 /// With a [previous key](Secret::with_previous), a request is charged under the hashes of both, all or nothing. Nodes that
 /// know only the previous key and nodes that know both admit exactly the limit together, and once all nodes have known both
-/// for the longest window, and slots taken before that were released, the previous one can go. Where keys may owe something, as after
-/// settling above an estimate, it takes two windows.
+/// for the longest window, and slots taken before that were released, the previous one can go. Where keys may owe something, as
+/// after settling above an estimate, it takes two windows.
 #[derive(Clone)]
 pub struct Secret {
     hasher: SipHasher13,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rule::{Mode, Rule};
-use super::{RuleSet, Written};
+use super::{LoadedRules, RuleSet};
 use tidegate_core::Timestamp;
 
 /// Modes that stand in for the written ones until they are taken back: for single rules, or for all of them.
@@ -82,7 +82,7 @@ impl Switches {
     }
 }
 
-impl Written {
+impl LoadedRules {
     pub(super) fn modes(&self, switches: &Switches) -> Arc<[Mode]> {
         self.rules.iter().map(|rule| switches.over(rule.id(), rule.mode())).collect()
     }

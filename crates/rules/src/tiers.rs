@@ -20,8 +20,8 @@ pub(super) struct StoredTiers<'a> {
     pub(super) secret: &'a Secret,
 }
 
-/// The sources of a tier, in order: the caller, who has verified it; the API key, here or in the store; the request, if it names a tier that any
-/// rule knows; the default.
+/// The sources of a tier, in order: the caller, who has verified it; the API key, here or in the store; the request, if it
+/// names a tier that any rule knows; the default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tiers {
     from: Option<FactName>,

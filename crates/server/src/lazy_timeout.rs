@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A timeout for one wait after the other.
 ///
-/// Nearly every wait is over long before its timeout. So restarting leaves the timer alone, and the timer is set anew only when
+/// Nearly every wait is over long before its timeout. So restarting leaves the timer alone, and the timer is set again only when
 /// it has fired for a wait that is over. A task that the timer wakes already only looks whether it has fired, which takes a
 /// fraction of the time of polling it.
 #[derive(Debug)]

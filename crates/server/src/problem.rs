@@ -11,7 +11,7 @@ use serde::Serialize;
 use tidegate_http::{PROBLEM_JSON, ProblemDocument, UNTYPED};
 use tidegate_rules::Diagnostics;
 
-use crate::browsers::{Misdirected, NotJson};
+use crate::cross_site::{Misdirected, NotJson};
 use crate::whole_body::BodyError;
 
 /// A request that cannot be answered, and why.

@@ -10,6 +10,8 @@ use std::time::Duration;
 use tidegate_core::memory::{Restored, SnapshotCounts, SnapshotError};
 use tidegate_core::{Clock, MemoryStore, SystemClock};
 
+use crate::state_file_lock::StateFileLock;
+
 /// Settings of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateFileSettings {
@@ -49,6 +51,7 @@ pub fn read(path: &Path, keys: usize) -> Result<Option<Restored<SystemClock>>, S
 #[derive(Debug)]
 pub struct StateFile {
     settings: StateFileSettings,
+    lock: StateFileLock,
     /// Written with every snapshot: the key that secrets are hashed with, or nothing if it is configured.
     note: Vec<u8>,
     saves: AtomicU64,
@@ -76,17 +79,31 @@ pub struct StateFileStats {
 }
 
 impl StateFile {
-    /// Writes snapshots to a file.
+    /// Writes snapshots to a locked file.
     #[must_use]
-    pub fn new(settings: StateFileSettings, note: Vec<u8>) -> StateFile {
+    pub fn new(settings: StateFileSettings, lock: StateFileLock, note: Vec<u8>) -> StateFile {
         let zero = || AtomicU64::new(0);
-        StateFile { settings, note, saves: zero(), failures: zero(), saved_at: zero(), bytes: zero(), took: zero() }
+        StateFile {
+            settings,
+            lock,
+            note,
+            saves: zero(),
+            failures: zero(),
+            saved_at: zero(),
+            bytes: zero(),
+            took: zero(),
+        }
     }
 
     /// The settings.
     #[must_use]
     pub const fn settings(&self) -> &StateFileSettings {
         &self.settings
+    }
+
+    /// Lets another server use the file. To be called after the last snapshot.
+    pub fn release(&self) {
+        self.lock.release();
     }
 
     /// Counts so far.
@@ -102,8 +119,8 @@ impl StateFile {
         }
     }
 
-    /// Writes a snapshot, and then puts it in the place of the file: a reader finds the last whole snapshot, or this one. Logs the first
-    /// of several failures.
+    /// Writes a snapshot, and then puts it in the place of the file: a reader finds the last whole snapshot, or this one. Logs
+    /// the first of several failures.
     ///
     /// # Errors
     /// If it cannot be written. The file is as it was then.
@@ -187,7 +204,7 @@ mod tests {
         let path = folder.join("state");
         assert!(read(&path, 1_000).unwrap().is_none());
         let settings = StateFileSettings { path: path.clone(), every: Duration::from_secs(5) };
-        let file = StateFile::new(settings, b"key".to_vec());
+        let file = StateFile::new(settings, StateFileLock::default(), b"key".to_vec());
         // What a process left that was killed while it wrote.
         fs::write(folder.join("state.new"), "half").unwrap();
         let store = MemoryStore::with_clock_and_cap(SystemClock::new(), 1_000);

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
-/// Most messages with a short body fit into so many bytes.
+/// Most messages with a short body fit into this many bytes.
 const FEW: usize = 1_024;
 
 /// Writes pieces one behind the other. Copying a few bytes into one buffer costs less than a vectored system call.

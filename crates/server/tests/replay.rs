@@ -280,6 +280,19 @@ fn a_simulation_is_the_same_every_time() {
 }
 
 #[test]
+fn a_run_is_as_long_as_its_traffic_says() {
+    let folder = Folder::new();
+    let traffic = |text: &str| {
+        let report = folder.json(&["simulate", "20/s", "--traffic", text, "--format", "json"]);
+        report["micros"].as_u64().unwrap() / 1_000_000
+    };
+    assert_eq!(traffic("steady 10/s"), 60);
+    assert_eq!(traffic("steady 10/s for 5min"), 300);
+    assert_eq!(traffic("steady 10/s for 10s then steady 20/s"), 60);
+    assert_eq!(traffic("steady 10/s for 1min then spike 1000 then steady 10/s"), 120);
+}
+
+#[test]
 fn a_fleet_is_simulated_with_the_price_of_a_crash_and_a_partition() {
     let folder = Folder::new();
     let run = ["simulate", "2000/s", "--traffic", "poisson 3000/s", "--for", "12s", "--fleet"];

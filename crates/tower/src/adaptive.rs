@@ -20,8 +20,8 @@ use crate::settings::Exemption;
 /// Limits the requests in flight to what the service can work on.
 ///
 /// The limit rises while response times stay as they are, and falls when requests begin to queue. Requests above it get 503 with
-/// the problem type `temporary-reduced-capacity` and `Retry-After`, or `UNAVAILABLE` for gRPC. Priorities have shares of the limit, which
-/// they may use even if all of it is taken.
+/// the problem type `temporary-reduced-capacity` and `Retry-After`, or `UNAVAILABLE` for gRPC. Priorities have shares of the
+/// limit, which they may use even if all of it is taken.
 ///
 /// A response of 503 or 504, and an error of the service, such as a timeout, lower the limit. A request that is cancelled says nothing
 /// about the service, so a timeout counts only inside of this layer.
@@ -63,8 +63,8 @@ impl AdaptiveConcurrencyLayer {
         AdaptiveConcurrencyLayer::with(AdaptiveConcurrency::with(controller, window, shares, SystemClock::new()))
     }
 
-    /// A limit that others may share, with a [window](SampleWindow) of its own for example. Its classes are the priorities, from low
-    /// to critical.
+    /// A limit that others may share, with a [window](SampleWindow) of its own for example. Its classes are the priorities,
+    /// from low to critical.
     #[must_use]
     pub const fn with(concurrency: AdaptiveConcurrency) -> AdaptiveConcurrencyLayer {
         AdaptiveConcurrencyLayer { concurrency, exempt: None, is_shadow: false }

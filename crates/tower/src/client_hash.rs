@@ -8,8 +8,8 @@ use tidegate_rules::Matched;
 
 use crate::peer;
 
-/// A hash of the client, as rules know it: of the key of the first enforced rule that has one, or of the client's address if none has.
-/// [`RateLimitLayer::hash_clients`](crate::RateLimitLayer::hash_clients) stores it in the extensions of requests.
+/// A hash of the client, as rules know it: of the key of the first enforced rule that has one, or of the client's address if
+/// none has. [`RateLimitLayer::hash_clients`](crate::RateLimitLayer::hash_clients) stores it in the extensions of requests.
 ///
 /// Equal clients have equal hashes on every server. It is no secret, and it does not hide the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ use tower_service::Service;
 
 use crate::admission::Admission;
 use crate::body::ResponseBody;
-use crate::delivery::{Delivery, Unserved};
 use crate::in_flight::{InFlight, Permit};
+use crate::response_markers::{Delivery, Unserved};
 
 pin_project! {
     /// The response to come. Dropping it early releases slots and reserved costs.

@@ -12,11 +12,11 @@ use crate::body::BodyGuard;
 use crate::cleanup::Cleanup;
 use crate::client_hash::ClientHash;
 use crate::cost::{ActualCost, Costs};
-use crate::delivery::{Delivery, Unanswered, Unserved};
 use crate::hold::ReceiptHold;
 use crate::meter::{Settlements, UsageMeter};
 use crate::observer::Observer;
 use crate::rate_outcome::RateOutcome;
+use crate::response_markers::{Delivery, Unanswered, Unserved};
 use crate::settings::Settings;
 use crate::upgrade::{self, UpgradeHold};
 

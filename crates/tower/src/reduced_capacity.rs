@@ -5,7 +5,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tidegate_http::{FixedRefusal, REDUCED_CAPACITY, is_grpc};
 
-use crate::delivery::Unserved;
+use crate::response_markers::Unserved;
 
 /// 503, or UNAVAILABLE for a gRPC call.
 const OVERLOADED: FixedRefusal = FixedRefusal {

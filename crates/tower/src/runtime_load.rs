@@ -6,9 +6,9 @@ use tidegate_core::shed::LoadShedder;
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::time::{Instant, sleep_until};
 
-/// The time between two looks at how late a task is woken.
+/// The interval between checks of how late a task is woken.
 const TICK: Duration = Duration::from_millis(25);
-/// The ticks between two looks at how busy the workers are.
+/// The number of ticks between checks of how busy the workers are.
 const BUSY_TICKS: u32 = 10;
 
 /// Records how long tasks of the current runtime wait for their turn, and how busy its workers are, in these shedders. Ends when

@@ -17,15 +17,16 @@ use crate::request_priority::request_priority;
 use crate::runtime_load::record_runtime_load;
 use crate::settings::Exemption;
 
-/// Sheds load by priority: while there is overload, the requests of the lowest priority are refused first, those of some clients before
-/// those of others. Other clients come first in the next hour.
+/// Sheds load by priority: while there is overload, the requests of the lowest priority are refused first, those of some
+/// clients before those of others. Other clients come first in the next hour.
 ///
 /// Overload is any of: the limit of an [`AdaptiveConcurrencyLayer`](crate::AdaptiveConcurrencyLayer) is reached
-/// ([`limit`](PriorityShedLayer::limit)), the runtime is busy or its tasks wait ([`watch_runtime`](PriorityShedLayer::watch_runtime)),
-/// requests have waited in a queue of your own ([`LoadShedder::record_wait`]).
+/// ([`limit`](PriorityShedLayer::limit)), the runtime is busy or its tasks wait
+/// ([`watch_runtime`](PriorityShedLayer::watch_runtime)), requests have waited in a queue of your own
+/// ([`LoadShedder::record_wait`]).
 ///
-/// Requests that are shed get 503 with the problem type `temporary-reduced-capacity` and `Retry-After`, or `UNAVAILABLE` for gRPC, and
-/// are marked as [`Unserved`](crate::Unserved).
+/// Requests that are shed get 503 with the problem type `temporary-reduced-capacity` and `Retry-After`, or `UNAVAILABLE` for
+/// gRPC, and are marked as [`Unserved`](crate::Unserved).
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -73,8 +74,8 @@ impl PriorityShedLayer {
         self
     }
 
-    /// Takes it for overload that the current Tokio runtime is busy, or that its tasks wait. A task watches it until the layer and its
-    /// services have gone.
+    /// Takes it for overload that the current Tokio runtime is busy, or that its tasks wait. A task watches it until the layer
+    /// and its services have gone.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.

@@ -1,8 +1,8 @@
 //! Controllers in a closed loop with a modelled server, in virtual time.
 //!
-//! The server has `workers`, each of which takes `service` for a request, and one queue. Requests come three times as fast as it can
-//! serve them, at random instants, and those above the limit are refused. Several senders may share the server: each has a limit of its own,
-//! and a part of the requests. The server may refuse what does not fit in its queue.
+//! The server has `workers`, each of which takes `service` for a request, and one queue. Requests come three times as fast as
+//! it can serve them, at random instants, and those above the limit are refused. Several senders may share the server: each has
+//! a limit of its own, and a part of the requests. The server may refuse what does not fit in its queue.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -47,7 +47,7 @@ impl Model {
         Model::shared(controller, 1, workers)
     }
 
-    /// A server that so many senders share.
+    /// A server shared by this many senders.
     fn shared(controller: &str, senders: u32, workers: usize) -> Model {
         let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
         let controller: LimitController = controller.parse().unwrap();
@@ -128,7 +128,7 @@ impl Model {
         Micros::new((-(1.0 - self.random()).ln() * mean.get() as f64) as u64 + 1)
     }
 
-    /// Runs for a second at so many times the capacity.
+    /// Runs for a second at this many times the capacity.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "of small numbers")]
     fn second(&mut self, load: f64) -> Second {
         let end = self.clock.now() + Micros::new(SECOND);
@@ -156,7 +156,7 @@ impl Model {
         Second { throughput: served as f64 / capacity, latency: latency / served as f64 / self.service.get() as f64 }
     }
 
-    /// The means over so many seconds.
+    /// The means over this many seconds.
     fn seconds(&mut self, seconds: u32, load: f64) -> (f64, f64) {
         let all: Vec<Second> = (0..seconds).map(|_| self.second(load)).collect();
         let mean = |value: fn(&Second) -> f64| all.iter().map(value).sum::<f64>() / f64::from(seconds);

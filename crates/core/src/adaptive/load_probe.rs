@@ -52,10 +52,10 @@ impl ProbeSchedule {
 /// rises for as long as the overload lasts. At half of the limit, a server with a queue answers in half of the time. So a
 /// comparison with the probed round trip finds every queue as long as its tolerance is below two, however large the limit is.
 ///
-/// That holds for the only sender of a server: of several, each drains a part of the queue only. So a probe makes the usual round trip
-/// longer only if half of the limit did not make it shorter, in the mean of several probes: then there is no queue, and the
-/// server has become slower. A probe during which requests in flight do not become fewer, as in shadow mode, or during which
-/// requests are dropped, finds nothing.
+/// That holds for the only sender of a server: of several, each drains a part of the queue only. So a probe makes the usual
+/// round trip longer only if half of the limit did not make it shorter, in the mean of several probes: then there is no queue,
+/// and the server has become slower. A probe during which requests in flight do not become fewer, as in shadow mode, or during
+/// which requests are dropped, finds nothing.
 ///
 /// A probe takes two samples: in the first one the queue drains, the second one counts. Probes are due after 20 samples, then
 /// at intervals that double up to the longest one as long as they find nothing new, and as soon as the limit has halved since
@@ -80,7 +80,7 @@ pub(super) struct LoadProbe {
 enum ProbePhase {
     Idle,
     Draining,
-    /// Waits for a sample of which all requests began under the lower limit, after so many others.
+    /// Waits for a sample of which all requests began under the lower limit, after this many others.
     Measuring(u32),
 }
 
@@ -223,7 +223,7 @@ mod tests {
 
     const SCHEDULE: ProbeSchedule = ProbeSchedule { first: 20, retry: 5, surprise: 0.1, rise: 1.25, slope: 0.02 };
 
-    /// A sample of one millisecond with so many requests in flight.
+    /// A sample of one millisecond with this many requests in flight.
     fn sample(in_flight: u32) -> Sample {
         Sample { round_trip: Micros::from_millis(1), in_flight, is_dropped: false }
     }

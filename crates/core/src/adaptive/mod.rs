@@ -1,9 +1,9 @@
 //! Adaptive limits: limits that follow the capacity of a server.
 //!
 //! # Concurrency
-//! A [`LimitController`] computes a limit from [`Sample`]s: round-trip times, requests in flight, outcomes. It is pure: equal samples
-//! give equal limits. [`AdaptiveConcurrency`] enforces the limit: it counts requests in flight, refuses those above the limit, and
-//! sums up round trips into one sample a second.
+//! A [`LimitController`] computes a limit from [`Sample`]s: round-trip times, requests in flight, outcomes. It is pure: equal
+//! samples give equal limits. [`AdaptiveConcurrency`] enforces the limit: it counts requests in flight, refuses those above the
+//! limit, and sums up round trips into one sample a second.
 //!
 //! | controller | signal | follows |
 //! |---|---|---|
@@ -11,9 +11,10 @@
 //! | [`Vegas`] | the queue that the round trip implies | a queue of 3 to 6 times log10 of the limit |
 //! | [`Gradient2`] | the ratio of the usual to the present round trip | a round trip of up to 1.5 times the usual one |
 //!
-//! Formulas and defaults are those of Netflix's concurrency-limits, with two differences. Drops lower every limit, and their round trips
-//! count for nothing. And the round trip without load, which Vegas and Gradient2 compare with, is never taken from an
-//! overloaded server: it is [probed](ProbeSchedule) with half of the limit, so that an overload that lasts does not become the usual state.
+//! Formulas and defaults are those of Netflix's concurrency-limits, with two differences. Drops lower every limit, and their
+//! round trips count for nothing. And the round trip without load, which Vegas and Gradient2 compare with, is never taken from
+//! an overloaded server: it is [probed](ProbeSchedule) with half of the limit, so that an overload that lasts does not become
+//! the usual state.
 //!
 //! ```
 //! use tidegate_core::adaptive::{AdaptiveConcurrency, LimitController, SampleOutcome};
@@ -27,8 +28,8 @@
 //! ```
 //!
 //! # Rate
-//! [`RateSteps`] are the values of a rate that rises with time and falls by a part of itself. An [`OutcomeWindow`] holds the requests
-//! of each interval against [`OverloadSignal`]s, and so tells when it has to fall. Both get instants passed in.
+//! [`RateSteps`] are the values of a rate that rises with time and falls by a part of itself. An [`OutcomeWindow`] holds the
+//! requests of each interval against [`OverloadSignal`]s, and so tells when it has to fall. Both get instants passed in.
 
 mod aimd;
 #[cfg(test)]
@@ -92,8 +93,8 @@ pub enum SampleOutcome {
 impl SampleOutcome {
     /// The outcome of an HTTP response with this status, and with this gRPC status if its head has one.
     ///
-    /// 503 and 504, and gRPC's `UNAVAILABLE` and `DEADLINE_EXCEEDED`, mean that the server lacks capacity. Other errors say little about
-    /// it: many come sooner than an answer would, and a denied rate is no lack of capacity.
+    /// 503 and 504, and gRPC's `UNAVAILABLE` and `DEADLINE_EXCEEDED`, mean that the server lacks capacity. Other errors say
+    /// little about it: many come sooner than an answer would, and a denied rate is no lack of capacity.
     #[must_use]
     pub const fn of_response(status: u16, grpc_status: Option<u32>) -> SampleOutcome {
         match (status, grpc_status) {

@@ -149,7 +149,7 @@ fn is_above(met: u32, all: u32, signal: &OverloadSignal) -> bool {
     u64::from(met) * 1_000 > u64::from(all) * u64::from(signal.tolerated_permille())
 }
 
-/// Whether so many microseconds have passed. A clock that steps back counts as that: a window would last for as long as the step
+/// Whether this many microseconds have passed. A clock that steps back counts as that: a window would last for as long as the step
 /// otherwise.
 fn has_passed(since: u64, now: Timestamp, micros: u64) -> bool {
     now.as_micros().checked_sub(since).is_none_or(|passed| passed >= micros)

@@ -9,7 +9,8 @@ use crate::time::Micros;
 
 /// A condition on the requests of a window, by which a service is overloaded.
 ///
-/// In its notation: `latency > 200ms`, `p99 > 1s`, `errors > 5%`. `latency` is `p90`: more than a tenth of the requests took longer.
+/// In its notation: `latency > 200ms`, `p99 > 1s`, `errors > 5%`. `latency` is `p90`: more than a tenth of the requests took
+/// longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverloadSignal {
     /// A percentile of the response times lies above a bound.

@@ -97,7 +97,7 @@ impl ModelNode {
         }
     }
 
-    /// Runs until `end` with so many requests a second.
+    /// Runs until `end` with this many requests a second.
     #[expect(clippy::cast_precision_loss, reason = "of small numbers")]
     fn run(&mut self, end: Timestamp, per_second: f64) -> Served {
         let (mut served, mut latency) = (0_u32, 0.0);
@@ -159,7 +159,7 @@ impl ModelFleet {
         served
     }
 
-    /// The means of the first node over so many seconds.
+    /// The means of the first node over this many seconds.
     fn seconds(&mut self, seconds: u32, per_second: f64) -> Served {
         let all: Vec<Served> = (0..seconds).map(|_| self.second(per_second)[0]).collect();
         let mean = |value: fn(&Served) -> f64| all.iter().map(value).sum::<f64>() / f64::from(seconds);

@@ -6,7 +6,8 @@ use std::fmt;
 use crate::limit::{Limit, LimitError, Rate, TokenBucket};
 use crate::time::Micros;
 
-/// A rate that moves between two bounds: up by one step in each interval, and down by a part of itself when the service is overloaded.
+/// A rate that moves between two bounds: up by one step in each interval, and down by a part of itself when the service is
+/// overloaded.
 ///
 /// The rate is one of a few values, from step 0 (the lowest) to [`count`](RateSteps::count) (the highest). All steps are equal but the
 /// last one, which ends at the highest rate. The present step is
@@ -105,8 +106,8 @@ impl RateSteps {
         self.step_at(u64::try_from(kept).unwrap_or(u64::MAX)).min(step.saturating_sub(1))
     }
 
-    /// The tokens that a decrease takes from the [bucket](RateSteps::bucket): those down to the lower step, and the one that the next
-    /// interval brings. Without the latter, a small decrease would be undone before the next one.
+    /// The tokens that a decrease takes from the [bucket](RateSteps::bucket): those down to the lower step, and the one that
+    /// the next interval brings. Without the latter, a small decrease would be undone before the next one.
     #[must_use]
     pub fn fall(&self, step: u32) -> u64 {
         u64::from(step - self.lowered(step)) + 1

@@ -12,8 +12,8 @@ use crate::time::{Micros, Timestamp};
 
 /// The requests that are summed up into one sample.
 ///
-/// Single round trips are noisy, and mostly say which request it was. The mean over a window says how the server is. Requests that are
-/// dropped are counted, and no part of the mean.
+/// Single round trips are noisy, and mostly say which request it was. The mean over a window says how the server is. Requests
+/// that are dropped are counted, and no part of the mean.
 ///
 /// Its notation is its length, and other constants that differ from the default: `1s`, `500ms samples 20 shortest 1ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

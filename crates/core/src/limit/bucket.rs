@@ -19,8 +19,8 @@ pub(super) const DEEPEST_OF_PART: u64 = MAX_EXACT / 2 - 1;
 /// twice the capacity. A line above that is cut down to it, so no step of the clock, however large, blocks
 /// a key for longer than twice the capacity takes to drain.
 ///
-/// A bucket that is a [part](super::Limit::regional_part) of a limit cuts nothing: other nodes may count the same key by a larger part, and what one
-/// of them cut, another would admit again.
+/// A bucket that is a [part](super::Limit::regional_part) of a limit cuts nothing: other nodes may count the same key by a
+/// larger part, and what one of them cut, another would admit again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bucket {
     capacity: u64,

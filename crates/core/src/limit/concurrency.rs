@@ -47,7 +47,7 @@ fn after(now: Timestamp) -> (Timestamp, ReceiptId) {
 const LEASES_PER_NODE: usize = 5;
 const NODE_BYTES: usize = 11 * size_of::<((Timestamp, ReceiptId), Lease)>() + 64;
 
-/// The most bytes of so many leases.
+/// The most bytes of this many leases.
 const fn bytes_of(leases: usize) -> usize {
     leases.div_ceil(LEASES_PER_NODE) * NODE_BYTES
 }

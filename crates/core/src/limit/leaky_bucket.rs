@@ -91,8 +91,8 @@ impl Shaper {
         ChargeMark(end.whole, end.part)
     }
 
-    /// Refunds only the last request in the queue. Requests behind it already know when they leave, and if the end of the queue moved
-    /// forward, a new request would leave at the same time as one of them.
+    /// Refunds only the last request in the queue. Requests behind it already know when they leave, and if the end of the queue
+    /// moved forward, a new request would leave at the same time as one of them.
     pub(super) fn refund(&self, end: &mut Tat, cost: u64, mark: ChargeMark, now: Timestamp) -> u64 {
         if ChargeMark(end.whole, end.part) == mark { self.bucket.refund(end, cost, now) } else { 0 }
     }

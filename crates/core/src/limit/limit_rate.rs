@@ -7,8 +7,8 @@ use super::{
 use crate::time::Micros;
 
 impl Limit {
-    /// The tokens that come back in a period, as the limit is written: 100 and a minute for `sliding 100/min`. `None` if the limit has no
-    /// rate, as slots and windows of the calendar have none.
+    /// The tokens that come back in a period, as the limit is written: 100 and a minute for `sliding 100/min`. `None` if the
+    /// limit has no rate, as slots and windows of the calendar have none.
     #[must_use]
     pub const fn tokens_per_period(&self) -> Option<(u64, Micros)> {
         let rate = match &self.algorithm {

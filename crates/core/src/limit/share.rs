@@ -12,8 +12,8 @@ use crate::time::Micros;
 impl Limit {
     /// The same limit with `percent` of its capacity and of its rate. From 100 on, the whole limit.
     ///
-    /// Counts are rounded down, but to no less than one. Rates are exact where they can be counted, and otherwise slightly lower, but
-    /// never lower than one in 366 days.
+    /// Counts are rounded down, but to no less than one. Rates are exact where they can be counted, and otherwise slightly
+    /// lower, but never lower than one in 366 days.
     ///
     /// # Errors
     /// If a bucket of that share cannot be counted exactly.

@@ -1,9 +1,9 @@
 //! Each rule's share of the store.
 //!
-//! Memory is counted in units of about one key. A key that owes something is never forgotten to make room, so memory that a rule has
-//! taken cannot be taken back. A rule that floods the store must therefore be stopped while there is still room for the
-//! others. Each rule has a threshold that sinks as the store fills up: a rule that holds `h` of `cap` units
-//! may take another one while `f` are free and
+//! Memory is counted in units of about one key. A key that owes something is never forgotten to make room, so memory that a
+//! rule has taken cannot be taken back. A rule that floods the store must therefore be stopped while there is still room for
+//! the others. Each rule has a threshold that sinks as the store fills up: a rule that holds `h` of `cap` units may take
+//! another one while `f` are free and
 //!
 //! ```text
 //! h · cap < 6 · f²
@@ -121,8 +121,8 @@ impl Quota {
         self.find(tag).unwrap_or_else(|| self.open(tag, || rule.clone()))
     }
 
-    /// The account of a rule's reservations. It is separate because a reservation without room is an error, and a flood of keys must not
-    /// cause that.
+    /// The account of a rule's reservations. It is separate because a reservation without room is an error, and a flood of keys
+    /// must not cause that.
     pub(super) fn account_of_reservations(&self, rule: &RuleId) -> AccountId {
         let tag = tag(rule).rotate_left(32).max(1);
         self.find(tag).unwrap_or_else(|| self.open(tag, || RuleId::new(&format!("{rule}{RESERVATIONS}"))))

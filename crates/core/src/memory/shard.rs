@@ -334,7 +334,7 @@ impl<'a> Shard<'a> {
         if number == FIRST { self.first().entry() } else { self.table().get(self.slots, number - 1) }
     }
 
-    /// Adds a key that holds so many units, and releases those that it does not need.
+    /// Adds a key that holds this many units, and releases those that it does not need.
     pub(super) fn insert(
         &mut self,
         fingerprint: Fingerprint,

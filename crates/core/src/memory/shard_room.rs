@@ -31,12 +31,12 @@ const LARGE_STATE_BYTES: usize = 2 * size_of::<Option<State>>() + 16;
 /// The most bytes of the log of a shared bucket, which counts to no account: a thousand entries.
 const SHARED_LOG_BYTES: usize = 16 << 10;
 
-/// The units of a key with a large state that takes so many bytes on the heap.
+/// The units of a key with a large state that takes this many bytes on the heap.
 const fn units_with(heap_bytes: usize) -> u64 {
     1 + (LARGE_STATE_BYTES + heap_bytes).div_ceil(UNIT_BYTES) as u64
 }
 
-/// The bytes on the heap that so many units pay for.
+/// The bytes on the heap that this many units pay for.
 fn heap_bytes_in(units: u64) -> usize {
     let bytes = usize::try_from(units).unwrap_or(usize::MAX).saturating_mul(UNIT_BYTES);
     bytes.saturating_sub(UNIT_BYTES + LARGE_STATE_BYTES)

@@ -1,7 +1,7 @@
 //! The atomics and the cell that the [lock](super::lock) is made of: those of the standard library.
 //!
-//! In unit tests under `--cfg tidegate_loom` they are loom's, which tries every interleaving of the threads of a test and every value
-//! that each atomic read may return. (The usual `--cfg loom` would change dependencies too.)
+//! In unit tests under `--cfg tidegate_loom` they are loom's, which tries every interleaving of the threads of a test and every
+//! value that each atomic read may return. (The usual `--cfg loom` would change dependencies too.)
 
 #[cfg(not(all(test, tidegate_loom)))]
 pub(super) use std::{

@@ -200,8 +200,8 @@ impl Table {
         }
     }
 
-    /// Takes all entries out and puts them into a table of `places` places, or of more if they crowd. Used within the small row, into
-    /// it and out of it, where there are few.
+    /// Takes all entries out and puts them into a table of `places` places, or of more if they crowd. Used within the small
+    /// row, into it and out of it, where there are few.
     fn rebuild(&mut self, slots: ShardSlots<'_>, mut places: u32) {
         let entries: Vec<_> = self.iter(slots).collect();
         self.within(slots).in_order().take(self.slots()).for_each(|slot| slot.set(TableEntry::EMPTY));
@@ -242,7 +242,7 @@ fn after(next: usize, entry: &TableEntry, places: u32) -> usize {
     Table::place(entry.key, places).max(next) + 1
 }
 
-/// The slot behind the last entry, if they were spread over so many places.
+/// The slot behind the last entry, if they were spread over this many places.
 fn end_in(places: u32, entries: impl Iterator<Item = TableEntry>) -> usize {
     entries.fold(0, |next, entry| after(next, &entry, places))
 }

@@ -1,7 +1,7 @@
 //! The shedder in a closed loop with a modelled server, in virtual time.
 //!
-//! The server has workers, each of which takes [`SERVICE`] for a request, and one queue in front of them. A response counts as good if it comes
-//! within [`PATIENCE`]: later, its client has gone. The server does not know that, and works on.
+//! The server has workers, each of which takes [`SERVICE`] for a request, and one queue in front of them. A response counts as
+//! good if it comes within [`PATIENCE`]: later, its client has gone. The server does not know that, and works on.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -50,7 +50,7 @@ impl Sums {
         std::array::from_fn(|class| f64::from(self.good[class]) / f64::from(self.arrived[class]))
     }
 
-    /// The part of the capacity of so many workers that was used well.
+    /// The part of the capacity of this many workers that was used well.
     fn goodput(&self, workers: u32) -> f64 {
         f64::from(self.good.iter().sum::<u32>()) / f64::from(workers * self.seconds * 20)
     }

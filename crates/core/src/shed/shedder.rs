@@ -161,8 +161,8 @@ impl<C: Clock> LoadShedder<C> {
         self.0.busy.store(busy.to_bits(), Ordering::Relaxed);
     }
 
-    /// The number of the lowest level that is admitted. 0 if nothing is shed, and up to [`LEVELS`] − 1. A multiple of [`COHORTS`] sheds
-    /// whole classes.
+    /// The number of the lowest level that is admitted. 0 if nothing is shed, and up to [`LEVELS`] − 1. A multiple of
+    /// [`COHORTS`] sheds whole classes.
     #[must_use]
     pub fn threshold(&self) -> usize {
         self.0.level.load(Ordering::Relaxed) as usize
@@ -193,8 +193,8 @@ impl<C: Clock> SharedShedder<C> {
         arrivals >= self.window.max_arrivals || self.lengths(now) > 0
     }
 
-    /// The age of the present window, in whole lengths of a window. A clock that steps back ends the window, which would last for as
-    /// long as the step otherwise.
+    /// The age of the present window, in whole lengths of a window. A clock that steps back ends the window, which would last
+    /// for as long as the step otherwise.
     fn lengths(&self, now: Timestamp) -> u64 {
         let lasted = now.as_micros().checked_sub(self.begun.load(Ordering::Relaxed));
         lasted.map_or(1, |lasted| lasted / self.window.length.get().max(1))

@@ -4,7 +4,7 @@ use crate::decision::{Decision, Outcome};
 use crate::limit::Limit;
 use crate::time::{Micros, Timestamp};
 
-/// The drift of a node's clock against the store's that is allowed for: one part in so many.
+/// The drift of a node's clock against the store's that is allowed for: one part in this many.
 const DRIFT: u64 = 1 << 10;
 
 /// A node's copy of one key: the store's last answer, and what the node has admitted since.
@@ -156,8 +156,8 @@ impl LocalCopy {
         self.is_reporting
     }
 
-    /// Begins a report, and returns the sum to be charged as a penalty. A sum of 0 only asks for the state of the key. `None` if a report
-    /// is in flight.
+    /// Begins a report, and returns the sum to be charged as a penalty. A sum of 0 only asks for the state of the key. `None`
+    /// if a report is in flight.
     pub const fn begin_report(&mut self) -> Option<u64> {
         if self.is_reporting {
             return None;

@@ -22,8 +22,8 @@ impl WriteBehind {
     /// The time between two reports, unless a rule says otherwise.
     pub const DEFAULT_MILLIS: u16 = 100;
 
-    /// Write-behind with at most `percent` of the limit beyond it, reported every `millis` milliseconds. `None` if one of them is out
-    /// of bounds.
+    /// Write-behind with at most `percent` of the limit beyond it, reported every `millis` milliseconds. `None` if one of them
+    /// is out of bounds.
     #[must_use]
     pub const fn within(percent: u8, millis: u16) -> Option<WriteBehind> {
         let is_possible = percent >= 1
@@ -33,8 +33,8 @@ impl WriteBehind {
         if is_possible { Some(WriteBehind { percent, millis }) } else { None }
     }
 
-    /// Whether a limit can be decided by copies: token bucket, GCRA, meter and fixed window. For others the state at a later instant
-    /// does not follow from an answer of the store.
+    /// Whether a limit can be decided by copies: token bucket, GCRA, meter and fixed window. For others the state at a later
+    /// instant does not follow from an answer of the store.
     ///
     /// ```
     /// use tidegate_core::write_behind::WriteBehind;
@@ -72,8 +72,8 @@ impl WriteBehind {
         limit.capacity() * self.percent as u64 / 100
     }
 
-    /// The most that each of so many nodes may have admitted and not reported, per key. 0 if the number of nodes is 0, which means that
-    /// it is unknown.
+    /// The most that each of this many nodes may have admitted and not reported, per key. 0 if the number of nodes is 0, which
+    /// means that it is unknown.
     #[must_use]
     pub const fn most_unreported(self, limit: &Limit, nodes: u32) -> u64 {
         if nodes == 0 { 0 } else { self.most_beyond(limit) / nodes as u64 }

@@ -19,8 +19,8 @@ pub(super) struct KeyRequests {
     pub(super) last: Timestamp,
 }
 
-/// Traffic like that of a log: the busiest keys with their own numbers of requests, from the first to the last, and all others alike.
-/// Requests are spread evenly over these spans.
+/// Traffic like that of a log: the busiest keys with their own numbers of requests, from the first to the last, and all others
+/// alike. Requests are spread evenly over these spans.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SimilarTraffic {
     /// The notation of the [`Traffic`].

@@ -13,7 +13,7 @@ use tidegate_core::{Limit, Micros, Timestamp};
 use crate::random::Random;
 use crate::traffic::Arrival;
 
-/// The time between two looks at leases that are not used.
+/// The interval between checks for leases that are not used.
 const SWEEP_EVERY: Micros = Micros::from_millis(50);
 /// The time without requests after which a node forgets a client.
 const FORGOTTEN_AFTER: Micros = Micros::from_secs(10);

@@ -2,7 +2,8 @@
 //!
 //! Each decision is made by [`Limit::decide`], the code that decides in production, with the arrival's time as clock. Any
 //! number of limits can decide the same arrivals, side by side. After each arrival the state of any client under any limit
-//! can be [drawn](Simulation::picture). A server can stand [behind](Simulation::serving) each limit, which may adapt to it. A [`SimulatedFleet`] has nodes that lease a limit from one store.
+//! can be [drawn](Simulation::picture). A server can stand [behind](Simulation::serving) each limit, which may adapt to it. A
+//! [`SimulatedFleet`] has nodes that lease a limit from one store.
 
 mod fleet;
 mod modelled_concurrency;
@@ -149,8 +150,8 @@ impl Simulation {
         Simulation { holding: Some(holding), ..self }
     }
 
-    /// Puts a server behind each limit, which may adapt to it: one adaptation or none for each limit, in their order. Requests that are
-    /// admitted go to the server.
+    /// Puts a server behind each limit, which may adapt to it: one adaptation or none for each limit, in their order. Requests
+    /// that are admitted go to the server.
     ///
     /// # Errors
     /// If a limit delays requests, or cannot adapt.

@@ -28,6 +28,7 @@ mod popularity;
 mod trace;
 
 pub use flow::{FlowShape, Spacing};
+use notation::FOREVER;
 pub use notation::TrafficError;
 pub use popularity::Popularity;
 pub use trace::{Trace, TraceError};
@@ -183,6 +184,44 @@ impl Traffic {
                     all.into_iter().flat_map(|(part, begins, lasts, seed)| part.arrivals_from(begins, lasts, seed)),
                 )
             }
+        }
+    }
+
+    /// The time from the start to the end of the last part whose length is stated; `None` if none is.
+    ///
+    /// ```
+    /// use tidegate_core::Micros;
+    /// use tidegate_lab::traffic::Traffic;
+    ///
+    /// let traffic: Traffic = "steady 10/s for 5min then steady 20/s".parse()?;
+    /// assert_eq!(traffic.stated_length(), Some(Micros::from_secs(300)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn stated_length(&self) -> Option<Micros> {
+        match self {
+            Traffic::Flow { .. } | Traffic::Boundary { .. } => None,
+            Traffic::Spike { at, within, .. } => Some(Micros::new(at.get().saturating_add(within.get()))),
+            Traffic::Recorded(trace) => Some(trace.length()),
+            Traffic::Clients { of, .. } | Traffic::Costing { of, .. } => of.stated_length(),
+            Traffic::Scaled { of, thousandths } => of.stated_length().map(|length| scaled(length, 1_000, *thousandths)),
+            Traffic::Merged(parts) => parts.iter().filter_map(Traffic::stated_length).max(),
+            Traffic::Sequence(parts) => {
+                let stated = parts.iter().map(|(_, lasts)| lasts.get()).filter(|&lasts| lasts < FOREVER.get());
+                stated.reduce(u64::saturating_add).map(Micros::new)
+            }
+        }
+    }
+
+    /// Whether arrivals go on for as long as the run lasts.
+    #[must_use]
+    pub fn is_endless(&self) -> bool {
+        match self {
+            Traffic::Flow { .. } | Traffic::Boundary { .. } => true,
+            Traffic::Spike { .. } | Traffic::Recorded(_) => false,
+            Traffic::Clients { of, .. } | Traffic::Costing { of, .. } | Traffic::Scaled { of, .. } => of.is_endless(),
+            Traffic::Merged(parts) => parts.iter().any(Traffic::is_endless),
+            Traffic::Sequence(parts) => parts.iter().any(|(part, lasts)| *lasts == FOREVER && part.is_endless()),
         }
     }
 

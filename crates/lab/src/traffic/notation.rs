@@ -128,7 +128,7 @@ fn sequence(words: &mut TrafficWords<'_>) -> Result<Traffic, TrafficError> {
 }
 
 /// An unbounded length.
-const FOREVER: Micros = Micros::new(u64::MAX);
+pub(super) const FOREVER: Micros = Micros::new(u64::MAX);
 
 /// One part with its length.
 fn part(words: &mut TrafficWords<'_>) -> Result<(Traffic, Option<Micros>), TrafficError> {

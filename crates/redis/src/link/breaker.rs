@@ -374,7 +374,8 @@ impl Breaker {
     }
 }
 
-/// Exponential backoff with jitter: `first`, doubled for each useless connection, at most `longest`; between half of that and all of it.
+/// Exponential backoff with jitter: `first`, doubled for each useless connection, at most `longest`; between half of that and
+/// all of it.
 pub(super) fn backoff(first: Duration, longest: Duration, useless_connections: u32, jitter: Jitter) -> Duration {
     let full = 2_u32
         .checked_pow(useless_connections)

@@ -130,7 +130,7 @@ impl Cluster {
                     connection = self.connections.to(&to);
                 }
                 // Redis 6 answers a batch with `ASK` if one of its keys has migrated. A key that has not must not be asked for
-                // there: it would begin anew.
+                // there: it would start over.
                 Some(Redirection::Ask(_) | Redirection::Again) if !route.alone => route.alone = true,
                 Some(Redirection::Ask(to)) => {
                     route.asking = true;

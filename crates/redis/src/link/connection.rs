@@ -20,7 +20,7 @@ use super::shared::{EndReason, Shared, jitter};
 use super::stats::ServerStats;
 use crate::frame::Frame;
 
-/// The connection to one server, which is made anew when it ends. Clones share it; it is closed when the last is dropped.
+/// The connection to one server, which is made again when it ends. Clones share it; it is closed when the last is dropped.
 #[derive(Clone)]
 pub(super) struct Connection {
     shared: Arc<Shared>,

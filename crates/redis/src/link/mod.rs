@@ -1,6 +1,6 @@
 //! The Redis client: batched calls of one script, with deadlines and a circuit breaker.
 //!
-//! A [`Link`] makes its connections, monitors them, and makes them anew. Calls are queued, in a bounded queue. While a batch
+//! A [`Link`] makes its connections, monitors them, and replaces them. Calls are queued, in a bounded queue. While a batch
 //! is in flight the next one gathers; an idle link sends at once. A call that is not answered by its deadline fails, and the
 //! error says whether the call may have run. A call that is still queued then is never sent. When a server does not answer, a
 //! circuit breaker lets calls fail at once, and probes until it does.

@@ -29,7 +29,7 @@ impl TopologySource {
         connector: &Connector,
         login: &Login,
     ) -> Result<T, Unreachable> {
-        // The session is put back only after a whole exchange: after a failure the next query connects anew.
+        // The session is put back only after a whole exchange: after a failure the next query connects again.
         let mut session = match self.session.take() {
             Some(session) => session,
             None => {

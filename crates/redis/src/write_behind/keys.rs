@@ -11,7 +11,7 @@ use tidegate_core::write_behind::{LocalAnswer, LocalCopy, Noted, WriteBehind};
 use tidegate_core::{Charge, Decision, Key, Limit, Micros, Outcome, RuleId, Timestamp};
 
 const SHARDS: usize = 64;
-/// The time between two looks for keys that have recovered.
+/// The interval between checks for keys that have recovered.
 const SWEEP_EVERY: Micros = Micros::from_secs(1);
 
 pub(super) struct Keys {
@@ -83,7 +83,7 @@ impl Keys {
         self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides a charge by its copy, with a share for one of so many nodes. A key that is new is added to the table.
+    /// Decides a charge by its copy, with a share for one of this many nodes. A key that is new is added to the table.
     pub(super) fn decide(&self, charge: &Charge<'_>, setting: WriteBehind, nodes: u32, now: Timestamp) -> CopyAnswer {
         let hash = self.hash(charge.rule, charge.key);
         let ask = CopyAnswer { hash, answer: LocalAnswer::Ask, is_urgent: false };

@@ -1,9 +1,10 @@
-//! A tier in front of a remote store that decides limits with [`write_behind`](tidegate_core::write_behind) by copies of their keys.
+//! A tier in front of a remote store that decides limits with [`write_behind`](tidegate_core::write_behind) by copies of their
+//! keys.
 //!
-//! [`WriteBehindTier`] is a [`Store`] around another one. Charges without write-behind pass through. A charge with it is decided by this
-//! node's copy of the key, at once, and a task reports the sums of what was admitted. The number of nodes
-//! ([`WriteBehindTier::set_nodes`]) says how much a node may have unreported. Past that, or while the number is unknown, the store
-//! decides as it does for other charges, so the failure policy of the rule applies while it is unavailable.
+//! [`WriteBehindTier`] is a [`Store`] around another one. Charges without write-behind pass through. A charge with it is
+//! decided by this node's copy of the key, at once, and a task reports the sums of what was admitted. The number of nodes
+//! ([`WriteBehindTier::set_nodes`]) says how much a node may have unreported. Past that, or while the number is unknown, the
+//! store decides as it does for other charges, so the failure policy of the rule applies while it is unavailable.
 //!
 //! Of a request over several limits, the copies are asked first, and the store once for the rest. If it denies, what was noted is
 //! taken back, unless a report has left with it in the meantime: then it stays spent. A credit, a penalty or a reset takes effect
@@ -37,7 +38,7 @@ pub struct WriteBehindStats {
     pub admitted: u64,
     /// Charges that copies denied.
     pub denied: u64,
-    /// Charges that the store was asked about, because as much was unreported as may be, or the table of keys was full.
+    /// Charges sent to the store because the budget of unreported charges was used up, or the table of keys was full.
     pub asked: u64,
     /// Reports that the store has answered.
     pub reports: u64,
@@ -101,8 +102,8 @@ impl<S: Store + 'static> WriteBehindTier<S> {
 }
 
 impl<S, C> WriteBehindTier<S, C> {
-    /// A tier whose reports the caller [sends](WriteBehindTier::send_due). The clock only measures elapsed time, and should never step.
-    /// For simulations and tests in virtual time.
+    /// A tier whose reports the caller [sends](WriteBehindTier::send_due). The clock only measures elapsed time, and should
+    /// never step. For simulations and tests in virtual time.
     pub fn with_clock(store: S, clock: C) -> WriteBehindTier<S, C> {
         let shared = Shared {
             store,

@@ -126,8 +126,8 @@ pub fn cookies<'l>(line: &'l [u8], name: &str) -> impl Iterator<Item = Cow<'l, s
     values.map(text)
 }
 
-/// The credentials behind a scheme in a line of `Authorization`, without blanks around them; `None` if the scheme is another. A scheme has no
-/// case, and any number of blanks may follow it (RFC 9110, 11.4).
+/// The credentials behind a scheme in a line of `Authorization`, without blanks around them; `None` if the scheme is another. A
+/// scheme has no case, and any number of blanks may follow it (RFC 9110, 11.4).
 #[must_use]
 pub fn credentials<'l>(line: &'l [u8], scheme: &str) -> Option<&'l [u8]> {
     let (known, rest) = line.trim_ascii_start().split_at_checked(scheme.len())?;

@@ -7,8 +7,8 @@ use tidegate_core::store::Adjustment;
 use tidegate_core::{Clock, Key, Store, StoreError};
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Moves each adaptive rate whose interval is over: lowers it if its service is overloaded, and takes over the value that all nodes
-    /// share. Does nothing if no rate adapts or is due.
+    /// Moves each adaptive rate whose interval is over: lowers it if its service is overloaded, and takes over the value that
+    /// all nodes share. Does nothing if no rate adapts or is due.
     ///
     /// While the store is unavailable, rates move by what this process sees.
     pub async fn adapt(&self) {
@@ -20,8 +20,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    /// Moves one adaptive rate by the health of its service, for callers that have [closed](tidegate_core::adaptive::OutcomeWindow::close)
-    /// its window themselves.
+    /// Moves one adaptive rate by the health of its service, for callers that have
+    /// [closed](tidegate_core::adaptive::OutcomeWindow::close) its window themselves.
     pub async fn move_rate(&self, rate: &AdaptiveRate, health: ServiceHealth) {
         let before = rate.tokens();
         match self.noted(self.shared_step(rate, health).await) {

@@ -127,11 +127,17 @@ pub struct RuledCharge<'a> {
 
 impl Ruling<'_> {
     /// Each of [`Ruling::ruled`], in order, with the charge that it decides: `matched` are the rules that this ruling was made by.
+    ///
+    /// # Panics
+    /// In debug builds, if other rules are given.
     pub fn charges<'a>(&'a self, matched: &'a Matched<'_, '_>) -> impl Iterator<Item = RuledCharge<'a>> {
         let rules = charging(matched, self.refused.is_some());
         let charges = rules
             .flat_map(|matched| matched.charges().enumerate().map(move |(number, charge)| (matched, number, charge)));
         let each = charges.zip(&self.ruled);
-        each.map(|((matched, number, charge), ruled)| RuledCharge { matched, number, charge, ruled })
+        each.map(|((matched, number, charge), ruled)| {
+            debug_assert_eq!(charge.rule, &*ruled.id, "a charge and the decision on it");
+            RuledCharge { matched, number, charge, ruled }
+        })
     }
 }

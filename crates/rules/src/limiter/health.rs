@@ -199,7 +199,7 @@ impl StoreWatch {
 /// Failures of one kind, from the first until it has been calm for a while.
 struct Trouble {
     calm_after: Micros,
-    /// Whether there is an episode: what a request looks at that is decided by the store.
+    /// Whether an episode is in progress. Read for each request that the store decides.
     open: AtomicBool,
     episode: Mutex<Option<Episode>>,
 }

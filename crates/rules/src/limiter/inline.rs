@@ -61,8 +61,8 @@ impl InlineLimit {
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Takes `cost` from `key` under an inline limit, or denies it with the time to wait. A cost of zero takes nothing. Slots that are
-    /// taken this way come back when their lease ends.
+    /// Takes `cost` from `key` under an inline limit, or denies it with the time to wait. A cost of zero takes nothing. Slots
+    /// that are taken this way come back when their lease ends.
     ///
     /// ```
     /// use tidegate_rules::{InlineLimit, Limiter, OnStoreFailure, RuleSet};

@@ -42,11 +42,11 @@ use tidegate_core::{
 
 /// Decides requests by rules that may be replaced while it runs.
 ///
-/// Each request is decided by the rules of one generation from beginning to end. State belongs to the ids of rules, so a rule that is
-/// still there after a change keeps its state.
+/// Each request is decided by the rules of one generation from beginning to end. State belongs to the ids of rules, so a rule
+/// that is still there after a change keeps its state.
 ///
-/// If the store fails, the failure policy of each rule decides ([`OnStoreFailure`](crate::OnStoreFailure)). [`DecidedBy`] says so, limit
-/// by limit.
+/// If the store fails, the failure policy of each rule decides ([`OnStoreFailure`](crate::OnStoreFailure)). [`DecidedBy`] says
+/// so, limit by limit.
 ///
 /// ```
 /// use tidegate_rules::{DecidedBy, Limiter, Request, RuleSet};
@@ -110,8 +110,9 @@ impl<S, C: Clock> Limiter<S, C> {
         self
     }
 
-    /// The same limiter in this region: it applies the region's [part](RuleSet::in_region) of limits that regions share. Without a name it
-    /// applies the floor. The shares are those of the rules until [others](Limiter::apply_shares) are applied.
+    /// The same limiter in this region: it applies the region's [part](RuleSet::in_region) of limits that regions share.
+    /// Without a name it applies the floor. The shares are those of the rules until [others](Limiter::apply_shares) are
+    /// applied.
     #[must_use]
     pub fn in_region(mut self, region: Option<&str>) -> Limiter<S, C> {
         let view = RegionView { region: region.map(Into::into), applied: None };
@@ -168,8 +169,8 @@ impl<S, C: Clock> Limiter<S, C> {
         look(&self.rules.load())
     }
 
-    /// Decides by other rules from now on. Switched modes stay, also for new rules, and so does the key that [secrets](Secret) are hidden
-    /// under. Returns the number of the new generation.
+    /// Decides by other rules from now on. Switched modes stay, also for new rules, and so does the key that [secrets](Secret)
+    /// are hidden under. Returns the number of the new generation.
     pub fn replace(&self, rules: RuleSet) -> u64 {
         let rules = self.as_here(rules);
         self.turn(|present| {
@@ -212,8 +213,8 @@ impl<S, C: Clock> Limiter<S, C> {
         })
     }
 
-    /// Decides by other rules in their own modes from now on: no request sees the one without the other. The key that secrets are hidden
-    /// under stays. Returns the number of the new generation.
+    /// Decides by other rules in their own modes from now on: no request sees the one without the other. The key that secrets
+    /// are hidden under stays. Returns the number of the new generation.
     pub fn replace_switched(&self, rules: RuleSet) -> u64 {
         let rules = self.as_here(rules);
         self.turn(|present| {

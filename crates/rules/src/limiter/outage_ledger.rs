@@ -102,7 +102,7 @@ impl OutageLedger {
         debt.limit.charge(&mut debt.state, charge.cost, now, ReceiptId::ANONYMOUS);
     }
 
-    /// Corrects what was written down to what it really cost. What was already told stays as it was told.
+    /// Replaces recorded estimates by actual costs. Costs already reported to the store are unchanged.
     pub(super) fn settle(&self, receipt: &Receipt, actual: &[u64], now: Timestamp) {
         for (held, &actual) in receipt.held.iter().zip(actual) {
             let of = (held.rule.clone(), held.key.clone());

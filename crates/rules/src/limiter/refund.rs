@@ -36,8 +36,8 @@ struct TakenCharge {
 impl Refundable {
     /// The charges of a request that was decided at `now`, from within [`Limiter::check_then`].
     ///
-    /// Decisions without the store are not in it: `allow` counts nothing, and admissions by this process's share are reported to the
-    /// store later.
+    /// Decisions without the store are not in it: `allow` counts nothing, and admissions by this process's share are reported
+    /// to the store later.
     #[must_use]
     pub fn by(matched: &Matched<'_, '_>, ruling: &Ruling<'_>, now: Timestamp) -> Refundable {
         if !ruling.is_allowed() || ruling.ruled.is_empty() {
@@ -107,7 +107,7 @@ impl Refundable {
 
 thread_local! {
     // Every request of a gateway makes such a list, as many of them live at a time as there are requests under way, and an
-    // allocator has only a few of one size at hand: to allocate them anew took a tenth of the time that three rules cost.
+    // allocator has only a few of one size at hand: allocating them again took a tenth of the time that three rules cost.
     static SPARE_LISTS: RefCell<Vec<Vec<TakenCharge>>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -15,8 +15,8 @@ use tidegate_core::{Charge, Decision, Micros, Receipt, RuleId, Verdict};
 
 /// The decision on one request.
 ///
-/// It may borrow the names of its limits from the rules, which spares reference counts. [`Ruling::into_owned`] makes one that can be
-/// kept.
+/// It may borrow the names of its limits from the rules, which spares reference counts. [`Ruling::into_owned`] makes one that
+/// can be kept.
 #[derive(Clone, Debug)]
 pub struct Ruling<'r> {
     /// The generation of the rules that decided it.
@@ -184,8 +184,8 @@ impl<'r> Ruling<'r> {
         taken.into_owned()
     }
 
-    /// The instant from which on nothing that a limit took can be refunded, whichever name of the key it was taken from. `ruled` is at
-    /// `place` among all.
+    /// The instant from which on nothing that a limit took can be refunded, whichever name of the key it was taken from.
+    /// `ruled` is at `place` among all.
     pub(super) fn soonest_reset(&self, place: usize, ruled: &Ruled<'_>) -> Micros {
         match &self.key_aliases {
             None => ruled.decision.reset_after,

@@ -9,7 +9,7 @@ use crate::fact_name::FactName;
 use crate::pattern::{Glob, Pattern};
 use crate::route::PathPattern;
 use crate::rule::{Addresses, Conditions, Paths};
-use crate::yaml::{Node, Reader, Value, one_of};
+use crate::yaml::{Node, Reader, Value, closest, one_of};
 
 pub(crate) const MATCH: [&str; 12] = [
     "method",
@@ -60,8 +60,49 @@ fn value(reader: &mut Reader<'_>, node: &Node, what: &str, conditions: &mut Cond
         FactName::Host => Case::Lower,
         _ => Case::Kept,
     };
+    if fact == FactName::Method {
+        warn_if_misspelt(reader, node);
+    }
     if let Some(pattern) = pattern(reader, node, what, case) {
         conditions.values.push((fact, pattern));
+    }
+}
+
+/// The methods of HTTP, of its extensions, and of common caches.
+const METHODS: [&str; 20] = [
+    "get",
+    "head",
+    "post",
+    "put",
+    "patch",
+    "delete",
+    "options",
+    "connect",
+    "trace",
+    "query",
+    "purge",
+    "propfind",
+    "proppatch",
+    "mkcol",
+    "copy",
+    "move",
+    "lock",
+    "unlock",
+    "search",
+    "report",
+];
+
+/// Warns of a method that is nearly a usual one. Others may be a service's own.
+fn warn_if_misspelt(reader: &mut Reader<'_>, node: &Node) {
+    match &node.value {
+        Value::List(items) => items.iter().for_each(|item| warn_if_misspelt(reader, item)),
+        Value::Text(method) if !method.contains('*') && !METHODS.contains(&&*method.to_lowercase()) => {
+            if let Some(meant) = closest(method, METHODS) {
+                let problem = format!("`{method}` is not a usual method, and matches only requests that use it");
+                reader.warning(node.at, problem, format!("did you mean `{}`?", meant.to_uppercase()));
+            }
+        }
+        _ => {}
     }
 }
 

@@ -1,6 +1,7 @@
 //! `lease`: whether and how the nodes of a fleet lease a limit.
 
 use super::span_of;
+use crate::rule_limits::RuleLimit;
 use crate::yaml::{Node, Reader, Value};
 use tidegate_core::lease::{Block, Leasing, Terms};
 use tidegate_core::{Limit, Micros};
@@ -52,6 +53,30 @@ fn millis(reader: &mut Reader<'_>, node: &Node) -> Option<u8> {
     millis
 }
 
+const WHICH: &str = "remove it; buckets and windows that last for 100 ms are leased from 40 a second on, or from 2000 at once \
+                     (windows of more than an hour: from 64000), slots from 64 on with a `ttl` of a second or more";
+
+fn can_be_leased(limit: &Limit) -> bool {
+    Terms::under(limit, Leasing::AUTO).is_some() || Block::limit(limit).is_some()
+}
+
+/// Warns of a choice for a whole rule that changes nothing, because none of its limits can be leased.
+pub(super) fn warn_if_all_vain<'l>(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    leasing: Option<Leasing>,
+    limits: impl Iterator<Item = &'l mut RuleLimit>,
+) {
+    let is_wanted = leasing.is_some_and(|leasing| !leasing.is_off());
+    let mut limits = limits.peekable();
+    if is_wanted
+        && limits.peek().is_some()
+        && limits.all(|limit| limit.reserve.is_some() || !can_be_leased(&limit.limit))
+    {
+        reader.warning(node.at, "`lease` on a rule none of whose limits is ever leased", WHICH);
+    }
+}
+
 /// Warns of a choice that changes nothing, because the limit cannot be leased.
 pub(super) fn warn_if_vain(
     reader: &mut Reader<'_>,
@@ -61,15 +86,12 @@ pub(super) fn warn_if_vain(
     reserve: Option<Micros>,
 ) {
     let is_wanted = leasing.is_some_and(|leasing| !leasing.is_off());
-    let can_be = Terms::under(limit, Leasing::AUTO).is_some() || Block::limit(limit).is_some();
-    if is_wanted && (reserve.is_some() || !can_be) {
+    if is_wanted && (reserve.is_some() || !can_be_leased(limit)) {
         let problem = if reserve.is_some() {
             "`lease` on a limit whose cost is reserved, which is never leased".to_owned()
         } else {
             format!("`lease` on `{limit}`, which is never leased")
         };
-        let help = "remove it; buckets and windows that last for 100 ms are leased from 40 a second on, or from 2000 at once \
-                    (windows of more than an hour: from 64000), slots from 64 on with a `ttl` of a second or more";
-        reader.warning(node.at, problem, help);
+        reader.warning(node.at, problem, WHICH);
     }
 }

@@ -104,6 +104,9 @@ pub(super) fn read(
     if let Some(node) = fields.get("adapt") {
         by_rate(reader, fields, node, rule, &cost, &mut limits);
     }
+    if let Some(node) = fields.get("lease") {
+        lease::warn_if_all_vain(reader, node, leasing, limits.all_mut());
+    }
     for limit in limits.all_mut() {
         limit.disclosure.is_shown &= is_shown;
         limit.disclosure.problem = problem.unwrap_or(default_problem);

@@ -61,8 +61,8 @@ pub(super) fn check(
     }
 }
 
-/// Checks the limits of a rule that says `write_behind` for all of them. Those that copies cannot decide are an error too: they would
-/// wait for the store, which the rule does not want.
+/// Checks the limits of a rule that says `write_behind` for all of them. Those that copies cannot decide are an error too: they
+/// would wait for the store, which the rule does not want.
 pub(super) fn check_rule(reader: &mut Reader<'_>, node: &Node, limits: &mut Limits) {
     let found = limits.all_mut().find_map(|limit: &mut RuleLimit| obstacle(&limit.limit, limit.reserve, limit.leasing));
     if let Some((problem, help)) = found {

@@ -186,7 +186,7 @@ enum Algorithm {
     Sliding,
     /// Exact: one entry per request.
     Log,
-    /// At most so many at once.
+    /// At most this many at once.
     Concurrent,
 }
 

@@ -137,7 +137,7 @@ enum Value {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, transform = optional, extend("minProperties" = 1, "maxProperties" = 1))]
 struct Pattern {
-    /// This text, to the letter.
+    /// Exactly this text.
     exact: OneOrMany<Text>,
     /// Text in which `*` stands for any characters.
     glob: OneOrMany<Text>,

@@ -30,7 +30,7 @@ pub struct Node {
     pub at: Position,
     /// The value.
     pub value: Value,
-    /// A number or a boolean to the letter: `1.10` is not `1.1` to a header.
+    /// A number or a boolean as written: `1.10` is not `1.1` to a header.
     pub(super) written: Option<Box<str>>,
 }
 

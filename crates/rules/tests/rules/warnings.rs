@@ -17,6 +17,28 @@ fn a_key_that_anyone_can_choose_is_doubtful() {
 }
 
 #[test]
+fn a_method_that_is_nearly_a_usual_one_is_doubtful() {
+    let text = |method: &str| format!("rules: [{{ id: r, match: {{ method: {method} }}, limit: 1/s, key: user }}]");
+    let expected = "warning: 1:35 [PSOT] `PSOT` is not a usual method, and matches only requests that use it; did you mean `POST`?";
+    assert_eq!(doubts(&text("PSOT")), [expected.replacen("; did", ": did", 1)]);
+    for method in ["post", "[GET, PURGE]", "P*", "MKCALENDAR", "{ not: GET }"] {
+        assert_eq!(doubts(&text(method)), [""; 0], "{method}");
+    }
+    assert_eq!(doubts(&text("[GET, DELTE]")).len(), 1);
+}
+
+#[test]
+fn a_lease_on_a_rule_that_is_never_leased_is_doubtful() {
+    let text = |limit: &str| format!("rules: [{{ id: r, limit: {limit}, key: user, lease: {{ at_most: 10% }} }}]");
+    let found = doubts(&text("log 100/s"));
+    assert!(
+        found.len() == 1 && found[0].contains("`lease` on a rule none of whose limits is ever leased"),
+        "{found:?}"
+    );
+    assert_eq!(doubts(&text("1000/s")), [""; 0]);
+}
+
+#[test]
 fn a_share_that_a_request_does_not_fit_in_is_doubtful() {
     let text = |percent| {
         format!("rules: [{{ id: r, limit: 20/s, cost: 5, on_store_failure: {{ local_percent: {percent} }} }}]")

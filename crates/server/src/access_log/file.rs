@@ -1,4 +1,4 @@
-//! The file that lines are written to, which can be renamed and made anew while it is open.
+//! The file that lines are written to, which can be renamed and created again while it is open.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -38,7 +38,7 @@ impl LogFile {
         (LogFile(Arc::clone(&is_stale)), Writer { out, path, is_stale })
     }
 
-    /// Has the file opened anew before the next line is written.
+    /// Reopens the file before the next line is written.
     pub(super) fn reopen(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

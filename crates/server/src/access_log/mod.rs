@@ -135,7 +135,7 @@ impl AccessLog {
         }
     }
 
-    /// Has the file opened anew before the next line is written, after it was renamed.
+    /// Reopens the file before the next line is written, after it was renamed.
     pub fn reopen(&self) {
         self.file.reopen();
     }

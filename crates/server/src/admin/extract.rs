@@ -6,7 +6,7 @@ use http::{StatusCode, Uri};
 use serde::de::DeserializeOwned;
 
 use super::{BODY_TIME, MOST_BYTES};
-use crate::browsers;
+use crate::cross_site;
 use crate::problem::Problem;
 use crate::whole_body::{BodyError, WholeBody};
 
@@ -38,7 +38,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Json<T>, Problem> {
-        browsers::check_json(request.headers())?;
+        cross_site::check_json(request.headers())?;
         let RawBody(body) = RawBody::from_request(request, state).await?;
         Ok(Json(serde_json::from_slice(&body)?))
     }

@@ -55,7 +55,7 @@ pub use self::connection::serve_connection;
 use self::switchboard::Switchboard;
 pub use self::token::{Token, TokenError};
 use crate::auth_throttle::AuthThrottle;
-use crate::browsers::AllowedHosts;
+use crate::cross_site::AllowedHosts;
 use crate::engine::Engine;
 use crate::lab::{self, LabState};
 use crate::listen::Peer;

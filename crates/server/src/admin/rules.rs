@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_rules::envoy::{Domain, ListedDescriptor};
-use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, ShownRule, load};
+use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, RuleSummary, load};
 
 use super::extract::RawBody;
 use super::{AdminState, json};
@@ -17,7 +17,7 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
     #[derive(Serialize)]
     struct RulesView<'r> {
         generation: u64,
-        rules: Vec<ShownRule<'r>>,
+        rules: Vec<RuleSummary<'r>>,
         /// The domains of Envoy's files.
         domains: Vec<&'r str>,
         /// The descriptors in them that have a limit.

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 const DEFAULT_TTL: Micros = Micros::from_secs(60);
 /// The longest that one can.
 const LONGEST_TTL: Micros = Micros::from_secs(24 * 3_600);
-/// Most answers have room in so many bytes.
+/// Most answers fit into this many bytes.
 const USUAL_ANSWER: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer_future::AnswerFuture;
 use super::{AnswerBody, Api, CHECK, Settings};
-use crate::browsers::check_json;
+use crate::cross_site::check_json;
 use crate::listen::{
     Http2Limits, HttpConnection, HttpVersion, InboundBody, Lifetime, Peer, RequestCount, Stream, detect_within,
     http1_builder, http2_builder,

@@ -48,7 +48,7 @@ use self::connection::{ApiConnections, ApiService};
 #[cfg(test)]
 pub(crate) use self::question::with_facts;
 use crate::access_log::AccessLog;
-use crate::browsers::{self, AllowedHosts};
+use crate::cross_site::{self, AllowedHosts};
 use crate::engine::Engine;
 use crate::identity::Tokens;
 use crate::listen::{Peer, Stream};
@@ -276,7 +276,7 @@ impl Api {
 
     /// A request's body, if it says that it is JSON.
     async fn body(&self, request: Request) -> Result<Bytes, Problem> {
-        browsers::check_json(request.headers())?;
+        cross_site::check_json(request.headers())?;
         Ok(self.whole(request.into_body()).await?)
     }
 

@@ -9,13 +9,13 @@ use tidegate_core::{Gate, Limit};
 use super::latencies::Latencies;
 use super::load::MeasuredWindow;
 
-/// One check of so many is timed: reading the clock would take as long as a check.
+/// One check in this many is timed: reading the clock would take as long as a check.
 const ONE_IN: u64 = 64;
 
 /// The most checks of one thread, however long it has.
 const MOST_CHECKS: u64 = 100_000_000_000;
 
-/// Checks on so many threads, for keys drawn at random.
+/// Checks on this many threads, for keys drawn at random.
 pub(super) fn measure(keys: NonZeroU32, threads: NonZeroUsize, window: &MeasuredWindow) -> Latencies {
     let gate = Gate::new(limit(keys));
     let keys: Vec<String> = (0..keys.get()).map(|number| format!("user-{number:08}")).collect();

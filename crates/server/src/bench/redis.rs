@@ -27,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(1);
 /// Longest wait for the connection.
 const CONNECTING: Duration = Duration::from_secs(5);
 
-/// Measures decisions with so many in flight: a call for each of many keys, or one key that is leased.
+/// Measures decisions with this many in flight: a call for each of many keys, or one key that is leased.
 pub(super) async fn measure(
     urls: &[String],
     is_leased: bool,

@@ -30,7 +30,7 @@ use crate::certificate_authorities::CertificateAuthorities;
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate call http://127.0.0.1:8080/
+  tidegate call http://127.0.0.1:8000/
   tidegate call https://api.example.com/v1/things -n 100 -c 10
   tidegate call https://api.example.com/v1/things -H 'Authorization: Bearer TOKEN'
 

@@ -11,7 +11,7 @@ use tidegate_rules::{FoundTier, LONGEST_TIER, Secret, TierLookup, counted};
 use super::redis::RedisArgs;
 use super::secret::SecretArgs;
 use super::serve::refuse;
-use super::{FAINT, GOOD, OutputFormat, failed, plain, print_json};
+use super::{FAINT, GOOD, OutputFormat, WARNING, failed, plain, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -136,6 +136,10 @@ fn set(access: &KeysAccess, entries: &[(String, String)]) -> io::Result<ExitCode
             return Ok(code);
         }
         writeln!(anstream::stdout(), "{GOOD}set{GOOD:#}: {}", counted(entries.len(), "API key"))?;
+        if *secret == Secret::default() {
+            let note = "hashed without a key: servers that set `secrets.key` do not find it. If yours do, give their configuration with --config";
+            writeln!(anstream::stderr(), "{WARNING}note{WARNING:#}: {note}")?;
+        }
         Ok(ExitCode::SUCCESS)
     })
 }

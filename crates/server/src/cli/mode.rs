@@ -161,6 +161,11 @@ fn doubts(target: &PublicationTarget, mode: Option<Mode>, published: &Published)
             if let Some(all) = &published.modes.all {
                 doubts.push(format!("all rules are switched to {}, which takes precedence", all.mode));
             }
+            if published.rules.is_none() && mode.is_some() {
+                doubts.push(format!(
+                    "no rules are published, so only the nodes know whether there is a rule `{rule}`: `tidegate fleet` shows those that do not"
+                ));
+            }
             if let Some(rules) = &published.rules
                 && mode.is_some()
                 && let Ok(loaded) = RuleSet::parse(&rules.name, &rules.text)

@@ -55,7 +55,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
     trace: Option<PathBuf>,
 
-    /// Length of the run. Default: one minute, or the length of the trace.
+    /// Length of the run. Default: the length of the trace, or a minute; longer if the traffic says so with `for`.
     #[arg(long = "for", value_name = "SPAN", value_parser = span)]
     length: Option<Micros>,
 
@@ -67,8 +67,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "SPAN", value_parser = span)]
     holding: Option<Micros>,
 
-    /// Also simulate a fleet of so many nodes that share each limit through Redis, with leases: as it is, with a tenth of the nodes
-    /// crashing half-way, and with a tenth cut off from Redis for a while. Arrivals are spread at random.
+    /// Also simulate a fleet of this many nodes that share each limit through Redis, with leases: as it is, with a tenth of the
+    /// nodes crashing half-way, and with a tenth cut off from Redis for a while. Arrivals are spread at random.
     #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     fleet: Option<u16>,
 
@@ -108,7 +108,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 
 fn arriving(args: &Args) -> Result<(Traffic, Micros), String> {
     if let Some(traffic) = &args.traffic {
-        return Ok((traffic.clone(), args.length.unwrap_or(Micros::from_secs(60))));
+        return Ok((traffic.clone(), args.length.unwrap_or_else(|| default_length(traffic))));
     }
     let path = args.trace.as_deref().ok_or("the traffic is missing: add --traffic 'steady 20/s'")?;
     let shown = path.display();
@@ -116,6 +116,17 @@ fn arriving(args: &Args) -> Result<(Traffic, Micros), String> {
     let trace = Trace::read(&text).map_err(|error| format!("`{shown}`, {error}"))?;
     let length = args.length.unwrap_or(trace.length());
     Ok((Traffic::Recorded(Arc::new(trace)), length))
+}
+
+/// A minute, unless the traffic has parts that take longer. Traffic that goes on after them has a minute more.
+fn default_length(traffic: &Traffic) -> Micros {
+    let minute = Micros::from_secs(60);
+    match traffic.stated_length() {
+        Some(stated) if stated >= minute && traffic.is_endless() => {
+            Micros::new(stated.get().saturating_add(minute.get()))
+        }
+        stated => stated.map_or(minute, |stated| stated.max(minute)),
+    }
 }
 
 #[derive(Serialize)]

@@ -71,12 +71,12 @@ impl ConfigReader<'_> {
         }
         let is_off = |found: &super::layers::FoundValue| found.values.first().is_some_and(|value| value == "off");
         if routes.is_empty()
-            && self.layers.rank("gateway.listen") > 0
             && !self.layers.get("gateway.listen").is_some_and(is_off)
+            && let Some(name) = self.layers.set_within("gateway.").next()
         {
             let warning =
-                "the gateway is off: `gateway.listen` is set, but neither `gateway.upstream` nor `gateway.routes`";
-            self.warnings.push(warning.to_owned());
+                format!("the gateway is off: `{name}` is set, but neither `gateway.upstream` nor `gateway.routes`");
+            self.warnings.push(warning);
         }
         Some(Settings {
             routes,

@@ -82,6 +82,12 @@ impl Layers {
         })
     }
 
+    /// The settings with this prefix that are not at their defaults' layer, in the order of the table.
+    pub(super) fn set_within(&self, prefix: &str) -> impl Iterator<Item = &'static str> {
+        let found = self.found.iter().filter(|found| found.layer != Layer::Default);
+        found.map(|found| found.setting.name).filter(move |name| name.starts_with(prefix))
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&FoundValue> {
         self.found.iter().find(|found| found.setting.name == name)
     }
@@ -166,7 +172,7 @@ impl Layers {
         }
     }
 
-    /// Origin of a value, as text.
+    /// Source of a value, as text.
     pub(super) fn from(&self, found: &FoundValue) -> String {
         match (found.layer, &self.source) {
             (Layer::Default, _) => "default".to_owned(),

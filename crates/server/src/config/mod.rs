@@ -5,12 +5,12 @@
 //! their places and suggested fixes.
 
 mod answers;
+mod config_source;
 mod error;
 mod gateway;
 mod identity;
 mod layers;
 mod listeners;
-mod origin;
 mod print;
 mod reference;
 mod regions;
@@ -31,11 +31,11 @@ use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, IetfForm, ResetForm
 use tidegate_redis::fleet::Node;
 use tidegate_rules::{Charging, DomainTerms, OnStoreFailure, Secret};
 
+pub use self::config_source::{Changes, ConfigSource};
 pub use self::error::{ConfigError, ConfigErrors};
 pub(crate) use self::layers::FILE_VARIABLE;
 pub use self::layers::StartupArgs;
 use self::layers::{FoundValue, Layers};
-pub use self::origin::{Changes, Origin};
 pub(crate) use self::print::{ShownSetting, commented_file, shown};
 pub(crate) use self::reference::reference;
 pub use self::regions::{RegionServers, RegionServersError};
@@ -45,7 +45,7 @@ pub(crate) use self::table::SETTINGS;
 use self::values::{choice, count, flag, header, login, share, span, span_or_off, text, token};
 use crate::access_log::{self, AccessLogFormat, AccessLogTarget};
 use crate::admin::Token;
-use crate::browsers::AllowedHosts;
+use crate::cross_site::AllowedHosts;
 use crate::identity::jwt;
 use crate::listen::{self, Tls};
 use crate::log::{self, LogFormat};
@@ -97,8 +97,8 @@ pub struct Configuration {
     pub open_metrics: bool,
     /// Host names that listeners serve, besides those of this machine.
     pub hosts: HostNames,
-    /// Origin of the values.
-    pub origin: Origin,
+    /// Source of the values.
+    pub source: ConfigSource,
     /// Log settings.
     pub log: log::Settings,
     /// The access log, if there is one.
@@ -130,7 +130,7 @@ impl Configuration {
     pub fn load(given: &StartupArgs, variables: &[(String, String)]) -> Result<Configuration, ConfigErrors> {
         let (layers, warnings) = Layers::collect(given, variables)?;
         let mut reading = ConfigReader { layers: &layers, errors: Vec::new(), certificates: Vec::new(), warnings };
-        let configuration = reading.configuration(Origin::new(given, variables, &layers));
+        let configuration = reading.configuration(ConfigSource::new(given, variables, &layers));
         match configuration {
             Some(configuration) if reading.errors.is_empty() => Ok(configuration),
             _ => Err(ConfigErrors(reading.errors)),
@@ -161,7 +161,7 @@ const POLICIES: [(&str, OnStoreFailure); 3] = [
 ];
 
 impl ConfigReader<'_> {
-    fn configuration(&mut self, origin: Origin) -> Option<Configuration> {
+    fn configuration(&mut self, source: ConfigSource) -> Option<Configuration> {
         let rules = self.paths("rules");
         let rules_required = self.value("rules_required", flag);
         let node = self.node();
@@ -208,7 +208,7 @@ impl ConfigReader<'_> {
                 rls: self.texts("rls.hosts"),
                 admin: self.texts("admin.hosts"),
             },
-            origin,
+            source,
             rls: rls?,
             envoy: envoy?,
             resp: resp?,
@@ -345,6 +345,11 @@ impl ConfigReader<'_> {
             _ => AccessLogTarget::File(self.path("access_log.path")?),
         };
         let queue_bytes = queue_bytes?;
+        if format == Some(None) && self.layers.rank("access_log.path") > 0 {
+            let warning =
+                "`access_log.path` has no effect while `access_log.format` is off: set it to `json` or `combined`";
+            self.warnings.push(warning.to_owned());
+        }
         Some(format?.map(|format| access_log::Settings { format, target, queue_bytes }))
     }
 

@@ -132,6 +132,22 @@ const REDIS: &str = "redis";
 
 impl ConfigReader<'_> {
     pub(super) fn store(&mut self) -> Option<StoreSettings> {
+        let store = self.chosen_store()?;
+        let is_set = |name| self.layers.rank(name) > 0;
+        let warning = match &store {
+            StoreSettings::Redis { .. } if is_set("store.file") => {
+                "`store.file` has no effect: the state is in Redis, which keeps it"
+            }
+            StoreSettings::Memory { file: None, .. } if is_set("store.save_every") => {
+                "`store.save_every` has no effect without `store.file`"
+            }
+            StoreSettings::Redis { .. } | StoreSettings::Memory { .. } => return Some(store),
+        };
+        self.warnings.push(warning.to_owned());
+        Some(store)
+    }
+
+    fn chosen_store(&mut self) -> Option<StoreSettings> {
         let keys = self.value("store.keys", count(1_000, 1 << 34));
         let (whole, apart) = (self.layers.rank(REDIS), self.layers.rank("store.kind").max(self.layers.rank(URLS)));
         if whole > 0 && whole >= apart {

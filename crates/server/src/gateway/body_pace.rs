@@ -20,7 +20,7 @@ pub(super) struct BodyPace {
 }
 
 impl BodyPace {
-    /// The time that may have been waited when so many bytes have come.
+    /// The time that may have been waited once this many bytes have arrived.
     fn allowed(&self, bytes: u64) -> Duration {
         match bytes.saturating_mul(1_000).checked_div(self.rate) {
             Some(earned) => self.grace.saturating_add(Duration::from_millis(earned)).min(self.time),

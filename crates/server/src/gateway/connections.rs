@@ -14,7 +14,7 @@ use super::Settings;
 use super::checked_io::CheckedIo;
 use super::downstream::{AnswerStyle, Downstream, Telemetry};
 use super::forward::{Forward, Forwarder};
-use super::incoming::IncomingHeaders;
+use super::header_sanitizer::IncomingHeaders;
 use super::observer::DecisionObserver;
 use super::probe::look_after;
 use super::proxy_identity::{IdentitySources, ProxyIdentity, TokenVerifier};

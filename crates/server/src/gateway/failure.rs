@@ -15,7 +15,7 @@ use crate::problem::{FaultParty, Problem};
 pub(super) enum Failure {
     /// No route takes it.
     NoRoute,
-    /// It wants to be connected to somewhere, which is for other proxies.
+    /// The method is `CONNECT`, which this proxy does not support.
     Connect,
     /// It does not say which host it is for.
     NoHost,
@@ -198,7 +198,8 @@ impl Failure {
         matches!(self, Failure::Overloaded | Failure::Shed)
     }
 
-    /// Seconds after which a request may be tried again. Clients that were refused for lack of capacity do not all come back at once.
+    /// Seconds after which a request may be tried again. Clients that were refused for lack of capacity do not all come back at
+    /// once.
     fn retry_after(self) -> HeaderValue {
         match self {
             Failure::Overloaded | Failure::Shed => HeaderValue::from(fastrand::u16(1..=5)),

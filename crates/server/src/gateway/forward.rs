@@ -18,13 +18,13 @@ use tidegate_tower::{Unanswered, Unserved, UpgradeHold};
 
 use super::Settings;
 use super::address::Address;
-use super::budget::RetryBudget;
+use super::attempts::{ExchangeError, UpstreamAnswer};
 use super::downstream::Downstream;
-use super::exchange::{ExchangeError, UpstreamAnswer};
 use super::failure::{Failure, FailureForm};
 use super::head;
 use super::request_body::{RequestBody, SentBody};
 use super::response_body::ForwardBody;
+use super::retry_budget::RetryBudget;
 use super::route::{self, Route};
 use super::shedding::RouteShedding;
 use super::upgrades::{self, Upgrades};
@@ -87,7 +87,7 @@ impl Forwarder {
 
     /// Makes the path of a request the one that rules, routes and upstreams are to see.
     #[inline]
-    pub(super) fn settle_path<B>(&self, request: &mut Request<B>) -> Result<(), Failure> {
+    pub(super) fn normalize_path<B>(&self, request: &mut Request<B>) -> Result<(), Failure> {
         // A canonical path, as nearly all are, is what every policy leaves as it is.
         match PathPolicy::Strict.apply(request.uri().path()) {
             Ok(_) => Ok(()),
@@ -254,8 +254,8 @@ fn upstream_failure(why: Failure, form: FailureForm) -> Response<ForwardBody> {
     response
 }
 
-/// A response after which the connection is closed: who sent the request may have meant another by it. A connection of
-/// HTTP/2 goes on, because there no request can be taken for a part of another.
+/// Marks the response as the last on its connection, because its request was ambiguous. HTTP/2 connections stay open: there
+/// no request can be taken for a part of another.
 fn last(mut response: Response<ForwardBody>, version: Version) -> Response<ForwardBody> {
     if version != Version::HTTP_2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -3,7 +3,8 @@
 //! The reader of a request decides where the next one begins, and a proxy in front of us may decide otherwise (request smuggling).
 //! So requests that can be read in two ways are refused. hyper refuses most of them itself. Some it reads in one way, after which
 //! the other does not show any more: a request that says how long it is more than once, by `Content-Length`, `Transfer-Encoding` or
-//! both, a length with zeros in front, codings other than `chunked`, and lines that end with a bare line feed. Those are found here, where the bytes pass on their way to hyper.
+//! both, a length with zeros in front, codings other than `chunked`, and lines that end with a bare line feed. Those are found
+//! here, where the bytes pass on their way to hyper.
 
 use std::mem;
 
@@ -30,11 +31,11 @@ pub(super) struct Framing {
 #[derive(Debug)]
 enum FramingPosition {
     Head(HeadFraming),
-    /// In a body, of which so many bytes are to come.
+    /// In a body, of which this many bytes are still to come.
     Body(u64),
     /// Before the size of a chunk.
     Size,
-    /// In a chunk, of which so many bytes are to come, with the end of its line.
+    /// In a chunk, of which this many bytes are still to come, with the end of its line.
     Chunk(u64),
     Trailers,
     /// There is nothing more to follow: it is HTTP/2, or hyper refuses it.

@@ -1,4 +1,4 @@
-//! A fuzz target: what is taken for a request is that same request to a reader who follows RFC 9112 to the letter.
+//! A fuzz target: what is taken for a request is that same request to a reader who follows RFC 9112 strictly.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! The heads of requests and responses that are forwarded.
 //!
-//! Fields that are about one connection end with it: those that HTTP knows, and those that `Connection` names. KeyScope a request
-//! comes from, and how, is said anew, by the same rules by which it is believed. The rest goes on as it came.
+//! Fields that are about one connection end with it: those that HTTP knows, and those that `Connection` names. The client's
+//! address, protocol and host are rewritten under the same trust rules by which they were read. The rest is forwarded unchanged.
 
 use std::net::IpAddr;
 
@@ -247,7 +247,7 @@ fn forwarded(
     set(headers, X_FORWARDED_HOST, is_trusted, host.clone());
 }
 
-/// Adds to a list that trusted proxies have begun, or begins it anew.
+/// Adds to a list that trusted proxies have begun, or starts a new one.
 fn extend(headers: &mut HeaderMap, name: HeaderName, is_trusted: bool, item: &HeaderValue) {
     if !is_trusted {
         headers.insert(name, item.clone());

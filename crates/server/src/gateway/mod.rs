@@ -2,30 +2,31 @@
 //!
 //! A connection (`connections.rs`, `downstream.rs`) brings requests; those that can be read in two ways are noticed as their bytes
 //! come (`checked_io.rs`, `framing.rs`), and paths that can be are refused before anything is decided. Its service (`service.rs`)
-//! finds out whom each comes from (`incoming.rs`, `proxy_identity.rs`) and hands it to `tidegate-tower`'s layer, which answers those that the
-//! rules deny, and passes the others on to `forward.rs`. That finds the route (`route.rs`), chooses an address (`upstream_group.rs`, `health.rs`, `concurrency.rs`; `shedding.rs` refuses requests under overload), takes a
-//! connection to it (`upstream.rs`, `dial.rs`, `upstream_conn.rs`), writes the head for upstreams (`head.rs`), tries again where
-//! that is safe (`budget.rs`, `retry_head.rs`), and returns the response with its body as it comes (`response_body.rs`, `client_body.rs`), or
-//! a connection that now speaks another protocol (`upgrades.rs`, `tunnel.rs`). Failures on the way, and whose fault each is, are in `failure.rs`.
+//! identifies the client of each (`header_sanitizer.rs`, `proxy_identity.rs`) and hands it to `tidegate-tower`'s layer, which
+//! answers those that the rules deny, and passes the others on to `forward.rs`. That finds the route (`route.rs`), chooses an
+//! address (`upstream_group.rs`, `health.rs`, `concurrency.rs`; `shedding.rs` refuses requests under overload), takes a
+//! connection to it (`upstream.rs`, `dial.rs`, `upstream_conn.rs`), writes the head for upstreams (`head.rs`), tries again
+//! where that is safe (`attempts.rs`, `retry_budget.rs`, `retry_head.rs`), and returns the response with its body as it comes
+//! (`response_body.rs`, `client_body.rs`), or a connection that now speaks another protocol (`upgrades.rs`, `tunnel.rs`).
+//! Failures on the way, and whose fault each is, are in `failure.rs`.
 
 mod address;
+mod attempts;
 mod body_pace;
-mod budget;
 mod checked_io;
 mod client_body;
 mod concurrency;
 mod connections;
 mod dial;
 mod downstream;
-mod exchange;
 mod failure;
 mod forward;
 mod framing;
 #[cfg(test)]
 mod fuzz;
 mod head;
+mod header_sanitizer;
 mod health;
-mod incoming;
 mod logged_request;
 mod observed_request;
 mod observer;
@@ -33,6 +34,7 @@ mod probe;
 mod proxy_identity;
 mod request_body;
 mod response_body;
+mod retry_budget;
 mod retry_head;
 mod route;
 mod service;

@@ -1,4 +1,4 @@
-//! UpstreamHealth checks of upstreams, and the closing of idle connections to them.
+//! Health checks of upstreams, and cleanup of idle connections to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::head::address_to;
 use super::request_body::RequestBody;
 use super::upstream::{Transport, Upstream};
 
-/// The time between two looks at idle connections.
+/// The interval between checks for idle connections.
 const TIDY_INTERVAL: Duration = Duration::from_secs(1);
-/// An address is down after so many failed checks in a row.
+/// Number of failed checks in a row after which an address is down.
 const FAILURES: u32 = 2;
 
 /// Looks after upstreams until `stop`.

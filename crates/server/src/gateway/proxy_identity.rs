@@ -17,7 +17,7 @@ use crate::api::AuthHeaders;
 use crate::identity::{CertificateName, Identity, Tokens, basic_user};
 use crate::listen::Stream;
 
-/// The sources that are believed.
+/// The trusted sources.
 pub(super) struct IdentitySources {
     proxies: TrustedProxies,
     /// The headers in which trusted proxies say who a client is.

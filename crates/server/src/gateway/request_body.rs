@@ -15,10 +15,10 @@ use crate::listen::InboundBody;
 /// The client's body, forwarded as it comes, without trailers: no rule has seen them, and an upstream that adds them to the
 /// headers would believe there what was removed here.
 #[derive(Default)]
-pub(super) struct RequestBody(Option<Passed>);
+pub(super) struct RequestBody(Option<StreamedBody>);
 
 /// A body that is not empty.
-struct Passed {
+struct StreamedBody {
     body: SentBody,
     upload: Arc<Upload>,
     /// The number of bytes that have come.
@@ -80,7 +80,7 @@ impl RequestBody {
     pub(super) fn new(body: SentBody, pace: Option<BodyPace>) -> RequestBody {
         RequestBody((!body.is_end_stream()).then(|| {
             let upload = Arc::new(Upload { pace, ..Upload::default() });
-            Passed { body, upload, bytes: 0, timer: None }
+            StreamedBody { body, upload, bytes: 0, timer: None }
         }))
     }
 
@@ -113,9 +113,9 @@ impl Upload {
     }
 }
 
-impl Passed {
+impl StreamedBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
-        let Passed { body, upload, bytes, timer } = self;
+        let StreamedBody { body, upload, bytes, timer } = self;
         let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) else {
             upload.state.fetch_or(WAITING, Ordering::Relaxed);
             // The timeout of the response notices a body that does not begin.

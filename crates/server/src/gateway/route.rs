@@ -167,8 +167,8 @@ fn path_policy(value: &str) -> Result<PathPolicy, AddressError> {
     })
 }
 
-/// The number of the route, among `routes` sorted by their precedence, that takes a request. Paths are normalised as the rules do it, so that no
-/// spelling takes another way.
+/// The number of the route, among `routes` sorted by their precedence, that takes a request. Paths are normalised as the rules
+/// do it, so that no spelling takes another way.
 pub(super) fn find(routes: &[Route], host: &str, path: &str) -> Option<usize> {
     if let [Route { host: HostPattern::Any, prefix, .. }] = routes
         && prefix.is_empty()

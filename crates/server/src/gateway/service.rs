@@ -17,7 +17,7 @@ use super::client_body::{ClientBody, ObservedBody};
 use super::downstream::Downstream;
 use super::failure::{Failure, FailureForm};
 use super::forward::{ClientGone, Forward, Forwarder, failure_response};
-use super::incoming::IncomingHeaders;
+use super::header_sanitizer::IncomingHeaders;
 use super::observed_request::ObservedRequest;
 use super::proxy_identity::{CertificateUser, TokenVerifier};
 use super::response_body::ForwardBody;
@@ -44,7 +44,7 @@ pub(super) struct GatewayService {
 }
 
 impl GatewayService {
-    /// Has the user that is known by now go along with a request, or says why it goes no further.
+    /// Attaches the authenticated user to the request, or returns why the request is rejected.
     fn identify(&self, request: &mut Request<InboundBody>) -> Result<(), Failure> {
         if let Some(user) = &self.certificate_user {
             request.extensions_mut().insert(user.clone());
@@ -71,11 +71,11 @@ impl Service<Request<Incoming>> for GatewayService {
             Some(cors) => cors.reader(request.headers()),
             None => None,
         };
-        let settled = self.forwarder.settle_path(&mut request).and_then(|()| {
+        let normalized = self.forwarder.normalize_path(&mut request).and_then(|()| {
             observed.route(self.forwarder.route_of(&request));
             self.identify(&mut request)
         });
-        let stage = match settled {
+        let stage = match normalized {
             Ok(()) => {
                 ResponseStage::Limited { future: tower_service::Service::call(&mut self.limited.clone(), request) }
             }

@@ -22,9 +22,9 @@ pub struct Shedding {
     pub bounds: OverloadBounds,
 }
 
-/// The time between two looks at whether a route sheds load.
+/// The interval between checks for whether a route sheds load.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-/// A route sheds no load any more if it did not for so many looks.
+/// Number of consecutive checks without shedding after which shedding counts as ended.
 const CALM_LOOKS: u32 = 10;
 
 /// The shedder of a route.

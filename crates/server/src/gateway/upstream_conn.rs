@@ -157,8 +157,8 @@ impl UpstreamConn {
         }
     }
 
-    /// The socket, once the connection has changed to another protocol, with the bytes of that protocol that have come already. `None`
-    /// if the connection broke instead.
+    /// The socket, once the connection has changed to another protocol, with the bytes of that protocol that have come already.
+    /// `None` if the connection broke instead.
     pub(super) async fn upgraded(mut self: Box<Self>) -> Option<(UpstreamIo, Bytes)> {
         poll_fn(|cx| {
             self.drive(cx);
@@ -170,7 +170,7 @@ impl UpstreamConn {
     }
 }
 
-/// The failure, by whose fault it is, if an upstream has not begun its response in time; `None` if it still gets the request.
+/// Returns who caused the timeout of a response, or `None` while the request body is still being sent.
 pub(super) fn whose_delay(upload: Option<&Upload>) -> Option<Failure> {
     match upload.map(Upload::look) {
         Some(BodyProgress::Moved) => None,

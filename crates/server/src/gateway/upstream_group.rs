@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
 
-use super::budget::RetryBudget;
+use super::retry_budget::RetryBudget;
 use super::shedding::RouteShedding;
 use super::upstream::Upstream;
 use crate::metrics::RouteMetrics;

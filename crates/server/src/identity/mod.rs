@@ -3,7 +3,7 @@
 //! The gateway and forward-auth learn the user, the tier and claims of a request from these sources. The first that names a
 //! user wins; the tier is that of the first that names one.
 //!
-//! | | source | believed because |
+//! | | source | trusted because |
 //! |---|---|---|
 //! | 1 | a JSON Web Token (`jwt/`) | its signature is verified here |
 //! | 2 | `auth.user_header` and `auth.tier_header` | a trusted proxy sets them |

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{LabState, nothing_here, router};
 pub use crate::admin::serve_connection;
-use crate::browsers::AllowedHosts;
+use crate::cross_site::AllowedHosts;
 use crate::listen::{ListenError, Listener, Settings};
 use crate::problem::Problem;
 

@@ -6,8 +6,8 @@
 //! | `GET /lab/about` | what can be run here |
 //! | `GET /lab/run?…` | a run, as server-sent events (`run.rs`) |
 //!
-//! A run is described by its query alone (`run_request.rs`), so a link is a run. The same routes are on the listener of `tidegate lab`
-//! and, beside the live view, on the operators' listener.
+//! A run is described by its query alone (`run_request.rs`), so a link is a run. The same routes are on the listener of
+//! `tidegate lab` and, beside the live view, on the operators' listener.
 
 mod batch;
 mod events;

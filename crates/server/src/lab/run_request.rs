@@ -186,7 +186,8 @@ impl RunFields {
         (!limits.is_empty()).then_some(WrittenLimits { limits, adaptations, texts })
     }
 
-    /// A limit such as `1000/s burst 50`, or one that adapts, such as `1000/s adapt 100/s on latency > 200ms` or `gradient2 20..200`.
+    /// A limit such as `1000/s burst 50`, or one that adapts, such as `1000/s adapt 100/s on latency > 200ms` or `gradient2
+    /// 20..200`.
     fn limit(&mut self, field: &str, text: &str) -> Option<(Limit, Option<Adaptation>)> {
         let say = |error: NotationError| format!("{} (at character {})", error.problem(), error.column());
         if text.split_whitespace().next().is_some_and(|word| CONTROLLERS.contains(&word)) {

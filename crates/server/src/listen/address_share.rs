@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// An address may hold so many, even if that is more than a quarter.
+/// Number of connections that one address may always hold, even if that is more than a quarter of all.
 const FEW: usize = 64;
 
 /// The most connections of one address, unless it is set: a quarter of all, but 64 at least, and never more than half.

@@ -54,7 +54,7 @@ impl ConnectionLimit {
             tracing::warn!(
                 connections = self.most(),
                 suppressed,
-                "a listener has as many connections as it may: further ones wait until one ends"
+                "connection limit of the listener reached: further connections wait until one ends"
             );
         }
     }
@@ -69,7 +69,7 @@ impl ConnectionLimit {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Allows so many from now on. Those that are open stay open.
+    /// Allows this many from now on. Those that are open stay open.
     pub(super) fn resize(&self, most: usize) {
         self.most.store(most, Ordering::Release);
         self.changed.notify_one();

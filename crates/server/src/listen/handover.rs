@@ -5,8 +5,8 @@
 //! if it were told to: it accepts no more, and finishes what is in flight. Sharing an address by `SO_REUSEPORT` would not do:
 //! what waits in the queue of a socket that is closed is lost.
 //!
-//! The path of that Unix socket may be mistaken or belong to another program, so only a socket without a listener is ever removed, and both
-//! sides deal only with processes of the same user, or of root.
+//! The path of that Unix socket may be mistaken or belong to another program, so only a socket without a listener is ever
+//! removed, and both sides deal only with processes of the same user, or of root.
 
 use std::io::{self, BufReader, BufWriter, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -125,8 +125,8 @@ impl InheritedListeners {
         take().map_err(HandoverError::at(path))
     }
 
-    /// The state that the predecessor sends, for a store in memory of up to `keys` keys. `None` if it sends none, or if this server keeps
-    /// its state elsewhere.
+    /// The state that the predecessor sends, for a store in memory of up to `keys` keys. `None` if it sends none, or if this
+    /// server keeps its state elsewhere.
     ///
     /// # Errors
     /// If it is not complete, or of another version.

@@ -11,10 +11,10 @@ use super::http_version::HTTP2_PREFACE;
 
 /// The bytes of a frame's head.
 const HEAD: usize = 9;
-/// So many idle frames, if they come within a second and outnumber those of requests, are a flood.
+/// Number of control frames per second that counts as a flood, if they outnumber the frames of requests.
 const MOST: u32 = 10_000;
 const WITHIN: Duration = Duration::from_secs(1);
-/// After so many idle frames it is seen whether the second is over.
+/// Number of control frames between two reads of the clock.
 const LOOK_EVERY: u32 = 100;
 
 /// Follows what a client sends, in whatever pieces it comes.
@@ -23,7 +23,7 @@ pub(super) enum FrameMeter {
     /// Nothing has come.
     #[default]
     Unknown,
-    /// It may be HTTP/2: so many bytes of the preface have come.
+    /// It may be HTTP/2: this many bytes of the preface have arrived.
     Preface(usize),
     /// It is HTTP/2.
     Http2(Frames),
@@ -143,7 +143,7 @@ mod tests {
         frame(6, 0, &[0; 8])
     }
 
-    /// The outcome of a connection that sends this so many times, in pieces of this size.
+    /// The outcome of a connection that sends this a number of times, in pieces of this size.
     fn sent(what: &[u8], times: usize, piece: usize) -> Result<(), Flood> {
         let mut meter = FrameMeter::default();
         let all = [&HTTP2_PREFACE[..], &what.repeat(times)].concat();

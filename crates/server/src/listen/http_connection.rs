@@ -20,8 +20,8 @@ use super::http_version::{HttpVersion, ReplayedStream, detect};
 use super::lifetime_watch::{LifetimeEvent, LifetimeWatch};
 use super::request_count::RequestCount;
 
-/// The idle checks in the time after which a connection counts as idle. So that lasts up to a quarter longer than it is set to,
-/// and no clock is read for it while requests come.
+/// Number of idle checks per idle timeout. A connection may stay open up to a quarter longer than set, and no clock is read
+/// while requests arrive.
 const CHECKS: u32 = 4;
 /// The shortest time between two checks.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
@@ -61,7 +61,7 @@ impl MaxAge {
     }
 }
 
-/// A builder of HTTP/1 connections whose heads have up to so many bytes. The time for a head is the connection's idle time:
+/// A builder of HTTP/1 connections whose heads have at most this many bytes. The time for a head is the connection's idle time:
 /// hyper would set a timer for each head.
 pub(crate) fn http1_builder(header_bytes: usize) -> http1::Builder {
     let mut builder = http1::Builder::new();
@@ -131,7 +131,7 @@ impl HttpConnection<'_> {
         end: impl Fn(Pin<&mut C>),
     ) -> Result<(), E> {
         let HttpConnection { lifetime, requests, stop } = self;
-        let mut ending = Ending::new(lifetime);
+        let mut ending = ConnectionDeadlines::new(lifetime);
         let mut watch = pin!(LifetimeWatch::new(stop, ending.next_check()));
         let mut connection = pin!(connection);
         poll_fn(|cx| {
@@ -185,7 +185,7 @@ enum ConnectionStep {
 }
 
 /// Decides when a connection ends.
-struct Ending<'c> {
+struct ConnectionDeadlines<'c> {
     lifetime: &'c Lifetime,
     phase: ConnectionPhase,
     /// The time between two checks.
@@ -200,11 +200,11 @@ struct Ending<'c> {
     too_old: Option<(Instant, Duration)>,
 }
 
-impl<'c> Ending<'c> {
-    fn new(lifetime: &'c Lifetime) -> Ending<'c> {
+impl<'c> ConnectionDeadlines<'c> {
+    fn new(lifetime: &'c Lifetime) -> ConnectionDeadlines<'c> {
         let too_old =
             lifetime.max_age.and_then(|MaxAge { age, drain }| Some((Instant::now().checked_add(age)?, drain)));
-        Ending {
+        ConnectionDeadlines {
             lifetime,
             phase: ConnectionPhase::Open,
             interval: interval(lifetime.idle),

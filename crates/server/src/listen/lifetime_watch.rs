@@ -25,8 +25,9 @@ pub(crate) enum LifetimeEvent {
 pin_project! {
     /// Reports the server's shutdown, and when the next idle check is due.
     ///
-    /// A connection polls it after each request, and it is almost always pending. So the connection's task is registered once with the
-    /// timer and the shutdown token, and after that only two flags are read. That is right as long as the same task polls.
+    /// A connection polls it after each request, and it is almost always pending. So the connection's task is registered once
+    /// with the timer and the shutdown token, and after that only two flags are read. That is right as long as the same task
+    /// polls.
     pub(crate) struct LifetimeWatch {
         stop: CancellationToken,
         #[pin]

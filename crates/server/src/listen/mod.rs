@@ -59,7 +59,7 @@ pub struct Settings {
     /// The address. Port 0 is any that is free.
     pub address: SocketAddr,
     /// The most connections that are open at once. Further ones wait, unaccepted, until one of them ends. `None` leaves it to
-    /// the system, which lets a process have so many files and no more.
+    /// the system, which limits the open files of a process.
     pub most_connections: Option<usize>,
     /// The most connections of one client: an address, or a /64 of IPv6. Further ones are closed at once. `None` is a quarter
     /// of all connections, but 64 at least, and never more than half.
@@ -285,7 +285,7 @@ impl Listener {
     {
         let Listener { socket, listening: Listening { settings, limit, shares, .. } } = self;
         let (serve_connection, shares) =
-            (Arc::new(serve_connection), Arc::new(Refusing { shares, log: LogThrottle::default() }));
+            (Arc::new(serve_connection), Arc::new(ConnectionShares { shares, log: LogThrottle::default() }));
         let mut open = JoinSet::new();
         loop {
             let (stream, address, permit) = tokio::select! {
@@ -315,7 +315,7 @@ impl Listener {
                         serve_connection(stream, peer).await;
                         drop(behind_proxy);
                     }
-                    Err(error) => tracing::debug!(%address, %error, "a connection did not get as far as its protocol"),
+                    Err(error) => tracing::debug!(%address, %error, "connection failed before its protocol was known"),
                 }
                 drop((counted, permit));
             });
@@ -325,19 +325,19 @@ impl Listener {
         let ended = async { while open.join_next().await.is_some() {} };
         let in_time = tokio::time::timeout(settings.load().grace, ended).await.is_ok();
         if !in_time {
-            tracing::warn!(connections = open.len(), "connections were still busy when the grace was over: cut");
+            tracing::warn!(connections = open.len(), "grace period ended: closing busy connections");
             open.shutdown().await;
         }
     }
 }
 
 /// Holds each client to its share, and logs those that want more.
-struct Refusing {
+struct ConnectionShares {
     shares: Arc<AddressShares>,
     log: LogThrottle,
 }
 
-impl Refusing {
+impl ConnectionShares {
     /// Counts a connection, unless its client may have any number.
     fn count(&self, client: SocketAddr, settings: &Settings) -> Result<Option<Counted>, ShareExceeded> {
         let Some(most) = settings.share_of(client.ip()) else { return Ok(None) };
@@ -350,7 +350,7 @@ impl Refusing {
                 open,
                 suppressed,
                 listener = %settings.address,
-                "a client has as many connections as one address may: further ones are closed"
+                "connection limit of an address reached: further connections are closed"
             );
         }
         counted.map(Some)
@@ -362,7 +362,7 @@ async fn greet(
     mut stream: TcpStream,
     address: SocketAddr,
     settings: &Settings,
-    shares: &Refusing,
+    shares: &ConnectionShares,
 ) -> io::Result<(Stream, Peer, Option<Counted>)> {
     if settings.proxies.is_none() && settings.tls.is_none() {
         return Ok((Stream::plain(stream, settings.write_time), Peer { address }, None));

@@ -4,8 +4,8 @@
 //! between threads (`thread_counters.rs`). Costlier work, reading a clock and ranking keys (`top.rs`), is
 //! done for a sample of requests (`sample_epoch.rs`). Memory is bounded for any input: limits come from rules and share
 //! counters past a bound, names chosen by clients have counters up to a bound (`descriptor_counts.rs`), and keys go to
-//! a sketch of fixed size. `exposition.rs` and `store_exposition.rs` write all metrics for Prometheus (`page.rs`, `format.rs`), and `view.rs`
-//! for the admin API.
+//! a sketch of fixed size. `exposition.rs` and `store_exposition.rs` write all metrics for Prometheus (`page.rs`, `format.rs`),
+//! and `view.rs` for the admin API.
 
 mod cause;
 mod denials;

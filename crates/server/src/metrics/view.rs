@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tidegate_redis::tier::TierStats;
-use tidegate_rules::{AdaptiveRate, Condition, Limiter, Mode, Rule, RuleSet, ShownRate, Switches};
+use tidegate_rules::{AdaptiveRate, Condition, Limiter, Mode, RateSummary, Rule, RuleSet, Switches};
 
 use super::limit_counters::{EventCounts, LimitEvent};
 use super::{Denial, Metrics, OwnRegion, Ranking, RequestOutcome, TopKeys, top_store_keys};
@@ -122,7 +122,7 @@ pub struct RateView {
 
 impl RateView {
     fn of(rate: &AdaptiveRate) -> RateView {
-        let ShownRate { present, lowest, highest, .. } = ShownRate::of(rate);
+        let RateSummary { present, lowest, highest, .. } = RateSummary::of(rate);
         RateView { present, lowest, highest }
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Number, Value as Json, json};
 
 use super::{AnswerBody, RlsServer, Settings};
-use crate::browsers::check_json;
+use crate::cross_site::check_json;
 use crate::whole_body::{BodyError, WholeBody};
 
 pub(super) const PATH: &str = "/json";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_http::HeaderStyle;
 use tidegate_rules::DomainTerms;
 
-use crate::browsers::AllowedHosts;
+use crate::cross_site::AllowedHosts;
 
 /// The settings of the rate-limit service.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use tidegate_rules::RuleSet;
 
 use crate::metrics::{hot_keys, key_name};
 
-/// Seconds between two looks at the keys.
+/// Seconds between checks of the keys.
 const LOOK_EVERY: u32 = 5;
 /// Looks for which a key that was hot is not reported again: ten minutes.
 const QUIET_LOOKS: u32 = 120;
@@ -22,7 +22,7 @@ const MOST_REPORTED: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct HotKeys {
     seconds: u32,
-    /// Reported keys, and the looks for which they are not reported again. These begin anew while the key is hot.
+    /// Reported keys, and the looks for which they are not reported again. These start over while the key is hot.
     reported: HashMap<(RuleId, Key<'static>), u32>,
 }
 

@@ -36,13 +36,14 @@ use self::signals::SignalAction;
 pub use self::signals::Signals;
 use crate::access_log::{AccessLog, AccessLogError};
 use crate::admin::{self, AdminState, Token, TokenError};
-use crate::browsers::AllowedHosts;
 use crate::config::{Configuration, Origin};
+use crate::cross_site::AllowedHosts;
 use crate::engine::Engine;
 use crate::identity::jwt::{self, Verifier};
 use crate::identity::{KnownFacts, Tokens};
 use crate::listen::{HandoverError, InheritedListeners, ListenError, Listening, Reloaded, Tls};
 use crate::state_file::StateFileError;
+use crate::state_file_lock::StateFileInUse;
 use crate::store::AnyStore;
 use crate::traces::{Traces, TracesError};
 use crate::watch::{Watch, WatchError};
@@ -96,6 +97,9 @@ pub enum ServeError {
     /// The state file cannot be used.
     #[error(transparent)]
     State(#[from] StateFileError),
+    /// The state file belongs to another server.
+    #[error(transparent)]
+    StateInUse(#[from] StateFileInUse),
     /// The state file cannot be written.
     #[error("the state file `{}` cannot be written: {error}. Create its folder, and let the server write there", path.display())]
     StateFile {

@@ -7,8 +7,8 @@ use tidegate_rules::{Diagnostics, Loaded, Secret};
 use super::rule_sources::{follow_files, load_rules, put_in_force, warn_of_built_in_key};
 use super::{Server, make_room_for_connections};
 use crate::admin::Token;
-use crate::browsers::AllowedHosts;
 use crate::config::{Changes, ConfigErrors, Configuration, Origin};
+use crate::cross_site::AllowedHosts;
 use crate::log;
 
 /// Error of a reload.

@@ -15,6 +15,7 @@ use crate::config::{Configuration, StoreSettings};
 use crate::engine::Engine;
 use crate::listen::StateSource;
 use crate::state_file::{self, StateFile};
+use crate::state_file_lock::StateFileLock;
 use crate::store::AnyStore;
 
 /// An opened store, the key that secrets are hashed with, and the file of its state.
@@ -36,6 +37,12 @@ impl OpenedStore {
             let store = configuration.store.open()?;
             return Ok(OpenedStore { store, secret: configuration.secret(), file: None, note: Vec::new() });
         };
+        let lock = match file {
+            // The predecessor still holds it, and saves no more.
+            Some(settings) if handed.is_some() => StateFileLock::inherit(&settings.path),
+            Some(settings) => StateFileLock::acquire(&settings.path)?,
+            None => StateFileLock::default(),
+        };
         let restored = match (handed, file) {
             (Some(handed), _) => Some(handed),
             (None, Some(settings)) => state_file::read(&settings.path, *keys)?,
@@ -51,7 +58,7 @@ impl OpenedStore {
             },
         };
         let store = restored.map_or_else(|| MemoryStore::with_clock_and_cap(SystemClock::new(), *keys), taken);
-        let file = file.as_ref().map(|settings| Arc::new(StateFile::new(settings.clone(), note.clone())));
+        let file = file.as_ref().map(|settings| Arc::new(StateFile::new(settings.clone(), lock, note.clone())));
         if let Some(file) = &file {
             // A folder that does not exist or cannot be written to is found now.
             let path = file.settings().path.clone();
@@ -84,7 +91,7 @@ fn taken(restored: Restored<SystemClock>) -> MemoryStore {
     let age = store.clock().now().since(saved_at);
     tracing::info!(keys = counts.keys, reservations = counts.reservations, %age, "state was restored");
     if dropped > 0 {
-        tracing::warn!(dropped, "not all of the state had room: `store.keys` is lower than before");
+        tracing::warn!(dropped, "part of the saved state was dropped: `store.keys` is lower than before");
     }
     store
 }
@@ -114,17 +121,22 @@ impl StateSaver {
         StateSaver { file, engine, stop, task }
     }
 
-    /// Saves no more. A snapshot that is being written is completed.
-    pub(super) async fn stop(self) -> (Arc<StateFile>, Arc<Engine>) {
+    /// Saves no more, and releases the file. A snapshot that is being written is completed.
+    pub(super) async fn stop(self) {
+        self.end_saving().await.0.release();
+    }
+
+    /// Saves once more, and releases the file.
+    pub(super) async fn finish(self) {
+        let (file, engine) = self.end_saving().await;
+        let _ = save(Arc::clone(&file), engine).await;
+        file.release();
+    }
+
+    async fn end_saving(self) -> (Arc<StateFile>, Arc<Engine>) {
         self.stop.cancel();
         let _ = self.task.await;
         (self.file, self.engine)
-    }
-
-    /// Saves once more, and no more after that.
-    pub(super) async fn finish(self) {
-        let (file, engine) = self.stop().await;
-        let _ = save(file, engine).await;
     }
 }
 

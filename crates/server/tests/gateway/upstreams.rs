@@ -82,7 +82,7 @@ fn an_address_that_fails_is_passed_over_and_rests() {
         // Of any kind: a request that was never sent does no harm.
         assert_eq!(gateway.curl("/", &["-d", "x"]).status, 200);
     }
-    assert_eq!(gateway.server.log().matches("an upstream fails").count(), 1, "{}", gateway.server.log());
+    assert_eq!(gateway.server.log().matches("upstream failed").count(), 1, "{}", gateway.server.log());
 }
 
 #[test]

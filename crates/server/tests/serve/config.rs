@@ -195,6 +195,24 @@ fn listeners_that_other_machines_reach_are_warned_of() {
 }
 
 #[test]
+fn settings_without_effect_are_warned_of() {
+    let warned = |args: &[&str], warning: &str| {
+        let ran = run(&[], &[], &[&["config"], args].concat());
+        (ran.out + &ran.err).contains(warning)
+    };
+    let log = "`access_log.path` has no effect while `access_log.format` is off";
+    assert!(warned(&["--access-log-path", "access.log"], log));
+    assert!(!warned(&["--access-log-path", "access.log", "--access-log-format", "json"], log));
+    let redis = ["--redis", "redis://127.0.0.1:1"];
+    assert!(warned(&[&redis[..], &["--store-file", "state"]].concat(), "`store.file` has no effect"));
+    assert!(!warned(&["--store-file", "state"], "no effect"));
+    assert!(warned(&["--store-save-every", "1s"], "`store.save_every` has no effect without `store.file`"));
+    let gateway = "the gateway is off: `gateway.shedding` is set, but neither `gateway.upstream` nor `gateway.routes`";
+    assert!(warned(&["--gateway-shedding", "enforce"], gateway));
+    assert!(!warned(&["--gateway-shedding", "enforce", "--gateway-upstream", "http://127.0.0.1:1"], "gateway is off"));
+}
+
+#[test]
 fn redis_is_named_by_one_url_of_any_kind() {
     let cases = [
         ("redis://127.0.0.1:6379", 0),

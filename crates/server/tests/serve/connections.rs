@@ -57,7 +57,7 @@ fn one_address_cannot_hold_a_whole_listener() {
     assert!(is_served(&connect_from(OTHER, server.address)));
     assert_eq!(metric(&server, "tidegate_connections_refused_total{listener=\"api\"}"), 20);
     assert_eq!(metric(&server, "tidegate_connections_max{listener=\"api\"}"), 12);
-    let told = "as many connections as one address may";
+    let told = "connection limit of an address reached";
     let log = until("a line in the log", || Some(server.log()).filter(|log| log.contains(told)));
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(told)).collect();
     assert!(lines.len() < 20 && lines[0].contains("127.0.0.2"), "{log}");
@@ -99,6 +99,6 @@ fn a_full_listener_is_logged_and_counted() {
     let server = Server::start(&[], &args);
     let held = [server.connect(), server.connect()];
     assert!(held.iter().all(is_served));
-    until("the log", || server.log().contains("a listener has as many connections as it may").then_some(()));
+    until("the log", || server.log().contains("connection limit of the listener reached").then_some(()));
     assert!(metric(&server, "tidegate_connections_full_total{listener=\"api\"}") >= 1);
 }

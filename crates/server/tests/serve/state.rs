@@ -147,6 +147,38 @@ fn a_file_that_cannot_be_used_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_second_server_is_refused_the_same_file() {
+    let folder = folder(&[("rules.yaml", RULES)]);
+    let state = folder.path().join("state");
+    let mut first = start(&state, &[]);
+    let args = ["serve", "--rules", "rules.yaml", "--api-listen", "127.0.0.1:0", "--store-file", "state"];
+    let second = tidegate(folder.path()).args(args).output().unwrap();
+    assert!(!second.status.success());
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(said.contains("is in use by another server: give each server its own `store.file`"), "{said}");
+    assert_eq!(spend(&first, "ann"), 999_999);
+    first.signal(Signal::KILL);
+    first.ended();
+    // The lock of a process that was killed is free.
+    drop(start(&state, &[]));
+}
+
+#[test]
+fn a_handover_passes_the_file_on_too() {
+    let folder = folder(&[]);
+    let (path, state) = (folder.path().join("handover.sock"), folder.path().join("state"));
+    let handover = ["--handover", path.to_str().unwrap()];
+    let mut first = start(&state, &handover);
+    assert_eq!(spend(&first, "ann"), 999_999);
+    let mut second = start(&state, &handover);
+    assert!(first.ended().success());
+    assert_eq!(spend(&second, "ann"), 999_998);
+    second.signal(Signal::TERM);
+    assert!(second.ended().success());
+    assert_eq!(spend(&start(&state, &[]), "ann"), 999_997);
+}
+
+#[test]
 fn a_handover_passes_the_state_on_without_a_file() {
     let folder = folder(&[]);
     let path = folder.path().join("handover.sock");

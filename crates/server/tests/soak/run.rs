@@ -437,10 +437,10 @@ const EXPLAINED: [&str; 9] = [
     "the store cannot decide",
     "breaker opens",
     "not settled; its slots come back",
-    "an upstream fails",
+    "upstream failed",
     "an upstream is unhealthy",
     "log lines were",
-    "a listener has as many connections as it may",
+    "connection limit of the listener reached",
     "connections were still busy",
     "what an unserved request was charged",
 ];

@@ -1,8 +1,9 @@
 //! Snapshots: the state of a store as bytes, to survive a restart.
 //!
-//! A snapshot is a head and a sequence of blocks, each with its length and a checksum: one with the seeds of the hash functions, one for
-//! each shard, and one that says that it is complete. Shards are copied one after the other, each under its lock for some tens of
-//! microseconds, so a snapshot of a busy store is not of one instant: a request over several shards may be in it in part.
+//! A snapshot is a head and a sequence of blocks, each with its length and a checksum: one with the seeds of the hash
+//! functions, one for each shard, and one that says that it is complete. Shards are copied one after the other, each under its
+//! lock for some tens of microseconds, so a snapshot of a busy store is not of one instant: a request over several shards may
+//! be in it in part.
 //!
 //! Keys are in it as fingerprints, and so are the seeds that they were made with. Who can read a snapshot can test guesses
 //! of keys against it.

@@ -82,8 +82,8 @@ impl From<io::Error> for SnapshotError {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// A store with the state of a snapshot, which reads `clock` and holds up to `max_keys` keys. Keys that have recovered meanwhile
-    /// are forgotten later, as always.
+    /// A store with the state of a snapshot, which reads `clock` and holds up to `max_keys` keys. Keys that have recovered
+    /// meanwhile are forgotten later, as always.
     ///
     /// # Errors
     /// If the bytes are not a whole snapshot that this program can read.

@@ -92,8 +92,8 @@ impl ShardCopy {
         self.limits.iter().find(|(shape, _)| *shape == entry.shape()).map(|(_, limit)| limit)
     }
 
-    /// Appends the shard, which was [sorted](ShardCopy::sort), to `out`: its number, limits and accounts, then entries that have not recovered, then reservations. Returns
-    /// the numbers of the last two.
+    /// Appends the shard, which was [sorted](ShardCopy::sort), to `out`: its number, limits and accounts, then entries that
+    /// have not recovered, then reservations. Returns the numbers of the last two.
     pub(super) fn encode(&self, number: u32, quota: &Quota, now: Timestamp, out: &mut Encoder) -> (u64, u64) {
         let (mut limits, mut accounts) = (Interned(Vec::new()), Interned(Vec::new()));
         let (mut body, mut entries) = (Encoder::default(), 0);

@@ -47,9 +47,9 @@ impl Reloading {
 
     fn reloaded(&self) -> MutexGuard<'_, MemoryStore<ManualClock>> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        // Saved and restored as of long ago, so that keys which have recovered are kept: the traces of the contract also turn the clock back and
-        // change limits, and then tell apart a key that has recovered from one that was never seen. If one is left out all the same,
-        // the store stays.
+        // Saved and restored as of long ago, so that keys which have recovered are kept: the traces of the contract also turn
+        // the clock back and change limits, and then tell apart a key that has recovered from one that was never seen. If one
+        // is left out all the same, the store stays.
         let now = self.clock.now();
         self.clock.set(Timestamp::from_secs(1));
         let Restored { store: next, dropped, .. } = restored(&self.clock, KEYS, &saved(&store));

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anstyle::Style;
 use serde::Serialize;
 use similar::{ChangeTag, TextDiff};
-use tidegate_rules::{Diagnostics, Loaded, RuleSet, ShownRule};
+use tidegate_rules::{Diagnostics, Loaded, RuleSet, RuleSummary};
 
 use super::super::redis::RedisArgs;
 use super::super::{ERROR, FAINT, GOOD, OutputFormat, STRONG, WARNING, check, failed, plain, print_json};
@@ -157,7 +157,7 @@ impl DiffReport {
 }
 
 /// The fields of a rule that are compared, in the order of their names here.
-fn fields(rule: &ShownRule<'_>) -> Vec<(&'static str, String)> {
+fn fields(rule: &RuleSummary<'_>) -> Vec<(&'static str, String)> {
     let key = rule.key.iter().map(|part| part.name.as_str()).collect::<Vec<_>>();
     let limits = rule.limits.iter().map(|limit| match limit.id == rule.id {
         true => limit.limit.clone(),

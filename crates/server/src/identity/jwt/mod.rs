@@ -408,7 +408,7 @@ impl Verifier {
         refusal
     }
 
-    /// Uses these keys from now on. Tokens that others have verified are verified anew.
+    /// Uses these keys from now on. Tokens that others have verified are verified again.
     fn put_in_force(&self, sources: &source::Sources) {
         self.ring.store(Arc::new(KeyRing::new(sources.keys(), &self.settings)));
     }

@@ -18,7 +18,7 @@ static RING: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Has tokens of this process verified by `ring`. To be called before any is.
+/// Installs `ring` as the verifier of signatures of this process. Call it before the first verification.
 pub(super) fn install() {
     // It is there already if this is not the first call.
     let _ = RING.install_default();

@@ -243,7 +243,7 @@ impl Verifier {
         let keys = match VerificationKey::from_jwks(&text, false) {
             Ok(keys) => keys,
             Err(error) => {
-                // An issuer that takes all keys back has no key, which is a problem, but none is to be believed any
+                // An issuer that takes all keys back has no key, which is a problem, but none is to be trusted any
                 // more.
                 if error.is_without_keys() && sources.fetched.as_ref().is_some_and(|(_, keys)| !keys.is_empty()) {
                     sources.fetched = Some((text, Vec::new()));

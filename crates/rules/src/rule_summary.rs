@@ -15,7 +15,7 @@ use tidegate_core::{Key, RuleId};
 
 /// A rule, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ShownRule<'r> {
+pub struct RuleSummary<'r> {
     /// The rule's id.
     pub id: &'r str,
     /// The place in its file.
@@ -31,7 +31,7 @@ pub struct ShownRule<'r> {
     pub limits: Vec<LimitName<'r>>,
     /// The rate that adapts, if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub adaptive: Option<ShownRate>,
+    pub adaptive: Option<RateSummary>,
     /// The policy for requests that lack a part of the key.
     pub on_missing_key: &'static str,
     /// The policy for requests that have a part of the key more than once.
@@ -75,7 +75,7 @@ impl LimitName<'_> {
 
 /// A rate that adapts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ShownRate {
+pub struct RateSummary {
     /// The present rate, such as `550/s`.
     pub present: String,
     /// The lowest rate.
@@ -86,12 +86,12 @@ pub struct ShownRate {
     pub terms: String,
 }
 
-impl ShownRate {
+impl RateSummary {
     /// A rate as it is now.
     #[must_use]
-    pub fn of(rate: &AdaptiveRate) -> ShownRate {
+    pub fn of(rate: &AdaptiveRate) -> RateSummary {
         let (lowest, highest) = rate.bounds();
-        ShownRate {
+        RateSummary {
             present: rate.rate_text(rate.tokens()),
             lowest: rate.rate_text(lowest),
             highest: rate.rate_text(highest),
@@ -138,21 +138,21 @@ impl Rule {
         is_known.then(|| parts.into_iter().zip(&self.key).map(shown).collect())
     }
 
-    fn shown(&self, mode: Mode) -> ShownRule<'_> {
+    fn shown(&self, mode: Mode) -> RuleSummary<'_> {
         let mut limits: Vec<LimitName<'_>> = match self.limits.ladder() {
             Some(ladder) => ladder.present().iter().map(LimitName::of).collect(),
             None => self.limits.all().map(LimitName::of).collect(),
         };
         limits.sort();
         limits.dedup();
-        ShownRule {
+        RuleSummary {
             id: &self.id,
             place: &self.place,
             mode,
             written: self.mode,
             key: self.key_parts().collect(),
             limits,
-            adaptive: self.adaptive_rate().map(|rate| ShownRate::of(rate)),
+            adaptive: self.adaptive_rate().map(|rate| RateSummary::of(rate)),
             on_missing_key: match self.on_missing_key {
                 OnMissingKey::Share => "share",
                 OnMissingKey::Skip => "skip",
@@ -202,7 +202,7 @@ fn readable(part: &[u8], secret: bool) -> String {
 
 impl RuleSet {
     /// All rules, in the order in which they are written, with the modes that they are in.
-    pub fn shown(&self) -> impl Iterator<Item = ShownRule<'_>> {
+    pub fn shown(&self) -> impl Iterator<Item = RuleSummary<'_>> {
         self.in_force().map(|(rule, mode)| rule.shown(mode))
     }
 

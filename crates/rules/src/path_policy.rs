@@ -51,8 +51,8 @@ impl PathPolicy {
         }
     }
 
-    /// Whether `path`, without its query, may go on as it came, for those who cannot change it. Unless paths are taken as they are, dot segments
-    /// and empty ones are then refused: some servers resolve them, others do not.
+    /// Whether `path`, without its query, may go on as it came, for those who cannot change it. Unless paths are taken as they
+    /// are, dot segments and empty ones are then refused: some servers resolve them, others do not.
     ///
     /// # Errors
     /// The path is to be refused.

@@ -1,4 +1,4 @@
-//! Rules that govern a request, and those of them that may keep others from limiting it.
+//! Conditions of rules: whether a rule applies to a request, and whether it may keep others from limiting it.
 
 use super::fact_name::FactName;
 use super::matched::MatchedRule;
@@ -29,13 +29,13 @@ pub(super) enum MatchedReadings {
 
 /// A rule that governs a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Governing<'r> {
+pub(super) struct ApplicableRule<'r> {
     pub(super) rule: &'r Rule,
     pub(super) mode: Mode,
     pub(super) readings: MatchedReadings,
 }
 
-impl Governing<'_> {
+impl ApplicableRule<'_> {
     /// Whether it may keep other rules from limiting the request, as those that stop and replace do. A rule in shadow may
     /// not: it must not change what is enforced. Nor may one that governs the request by only some of several values:
     /// otherwise a client could escape a rule by adding a value that another rule looks for.
@@ -61,17 +61,17 @@ impl Rule {
         mode: Mode,
         request: &RequestView<'_, F>,
         secret: &Secret,
-    ) -> Option<Governing<'_>> {
+    ) -> Option<ApplicableRule<'_>> {
         let readings = self.governs(mode, request).ok()?;
         match self.apply(&mut MatchedRule::begin(self, mode, readings), request, secret) {
-            RuleEffect::Limited | RuleEffect::Refused(_) => Some(Governing { rule: self, mode, readings }),
+            RuleEffect::Limited | RuleEffect::Refused(_) => Some(ApplicableRule { rule: self, mode, readings }),
             RuleEffect::NoLimit | RuleEffect::Skipped => None,
         }
     }
 
     /// The first of the rules that take part in the same request which replaces this one.
-    pub(super) fn replaced_by<'r>(&self, taking_part: &[Governing<'r>]) -> Option<&'r Rule> {
-        let replaces = |other: &&Governing<'_>| other.may_displace() && other.rule.replaces.contains(&self.id);
+    pub(super) fn replaced_by<'r>(&self, taking_part: &[ApplicableRule<'r>]) -> Option<&'r Rule> {
+        let replaces = |other: &&ApplicableRule<'_>| other.may_displace() && other.rule.replaces.contains(&self.id);
         taking_part.iter().find(replaces).map(|other| other.rule)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! First what `Connection` names: it ends with the client's connection, so rules see what upstreams will see. Then names with an
 //! underscore or another odd character, which CGI, WSGI and PHP take for the same names with a dash: `X_Api_Key` or `X.Api.Key`
-//! would be believed where `X-Api-Key` was charged. Then what only a trusted proxy can say: who a client is, where it is, and what it asked for. What the gateway says
-//! itself is written afterwards, so nothing that a client sends can remove it.
+//! would be trusted where `X-Api-Key` was charged. Then what only a trusted proxy can say: who a client is, where it is, and
+//! what it asked for. What the gateway says itself is written afterwards, so nothing that a client sends can remove it.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -33,7 +33,7 @@ const SAID_BY_PROXIES: [&str; 17] = [
     "x-real-ip",
     "x-rewrite-url",
 ];
-/// Of those that the gateway writes anew, what it writes itself replaces what clients say.
+/// Of those that the gateway writes itself, what it writes itself replaces what clients say.
 const WRITTEN_ANEW: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
 
 /// Removes from requests what is not for rules and upstreams.

@@ -1,4 +1,4 @@
-//! Origin of a configuration, to reload and compare it.
+//! Source of a configuration, to reload and compare it.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::{ConfigErrors, Configuration};
 
 /// Sources of a configuration, and the values found there.
 #[derive(Clone)]
-pub struct Origin {
+pub struct ConfigSource {
     given: StartupArgs,
     variables: Vec<(String, String)>,
     settings: Vec<HeldSetting>,
@@ -31,15 +31,15 @@ pub struct Changes {
     pub need_restart: Vec<&'static str>,
 }
 
-impl Origin {
-    pub(super) fn new(given: &StartupArgs, variables: &[(String, String)], layers: &Layers) -> Origin {
+impl ConfigSource {
+    pub(super) fn new(given: &StartupArgs, variables: &[(String, String)], layers: &Layers) -> ConfigSource {
         let held = |found: &super::layers::FoundValue| HeldSetting {
             setting: found.setting,
             values: found.values.clone(),
             shown: show(layers, found),
         };
         let settings = layers.found.iter().map(held).collect();
-        Origin { given: given.clone(), variables: variables.to_vec(), settings }
+        ConfigSource { given: given.clone(), variables: variables.to_vec(), settings }
     }
 
     /// Reads the file again, with the same flags and variables.
@@ -59,7 +59,7 @@ impl Origin {
     }
 
     /// Takes over the values of `next` that need no restart. Returns the changes.
-    pub fn take_over(&mut self, next: Origin) -> Changes {
+    pub fn take_over(&mut self, next: ConfigSource) -> Changes {
         let mut changes = Changes::default();
         // Both lists have all settings, in the order of the table.
         for (held, next) in self.settings.iter_mut().zip(next.settings) {
@@ -79,9 +79,9 @@ impl Origin {
 }
 
 /// Omits values, since some are secret.
-impl fmt::Debug for Origin {
+impl fmt::Debug for ConfigSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Origin").field("file", &self.given.file).finish_non_exhaustive()
+        f.debug_struct("ConfigSource").field("file", &self.given.file).finish_non_exhaustive()
     }
 }
 
@@ -89,29 +89,29 @@ impl fmt::Debug for Origin {
 mod tests {
     use super::*;
 
-    fn origin(flags: &[(&str, &str)]) -> Origin {
+    fn source(flags: &[(&str, &str)]) -> ConfigSource {
         let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), vec![(*value).to_owned()])).collect();
-        Configuration::load(&StartupArgs { file: None, flags }, &[]).unwrap().origin
+        Configuration::load(&StartupArgs { file: None, flags }, &[]).unwrap().source
     }
 
-    fn value(origin: &Origin, name: &str) -> String {
-        let shown = origin.shown();
+    fn value(source: &ConfigSource, name: &str) -> String {
+        let shown = source.shown();
         let setting = shown.as_array().unwrap().iter().find(|setting| setting["name"] == name).unwrap().clone();
         setting["value"][0].as_str().unwrap().to_owned()
     }
 
     #[test]
     fn changes_that_need_a_restart_are_reported_each_time_and_not_applied() {
-        let mut present = origin(&[]);
+        let mut present = source(&[]);
         for _ in 0..2 {
-            let next = origin(&[("api.listen", "127.0.0.1:1"), ("store.keys", "5000"), ("headers.ietf", "false")]);
+            let next = source(&[("api.listen", "127.0.0.1:1"), ("store.keys", "5000"), ("headers.ietf", "false")]);
             let changes = present.take_over(next);
             assert_eq!(changes.need_restart, ["api.listen", "store.keys"]);
             assert_eq!(value(&present, "api.listen"), "127.0.0.1:8080");
             assert_eq!(value(&present, "headers.ietf"), "false");
         }
-        assert_eq!(present.take_over(origin(&[])).applicable, ["headers.ietf"]);
-        assert_eq!(present.take_over(origin(&[])), Changes::default());
+        assert_eq!(present.take_over(source(&[])).applicable, ["headers.ietf"]);
+        assert_eq!(present.take_over(source(&[])), Changes::default());
     }
 
     #[test]

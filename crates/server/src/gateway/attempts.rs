@@ -174,9 +174,9 @@ impl Forwarder {
         let upstream_address = &upstream.address;
         if let Some(rest) = upstream.health.failed(self.clock.now(), self.settings.backoff_time.into()) {
             let rest = Duration::from(rest);
-            tracing::warn!(upstream = %upstream_address, %error, ?rest, "an upstream fails: it rests if there are others");
+            tracing::warn!(upstream = %upstream_address, %error, ?rest, "upstream failed: skipped while other upstreams are available");
         } else {
-            tracing::debug!(upstream = %upstream_address, %error, "an upstream fails");
+            tracing::debug!(upstream = %upstream_address, %error, "upstream failed");
         }
     }
 
