@@ -99,7 +99,7 @@ impl CostSource {
         let cost = |number: u64| number.max(least).saturating_mul(times);
         match self {
             CostSource::Fact(fact) => {
-                let number = |text: &Cow<'_, str>| text.trim().parse().ok();
+                let number = |text: &Cow<'_, str>| whole_number(text.trim());
                 request.values(fact).iter().map(|text| number(text).map_or(otherwise, cost)).max()
             }
             CostSource::Body(path) => match request.facts.body(path)? {
@@ -108,6 +108,13 @@ impl CostSource {
             },
         }
     }
+}
+
+/// The number that a text states. One with too many digits is as large as a number can be: a client cannot pay less by asking for more.
+fn whole_number(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
 impl Cost {

@@ -38,13 +38,22 @@ pub struct StateFileError {
 /// If it is not a whole snapshot that this program can read, or cannot be read. `Ok(None)` if there is no such file.
 pub fn read(path: &Path, keys: usize) -> Result<Option<Restored<SystemClock>>, StateFileError> {
     let refused = |reason| StateFileError { path: path.to_owned(), reason };
-    let file = match File::open(path) {
+    let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(refused(error.into())),
     };
     let restored = MemoryStore::restore(SystemClock::new(), keys, &mut BufReader::with_capacity(1 << 20, file));
     restored.map(Some).map_err(refused)
+}
+
+/// Opens a file. Opening a named pipe would wait for a writer, so only regular files are opened.
+fn open_regular(path: &Path) -> io::Result<File> {
+    match fs::metadata(path)? {
+        metadata if metadata.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+        metadata if !metadata.is_file() => Err(io::Error::other("it is not a regular file")),
+        _ => File::open(path),
+    }
 }
 
 /// A file that snapshots are written to, and counts of them.
@@ -146,7 +155,8 @@ impl StateFile {
     }
 
     fn replace(&self, store: &MemoryStore) -> io::Result<(SnapshotCounts, u64)> {
-        let path = &self.settings.path;
+        // Where a symbolic link leads: renaming would replace the link.
+        let path = &fs::canonicalize(&self.settings.path).unwrap_or_else(|_| self.settings.path.clone());
         let unfinished = unfinished(path);
         // Left by a process that was killed. It may have other permissions.
         match fs::remove_file(&unfinished) {
@@ -229,6 +239,25 @@ mod tests {
     }
 
     #[test]
+    fn a_symbolic_link_stays_and_its_target_is_replaced() {
+        let folder = folder();
+        let (target, link) = (folder.join("elsewhere"), folder.join("state"));
+        let store = MemoryStore::with_clock_and_cap(SystemClock::new(), 1_000);
+        let file = |path: &Path| {
+            let settings = StateFileSettings { path: path.to_owned(), every: Duration::from_secs(5) };
+            StateFile::new(settings, StateFileLock::default(), Vec::new())
+        };
+        file(&target).save(&store).unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let rule = RuleId::new("rule");
+        store.decide(&[Charge::new(&rule, &Key::from("alice"), &"fixed 10/year".parse().unwrap())]).unwrap();
+        file(&link).save(&store).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(read(&target, 1_000).unwrap().unwrap().counts.keys, 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn a_file_of_another_program_is_refused_with_what_to_do() {
         let folder = folder();
         let path = folder.join("state");
@@ -238,6 +267,7 @@ mod tests {
             "cannot be used: it is not a snapshot of Tidegate's state. To start without the state in it, move it away";
         assert!(error.ends_with(told), "{error}");
         assert!(read(&folder, 1_000).err().unwrap().to_string().contains("it cannot be read"));
+        assert!(read(Path::new("/dev/null"), 1_000).err().unwrap().to_string().contains("it is not a regular file"));
         fs::remove_dir_all(&folder).unwrap();
     }
 }

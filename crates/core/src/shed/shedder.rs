@@ -26,7 +26,7 @@ impl Default for ShedWindow {
 /// The signals that count as overload. Any one of them is enough.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OverloadBounds {
-    /// The part of arrivals that may find the server full, as when its [adaptive limit](crate::adaptive) is reached. 0.1 by
+    /// The part of admitted arrivals that may find the server full, as when its [adaptive limit](crate::adaptive) is reached. 0.1 by
     /// default: a limit that is reached for a moment is no overload.
     pub full: f64,
     /// The mean time for which requests may wait before they are begun. 20 ms by default.
@@ -67,6 +67,7 @@ struct SharedShedder<C> {
     level: AtomicU32,
     begun: AtomicU64,
     arrivals: AtomicU32,
+    admitted: AtomicU32,
     full: AtomicU32,
     waits: AtomicU32,
     waited: AtomicU64,
@@ -116,6 +117,7 @@ impl<C: Clock> LoadShedder<C> {
             level: AtomicU32::new(0),
             begun: AtomicU64::new(clock.now().as_micros()),
             arrivals: AtomicU32::new(0),
+            admitted: AtomicU32::new(0),
             full: AtomicU32::new(0),
             waits: AtomicU32::new(0),
             waited: AtomicU64::new(0),
@@ -136,15 +138,16 @@ impl<C: Clock> LoadShedder<C> {
         let now = shared.clock.now();
         let level = ShedLevel::of(class, client, shared.seed, now);
         shared.histogram[level.number()].fetch_add(1, Ordering::Relaxed);
-        if is_full {
-            shared.full.fetch_add(1, Ordering::Relaxed);
-        }
         let arrivals = shared.arrivals.fetch_add(1, Ordering::Relaxed) + 1;
         if shared.is_over(arrivals, now) {
             shared.close(now);
         }
         let is_admitted = level.number() >= self.threshold();
-        if !is_admitted {
+        if is_admitted {
+            shared.admitted.fetch_add(1, Ordering::Relaxed);
+            // A server that is full for requests that are shed anyhow is no overload of the others.
+            shared.full.fetch_add(is_full.into(), Ordering::Relaxed);
+        } else {
             shared.shed[level.class()].fetch_add(1, Ordering::Relaxed);
         }
         is_admitted
@@ -231,11 +234,12 @@ impl<C: Clock> SharedShedder<C> {
 
     /// Whether the window that ends had overload. Begins the sums of the next one.
     fn take_signals(&self) -> bool {
-        let arrivals = self.arrivals.swap(0, Ordering::Relaxed);
+        self.arrivals.store(0, Ordering::Relaxed);
+        let admitted = self.admitted.swap(0, Ordering::Relaxed);
         let full = self.full.swap(0, Ordering::Relaxed);
         let (waits, waited) = (self.waits.swap(0, Ordering::Relaxed), self.waited.swap(0, Ordering::Relaxed));
         let busy = f64::from_bits(self.busy.load(Ordering::Relaxed));
-        f64::from(full) > f64::from(arrivals) * self.bounds.full
+        f64::from(full) > f64::from(admitted) * self.bounds.full
             || waited > self.bounds.wait.get().saturating_mul(u64::from(waits))
             || busy > self.bounds.busy
     }

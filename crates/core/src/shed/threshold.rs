@@ -1,6 +1,6 @@
 //! The threshold, and how it follows overload.
 
-use super::LEVELS;
+use super::{COHORTS, LEVELS};
 
 /// The part of what is admitted that is refused after a window with overload.
 const DECREASE: f64 = 0.05;
@@ -8,6 +8,9 @@ const DECREASE: f64 = 0.05;
 const INCREASE: f64 = 0.01;
 /// The weight of former windows in the histogram. About eight windows count.
 const MEMORY: f64 = 0.875;
+/// The windows with overload after which a more important class is refused too, once all of a class is. Requests that were admitted
+/// before are still in flight, so the overload of the first windows may be theirs.
+const CLASS_WINDOWS: u32 = 4;
 /// Arrivals below which the histogram counts as empty.
 const NOTHING: f64 = 1e-3;
 
@@ -17,13 +20,15 @@ const NOTHING: f64 = 1e-3;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShedThreshold {
     level: usize,
+    /// Windows with overload since the threshold stands at the beginning of a class.
+    waited: u32,
     /// Arrivals at each level, whether admitted or not. Former windows count less and less.
     arrivals: Box<[f64; LEVELS]>,
 }
 
 impl Default for ShedThreshold {
     fn default() -> ShedThreshold {
-        ShedThreshold { level: 0, arrivals: Box::new([0.0; LEVELS]) }
+        ShedThreshold { level: 0, waited: 0, arrivals: Box::new([0.0; LEVELS]) }
     }
 }
 
@@ -37,7 +42,8 @@ impl ShedThreshold {
     /// Follows a window with these arrivals at each level, admitted or not. Returns the number of the lowest level that is
     /// admitted from now on.
     ///
-    /// The threshold moves by whole levels, and at least by one at which there are arrivals.
+    /// The threshold moves by whole levels, and at least by one at which there are arrivals. When it has passed all of a class, it
+    /// stays there for four windows before the next class is refused.
     pub fn update(&mut self, arrivals: &[u32; LEVELS], is_overloaded: bool) -> usize {
         for (sum, count) in self.arrivals.iter_mut().zip(arrivals) {
             *sum = *sum * MEMORY + f64::from(*count);
@@ -52,14 +58,29 @@ impl ShedThreshold {
     }
 
     fn raise(&mut self, admitted: f64) {
+        if self.has_passed_a_class() && self.waited < CLASS_WINDOWS {
+            self.waited += 1;
+            return;
+        }
+        self.waited = 0;
         let mut excess = admitted * DECREASE;
         while excess > NOTHING && self.level < LEVELS - 1 {
             excess -= self.arrivals[self.level];
             self.level += 1;
+            if self.has_passed_a_class() {
+                break;
+            }
         }
     }
 
+    /// Whether the threshold stands behind a class that has arrivals, and before any of the next.
+    fn has_passed_a_class(&self) -> bool {
+        let class = self.level.checked_sub(COHORTS).filter(|_| self.level.is_multiple_of(COHORTS));
+        class.is_some_and(|class| self.arrivals[class..self.level].iter().sum::<f64>() > NOTHING)
+    }
+
     fn lower(&mut self, admitted: f64) {
+        self.waited = 0;
         let mut lack = (admitted * INCREASE).max(NOTHING);
         while lack > 0.0 && self.level > 0 {
             self.level -= 1;
@@ -97,11 +118,37 @@ mod tests {
         // One client in each of the two classes in the middle.
         let two = window(|level| u32::from(level == COHORTS + 7 || level == 2 * COHORTS + 9));
         assert_eq!(threshold.update(&two, true), COHORTS + 8, "the less important one is refused");
+        assert_eq!(threshold.update(&two, true), 2 * COHORTS, "all of its class is refused");
+        for _ in 0..CLASS_WINDOWS {
+            assert_eq!(threshold.update(&two, true), 2 * COHORTS, "the next class waits until that has an effect");
+        }
         assert_eq!(threshold.update(&two, true), 2 * COHORTS + 10);
         assert_eq!(threshold.update(&two, true), 2 * COHORTS + 10, "there is nothing left to refuse");
         assert_eq!(threshold.update(&two, false), 2 * COHORTS + 9);
         assert_eq!(threshold.update(&two, false), COHORTS + 7);
         assert_eq!(threshold.update(&two, false), 0);
+    }
+
+    #[test]
+    fn a_flood_of_a_low_class_does_not_get_the_critical_one_refused() {
+        let mut threshold = ShedThreshold::default();
+        let (low, critical) = (16, 3 * COHORTS + 71);
+        let arrivals = window(|level| if level == low { 200 } else { u32::from(level == critical) * 4 });
+        // What is in flight when the low class is refused takes three windows to drain.
+        for _ in 0..50 {
+            for _ in 0..4 {
+                threshold.update(&arrivals, true);
+                assert!(threshold.level() <= critical);
+            }
+            threshold.update(&arrivals, false);
+        }
+        for _ in 0..10 {
+            threshold.update(&arrivals, true);
+        }
+        assert!(
+            threshold.level() > critical,
+            "an overload that lasts without the low class is one of the critical class"
+        );
     }
 
     #[test]
@@ -130,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_five_times_as_long_to_admit_as_to_refuse() {
+    fn it_takes_longer_to_admit_than_to_refuse() {
         let (mut threshold, even) = (ShedThreshold::default(), window(|_| 100));
         let windows = |threshold: &mut ShedThreshold, is_overloaded, until: fn(usize) -> bool| {
             (0..).find(|_| until(threshold.update(&even, is_overloaded))).unwrap_or(0)
         };
         let raising = windows(&mut threshold, true, |level| level >= LEVELS / 2);
         let lowering = windows(&mut threshold, false, |level| level == 0);
-        assert!((12..=14).contains(&raising), "ln 0.5 / ln 0.95: {raising}");
+        assert!((16..=19).contains(&raising), "ln 0.5 / ln 0.95, and four windows between two classes: {raising}");
         assert!((55..=72).contains(&lowering), "ln 2 / ln 1.01, less what whole levels round: {lowering}");
     }
 
@@ -160,7 +207,8 @@ mod tests {
             let sum = |from: usize| threshold.arrivals[from..].iter().sum::<f64>();
             let (admitted, now) = (sum(before), sum(after));
             if is_overloaded {
-                assert!(after >= before && (now <= admitted * 0.95 + 0.01 || after == LEVELS - 1));
+                let is_at_a_class = after.is_multiple_of(COHORTS) && after > 0;
+                assert!(after >= before && (now <= admitted * 0.95 + 0.01 || after == LEVELS - 1 || is_at_a_class));
                 assert!(after == before || sum(after - 1) >= admitted * 0.95 - 0.01, "one level less would be enough");
             } else {
                 assert!(after < before.max(1) && (now >= admitted * 1.01 - 0.01 || after == 0));

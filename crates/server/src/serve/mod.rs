@@ -36,7 +36,7 @@ use self::signals::SignalAction;
 pub use self::signals::Signals;
 use crate::access_log::{AccessLog, AccessLogError};
 use crate::admin::{self, AdminState, Token, TokenError};
-use crate::config::{Configuration, Origin};
+use crate::config::{ConfigSource, Configuration};
 use crate::cross_site::AllowedHosts;
 use crate::engine::Engine;
 use crate::identity::jwt::{self, Verifier};
@@ -138,7 +138,7 @@ pub struct Server {
     resp: Option<OpenListener<resp::RespServer>>,
     admin: Option<Listening>,
     made_up_token: Option<Token>,
-    origin: Origin,
+    source: ConfigSource,
     /// Paths of the rules.
     paths: Vec<PathBuf>,
     are_published: Arc<AtomicBool>,
@@ -189,7 +189,7 @@ impl Server {
             known.warn(&rules);
         }
         let (steering, tiers) = (configuration.store.steering()?, configuration.store.tiers()?);
-        let Configuration { rules: paths, handover, origin, .. } = configuration;
+        let Configuration { rules: paths, handover, source, .. } = configuration;
         let tiers = match tiers {
             Some((control, settings, deadline)) => {
                 Some(control.serve_tiers(Arc::new(TierDirectory::new(settings)), deadline)?)
@@ -281,7 +281,7 @@ impl Server {
                 open_metrics: configuration.open_metrics,
                 rules: paths.clone(),
                 are_published: Arc::clone(&are_published),
-                configuration: origin.shown(),
+                configuration: source.shown(),
                 regions,
                 stop: stop.clone(),
                 hosts: admin_hosts,
@@ -325,7 +325,7 @@ impl Server {
             resp,
             admin,
             made_up_token,
-            origin,
+            source,
             paths,
             are_published,
             operators,

@@ -7,7 +7,7 @@ use tidegate_rules::{Diagnostics, Loaded, Secret};
 use super::rule_sources::{follow_files, load_rules, put_in_force, warn_of_built_in_key};
 use super::{Server, make_room_for_connections};
 use crate::admin::Token;
-use crate::config::{Changes, ConfigErrors, Configuration, Origin};
+use crate::config::{Changes, ConfigErrors, ConfigSource, Configuration};
 use crate::cross_site::AllowedHosts;
 use crate::log;
 
@@ -32,8 +32,8 @@ impl Server {
     /// are logged. On any error, nothing changes.
     pub async fn reload(&mut self) {
         tracing::info!("reloading");
-        let (origin, paths) = (self.origin.clone(), self.paths.clone());
-        match tokio::task::spawn_blocking(move || read(&origin, &paths)).await {
+        let (source, paths) = (self.source.clone(), self.paths.clone());
+        match tokio::task::spawn_blocking(move || read(&source, &paths)).await {
             Ok(Ok(next)) => self.apply(next).await,
             Ok(Err(refused)) => {
                 tracing::error!("the configuration cannot be used: the current one stays in force\n{refused}");
@@ -77,7 +77,7 @@ impl Server {
         self.certificates = configuration.certificates;
         self.hide_under(configuration.secrets);
         self.follow_rules(configuration.rules, rules).await;
-        let changes = self.origin.take_over(configuration.origin);
+        let changes = self.source.take_over(configuration.source);
         if let Some(admin) = &self.admin {
             let hosts = AllowedHosts::of(admin.address().ip(), configuration.hosts.admin);
             self.operators.change(|settings| settings.hosts.clone_from(&hosts));
@@ -126,7 +126,7 @@ impl Server {
 
     /// A token that was removed from the configuration stays in force: a new random one would be unknown.
     fn tell_operators(&self, token: Option<&Token>, open_metrics: bool) {
-        let (paths, configuration) = (&self.paths, self.origin.shown());
+        let (paths, configuration) = (&self.paths, self.source.shown());
         self.operators.change(|settings| {
             if let Some(token) = token {
                 settings.token = token.clone();
@@ -138,8 +138,8 @@ impl Server {
     }
 }
 
-fn read(origin: &Origin, paths: &[PathBuf]) -> Result<NextConfiguration, ReloadError> {
-    let configuration = origin.read_again()?;
+fn read(source: &ConfigSource, paths: &[PathBuf]) -> Result<NextConfiguration, ReloadError> {
+    let configuration = source.read_again()?;
     let is_elsewhere = configuration.rules != paths;
     let rules = is_elsewhere
         .then(|| load_rules(&configuration.rules, configuration.gateway.is_some(), configuration.rules_required))
