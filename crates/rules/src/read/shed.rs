@@ -23,6 +23,9 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[
         return None;
     };
     let count = reader.count(slots, "`slots`")?;
+    if count == 0 {
+        reader.warning(slots.at, "`shed` with 0 slots refuses every request", "raise it, unless that is meant");
+    }
     let ttl = match fields.get("ttl") {
         Some(node) => span_of(reader, node, "`ttl`")?,
         None => DEFAULT_TTL,

@@ -63,6 +63,9 @@ fn a_cost_is_what_the_request_says() {
     let said = |number: u64| format!("r: {number} of 100/s");
     assert_eq!(cost("header:X-Cost", &get("/").header("x-cost", " 7 ")), said(7));
     assert_eq!(cost("query:n", &get("/?n=8")), said(8));
+    assert_eq!(cost("query:n", &get("/?n=18446744073709551615")), said(u64::MAX));
+    assert_eq!(cost("query:n", &get("/?n=18446744073709551616")), said(u64::MAX), "more is not cheaper");
+    assert_eq!(cost("query:n", &get("/?n=-8")), said(1));
     assert_eq!(cost("claim:n", &get("/").claim("n", "9")), said(9));
     assert_eq!(cost("descriptor:n", &get("/").descriptor("n", "10")), said(10));
     assert_eq!(cost("hits", &get("/").hits(11)), said(11));
@@ -73,7 +76,7 @@ fn a_cost_is_what_the_request_says() {
 
 #[test]
 fn a_cost_that_is_missing_or_no_number_is_the_other_one() {
-    for value in [None, Some(""), Some("x"), Some("-1"), Some("1.5"), Some("99999999999999999999"), Some("0x5")] {
+    for value in [None, Some(""), Some("x"), Some("-1"), Some("1.5"), Some("0x5")] {
         let request = value.into_iter().fold(get("/"), |request, value| request.header("X", value));
         assert_eq!(charges(&rule("limit: 9/s, cost: header:X"), &request), ["r: 1 of 9/s"], "{value:?}");
         let rules = rule("limit: 9/s, cost: { from: 'header:X', otherwise: 4 }");

@@ -20,11 +20,20 @@ fn a_key_that_anyone_can_choose_is_doubtful() {
 fn a_method_that_is_nearly_a_usual_one_is_doubtful() {
     let text = |method: &str| format!("rules: [{{ id: r, match: {{ method: {method} }}, limit: 1/s, key: user }}]");
     let expected = "warning: 1:35 [PSOT] `PSOT` is not a usual method, and matches only requests that use it; did you mean `POST`?";
-    assert_eq!(doubts(&text("PSOT")), [expected.replacen("; did", ": did", 1)]);
+    assert_eq!(doubts(&text("PSOT")), [expected]);
     for method in ["post", "[GET, PURGE]", "P*", "MKCALENDAR", "{ not: GET }"] {
         assert_eq!(doubts(&text(method)), [""; 0], "{method}");
     }
     assert_eq!(doubts(&text("[GET, DELTE]")).len(), 1);
+}
+
+#[test]
+fn a_shed_rule_without_slots_is_doubtful() {
+    let text = "rules: [{ id: r, shed: { slots: 0 } }]";
+    assert_eq!(
+        doubts(text),
+        ["warning: 1:33 [0] `shed` with 0 slots refuses every request; raise it, unless that is meant"]
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ use http::StatusCode;
 use serde::Serialize;
 use tidegate_rules::envoy::{Domain, ListedDescriptor};
 use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, RuleSummary, load};
+use tokio::sync::Semaphore;
 
 use super::extract::RawBody;
 use super::{AdminState, json};
@@ -92,6 +93,9 @@ pub(super) async fn validate(RawBody(body): RawBody) -> Result<Response, Problem
     let Ok(text) = String::from_utf8(body.into()) else {
         return Err(Problem::new(StatusCode::BAD_REQUEST, "The body is not UTF-8 text. Send a rules file."));
     };
+    // A small text can take much memory to read, because aliases repeat parts of it.
+    static VALIDATIONS: Semaphore = Semaphore::const_new(1);
+    let _turn = VALIDATIONS.acquire().await;
     let (findings, counts) = match aside(move || RuleSet::parse("candidate", &text)).await? {
         Ok(loaded) => (loaded.warnings, Some(loaded.rules.counts())),
         Err(findings) => (findings, None),
