@@ -106,7 +106,20 @@ fn mistakes_in_a_test_file_are_pointed_at() {
     }
     assert!(told("tests: []\n").contains("a test file without `rules`"));
     assert!(told("rules: rules.yaml\n").contains("a test file without `tests`"));
-    assert!(told("rules: none.yaml\ntests: []\n").contains("none.yaml"));
+    let one = "tests: [{ name: one, steps: [{ request: GET /, expect: allowed }] }]";
+    assert!(told(&format!("rules: none.yaml\n{one}\n")).contains("none.yaml"));
+    assert!(told(&format!("rules: []\n{one}\n")).contains("`rules` names no file"));
+    for (tests, place, wanted) in [
+        ("rules: rules.yaml\ntests: []\n", "t.yaml:2:8", "write a test: `- { name: …, steps: [{ request: GET /,"),
+        (
+            "rules: rules.yaml\ntests: [{ name: one, steps: [] }]\n",
+            "t.yaml:2:29",
+            "`- { request: GET /, expect: allowed }`",
+        ),
+    ] {
+        let said = told(tests);
+        assert!(said.contains("so nothing is tested") && said.contains(wanted) && said.contains(place), "{said}");
+    }
     let misnamed = in_step("{ request: GET /, expect: denied, by: logn }");
     assert!(misnamed.contains("there is no rule `logn`") && misnamed.contains("did you mean `login`?"), "{misnamed}");
     let folder = Folder::with(&[]);

@@ -21,7 +21,8 @@ const RULES: &str = "rules: [{ id: api, key: address, limit: 20/s burst 50 }]\n"
 const LOG: &str = "time,address,method,path\n0,203.0.113.7,GET,/\n1,203.0.113.7,POST,/login\n";
 const DESCRIPTORS: &str =
     "domain: edge\ndescriptors: [{ key: user, rate_limit: { unit: second, requests_per_unit: 9 } }]\n";
-const TESTS: &str = "rules: rules.yaml\ntests: []\n";
+const TESTS: &str =
+    "rules: rules.yaml\ntests: [{ name: one, steps: [{ request: GET /, address: 203.0.113.7, expect: allowed }] }]\n";
 
 /// Runs a line of a shell with `tidegate` in its path.
 fn shell(place: &Path, line: &str) -> Output {

@@ -123,9 +123,13 @@ fn file(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Option<TestFile>
     let fields = reader.fields(root, "a test file", &FILE)?;
     let rules = required(reader, &fields, "a test file", "rules", "name the rules: `rules: rules.yaml`");
     let tests = required(reader, &fields, "a test file", "tests", "write `tests:` and a list of tests below it");
+    if let Some(node) = rules.filter(|node| is_empty_list(node)) {
+        reader.error(node.at, "`rules` names no file", "name the rules: `rules: rules.yaml`");
+    }
     let rules = rules.into_iter().flat_map(|node| reader.each(node)).collect::<Vec<_>>();
     let rules = rules.into_iter().filter_map(|node| Some(folder.join(reader.text(node, "`rules`")?))).collect();
-    let scenarios = tests.map_or(&[][..], |node| list(reader, node, "`tests`"));
+    let help = "write a test: `- { name: …, steps: [{ request: GET /, expect: allowed }] }`";
+    let scenarios = tests.map_or(&[][..], |node| list(reader, node, "`tests`", help));
     let scenarios = scenarios.iter().filter_map(|node| scenario(reader, node)).collect();
     Some(TestFile { rules, scenarios })
 }
@@ -139,7 +143,16 @@ fn required<'n>(reader: &mut Reader<'_>, fields: &Fields<'n>, what: &str, name: 
     found
 }
 
-fn list<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str) -> &'n [Node] {
+fn is_empty_list(node: &Node) -> bool {
+    matches!(&node.value, Value::List(items) if items.is_empty())
+}
+
+/// The entries of a list. A list without any tests nothing, so it is an error; `help` says what to write into it.
+fn list<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str, help: &str) -> &'n [Node] {
+    if is_empty_list(node) {
+        reader.error(node.at, format_args!("{what} is an empty list, so nothing is tested"), help);
+        return &[];
+    }
     if let Value::List(items) = &node.value {
         return items;
     }
@@ -156,7 +169,8 @@ fn scenario(reader: &mut Reader<'_>, node: &Node) -> Option<Scenario> {
     let name = required(reader, &fields, "a test", "name", "describe in a few words what it tests: `name: …`");
     let name = name.and_then(|node| reader.text(node, "`name`"));
     let steps = required(reader, &fields, "a test", "steps", "write `steps:` and a list of requests below it")?;
-    let steps = list(reader, steps, "`steps`").iter().filter_map(|node| step(reader, node)).collect();
+    let help = "write a request and the expected decision: `- { request: GET /, expect: allowed }`";
+    let steps = list(reader, steps, "`steps`", help).iter().filter_map(|node| step(reader, node)).collect();
     Some(Scenario { name: name?, place: reader.source.place(node.at), steps })
 }
 
