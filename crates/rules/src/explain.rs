@@ -185,6 +185,8 @@ pub struct ShownLimit {
     pub cost: u64,
     /// The source of the cost in the request, such as `body:max_tokens`.
     pub cost_from: Option<String>,
+    /// Whether the request has no number there, so that the cost is the rule's `otherwise`.
+    pub cost_is_fallback: bool,
     /// For how long the cost stays open to be settled.
     pub reserve: Option<String>,
     /// The place in the response of the actual cost, such as `body:usage.total_tokens`.
@@ -334,6 +336,7 @@ impl MatchedRule<'_, '_> {
             capacity: limit.limit.capacity(),
             cost,
             cost_from: limit.cost.said_by(),
+            cost_is_fallback: limit.cost.is_fallback(request),
             reserve: limit.reserve.map(write_span),
             settle: limit.settle.as_ref().map(ToString::to_string),
             lease: limit.leased(),

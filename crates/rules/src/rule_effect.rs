@@ -108,6 +108,14 @@ impl CostSource {
             },
         }
     }
+
+    /// Whether a request has a number here.
+    fn has_number<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> bool {
+        match self {
+            CostSource::Fact(fact) => request.values(fact).iter().any(|text| text.trim().parse::<u64>().is_ok()),
+            CostSource::Body(path) => request.facts.body(path).is_some(),
+        }
+    }
 }
 
 /// The number that a text states. One with too many digits is as large as a number can be: a client cannot pay less by asking for more.
@@ -118,6 +126,14 @@ fn whole_number(text: &str) -> Option<u64> {
 }
 
 impl Cost {
+    /// Whether the cost is said by the request, and this one has no number there.
+    pub(super) fn is_fallback<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> bool {
+        match self {
+            Cost::Said { by, .. } => !by.iter().any(|by| by.has_number(request)),
+            Cost::Fixed(_) | Cost::Hits | Cost::ByPath { .. } => false,
+        }
+    }
+
     fn of<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> Result<u64, KeyFault> {
         Ok(match self {
             Cost::Fixed(cost) => *cost,

@@ -1,5 +1,6 @@
 //! `tidegate explain`: which rules limit a request, and why the others do not.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,9 +9,10 @@ use anstyle::Style;
 use serde::Serialize;
 use tidegate_core::disclosure::DenialKind;
 use tidegate_core::{Clock, SystemClock};
+use tidegate_rules::yaml::closest;
 use tidegate_rules::{
-    Charged, ExplainedRule, Explanation, Granted, Mode, RegionView, Request, RuleOutcome, ShownLimit, ShownWriteBehind,
-    counted,
+    Charged, ExplainedRule, Explanation, Granted, Mode, RegionView, Request, RuleOutcome, RuleSet, ShownLimit,
+    ShownWriteBehind, counted,
 };
 
 use super::redis::RedisArgs;
@@ -19,7 +21,7 @@ use super::secret::SecretArgs;
 use super::serve::refuse;
 use super::{ERROR, FAINT, GOOD, OutputFormat, Rules, STRONG, WARNING, check, failed, plain, print_json};
 use crate::identity::Identity;
-use crate::identity::jwt::{self, Verifier};
+use crate::identity::jwt::{self, TokenRefusal, Verifier};
 use crate::serve;
 
 const EXAMPLES: &str = "\
@@ -49,7 +51,7 @@ pub(super) struct Args {
     #[command(flatten)]
     request: RequestArgs,
     /// Token (JWT), verified as the server of --config would. User, tier and claims are taken from it.
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["user", "tier", "claims"])]
     jwt: Option<String>,
     /// Region, for rules with `regions`: shows its share of each limit, as the rules state it.
     #[arg(long, value_name = "REGION")]
@@ -98,18 +100,27 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
             Ok(configuration) => configuration,
             Err(faults) => return refuse(&faults),
         };
-        let Some(settings) = configuration.jwt else {
-            return failed(
-                &"the configuration (--config) has no keys to verify tokens with: set `auth.jwt.jwks_url`, `jwks_file`, \
-                  `public_key_file` or `secret_file`",
-            );
+        let settings = match configuration.jwt {
+            Some(settings) => settings,
+            None if !args.secret.names_file() => {
+                failed(
+                    &"--jwt needs the server's configuration, which has the keys of tokens: add --config tidegate.yaml",
+                )?;
+                return Ok(ExitCode::from(2));
+            }
+            None => {
+                return failed(
+                    &"the configuration (--config) has no keys to verify tokens with: set `auth.jwt.jwks_url`, `jwks_file`, \
+                      `public_key_file` or `secret_file`",
+                );
+            }
         };
         let is_refused = settings.on_invalid == jwt::OnInvalid::Refuse;
         let found = verify(settings, token)?;
-        if let (TokenVerdict::Invalid(reason), true, OutputFormat::Text) = (&found, is_refused, args.rules.format) {
+        if let (Some(response), true, OutputFormat::Text) = (found.response(), is_refused, args.rules.format) {
             let mut out = anstream::stdout().lock();
-            print_token(&mut out, &TokenVerdict::Invalid(reason.clone()))?;
-            writeln!(out, "The server responds with 401 and evaluates no rule (`auth.jwt.on_invalid: refuse`).")?;
+            print_token(&mut out, &found)?;
+            writeln!(out, "The server responds with {response} (`auth.jwt.on_invalid: refuse`).")?;
             return Ok(ExitCode::FAILURE);
         }
         if let TokenVerdict::Valid(identity) = &found {
@@ -124,6 +135,12 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     }
     let rules = match &args.region {
         Some(region) => {
+            if !loaded.rules.has_regions() {
+                let note = "the rules have no `regions`, so --region changes nothing";
+                writeln!(anstream::stderr(), "{WARNING}note{WARNING:#}: {note}\n")?;
+            } else if let Some(problem) = unknown_region(&loaded.rules, region) {
+                return failed(&problem);
+            }
             let view = RegionView { region: Some(region.as_str().into()), applied: None };
             loaded.rules.in_region(&view)
         }
@@ -152,26 +169,55 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
             print(&mut out, &explanation)?;
         }
     }
-    if let Some(TokenVerdict::Invalid(_)) = verified {
-        return Ok(ExitCode::FAILURE);
+    let is_valid = verified.is_none_or(|verdict| matches!(verdict, TokenVerdict::Valid(_)));
+    Ok(if is_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The problem with a region that no rule gives a share. `None` if one does.
+fn unknown_region(rules: &RuleSet, region: &str) -> Option<String> {
+    let known: BTreeSet<&str> =
+        rules.each_regions().flat_map(|(_, regions)| regions.shares.keys().map(String::as_str)).collect();
+    if known.contains(region) {
+        return None;
     }
-    Ok(ExitCode::SUCCESS)
+    let meant = closest(region, known.iter().copied()).map(|meant| format!(" Did you mean `{meant}`?"));
+    let known: Vec<&str> = known.into_iter().collect();
+    let known = known.join("`, `");
+    Some(format!("there is no region `{region}` in the rules: they have `{known}`.{}", meant.unwrap_or_default()))
 }
 
 /// Result of verifying a token.
 enum TokenVerdict {
     Valid(Arc<Identity>),
     Invalid(String),
+    /// There are no keys to verify it with.
+    Unverified(String),
+}
+
+impl TokenVerdict {
+    /// The response of a server that refuses invalid tokens; `None` if the token is valid.
+    const fn response(&self) -> Option<&'static str> {
+        match self {
+            TokenVerdict::Valid(_) => None,
+            TokenVerdict::Invalid(_) => Some("401 and evaluates no rule"),
+            TokenVerdict::Unverified(_) => Some("503 and evaluates no rule, for as long as it has no keys"),
+        }
+    }
 }
 
 /// Verifies a token as a server with these settings would. Fetches keys if necessary.
 fn verify(settings: jwt::Settings, token: &str) -> io::Result<TokenVerdict> {
     let verifier = Verifier::new(settings);
-    if let Err(reason) = serve::runtime()?.block_on(verifier.fetch_once()) {
-        return Ok(TokenVerdict::Invalid(format!("the keys cannot be fetched: {reason}")));
-    }
+    // Keys of files are tried even so, as by the server.
+    let fetched = serve::runtime()?.block_on(verifier.fetch_once());
+    let with_cause = |refusal: TokenRefusal| match &fetched {
+        Err(reason) => format!("{refusal}, as keys cannot be fetched: {reason}"),
+        Ok(()) => refusal.to_string(),
+    };
     Ok(match verifier.verify(token.trim().as_bytes(), SystemClock::new().now()) {
         Ok(identity) => TokenVerdict::Valid(identity),
+        Err(refusal @ TokenRefusal::NoKeys) => TokenVerdict::Unverified(with_cause(refusal)),
+        Err(refusal @ TokenRefusal::UnknownKey) => TokenVerdict::Invalid(with_cause(refusal)),
         Err(refusal) => TokenVerdict::Invalid(refusal.to_string()),
     })
 }
@@ -190,6 +236,9 @@ fn print_token(out: &mut impl Write, verified: &TokenVerdict) -> io::Result<()> 
     match verified {
         TokenVerdict::Invalid(reason) => {
             writeln!(out, "{FAINT}token    {FAINT:#}{ERROR}invalid{ERROR:#}: {}\n", plain(reason))
+        }
+        TokenVerdict::Unverified(reason) => {
+            writeln!(out, "{FAINT}token    {FAINT:#}{ERROR}not verified{ERROR:#}: {}\n", plain(reason))
         }
         TokenVerdict::Valid(identity) => {
             writeln!(out, "{FAINT}token    {FAINT:#}{GOOD}valid{GOOD:#}")?;
@@ -219,7 +268,7 @@ struct TokenReport<'t> {
 impl TokenReport<'_> {
     fn of(verified: &TokenVerdict) -> TokenReport<'_> {
         match verified {
-            TokenVerdict::Invalid(reason) => {
+            TokenVerdict::Invalid(reason) | TokenVerdict::Unverified(reason) => {
                 TokenReport { valid: false, reason: Some(reason), user: None, tier: None, claims: Vec::new() }
             }
             TokenVerdict::Valid(identity) => TokenReport {
@@ -364,8 +413,12 @@ fn labelled(label: &str, value: &str) -> String {
 
 fn limit_line(limit: &ShownLimit) -> String {
     let mut line = format!("{}, cost {}", limit.limit, limit.cost);
-    if let Some(from) = &limit.cost_from {
-        line.push_str(&format!(" by {from}"));
+    match &limit.cost_from {
+        Some(from) if limit.cost_is_fallback => {
+            line.push_str(&format!(" by default, since the request has no number at {from}"));
+        }
+        Some(from) => line.push_str(&format!(" by {from}")),
+        None => {}
     }
     if let Some(reserve) = &limit.reserve {
         line.push_str(&format!(", to be settled within {reserve}"));

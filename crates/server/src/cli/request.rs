@@ -17,7 +17,7 @@ pub(super) struct RequestArgs {
     headers: Vec<Pair>,
 
     /// The client's address: 203.0.113.7 or 2001:db8::7.
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    #[arg(long, visible_alias = "address", value_name = "ADDRESS", value_parser = address)]
     ip: Option<IpAddr>,
 
     /// Requested host: api.example.com.

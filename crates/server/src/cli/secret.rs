@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tidegate_rules::{RuleSet, Secret};
 
 use super::settings_args::variables;
-use crate::config::{ConfigErrors, Configuration, StartupArgs, key_needed_note, secret_given};
+use crate::config::{ConfigErrors, Configuration, FILE_VARIABLE, StartupArgs, key_needed_note, secret_given};
 
 /// Source of `secrets.key`. The environment variable works as well.
 #[derive(clap::Args)]
@@ -28,6 +28,11 @@ impl SecretArgs {
     /// The whole configuration of the server.
     pub(super) fn configuration(&self) -> Result<Configuration, ConfigErrors> {
         Configuration::load(&self.given(), &variables())
+    }
+
+    /// Whether a configuration file is named, here or by the environment variable.
+    pub(super) fn names_file(&self) -> bool {
+        self.config.is_some() || std::env::var_os(FILE_VARIABLE).is_some_and(|file| !file.is_empty())
     }
 
     fn given(&self) -> StartupArgs {

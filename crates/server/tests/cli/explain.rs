@@ -155,6 +155,7 @@ fn a_mistake_in_the_request_comes_with_what_to_write() {
         (["--ip", "home"], "such as 203.0.113.7"),
         (["--header", "X-Env"], "'X-Env: prod'"),
         (["--claim", "sub"], "write sub=value"),
+        (["--address", "home"], "such as 203.0.113.7"),
         (["--hits", "many"], "--hits"),
     ] {
         let message = explain(&more);
@@ -200,5 +201,57 @@ fn explain_says_how_limits_are_leased() {
         let folder = Folder::with(&[("rules.yaml", &format!("rules: [{{ id: r, {rule} }}]"))]);
         let told = folder.run(&["explain", "rules.yaml", "--request", "GET /"]).good().to_owned();
         assert!(told.contains(said), "{said}: {told}");
+    }
+}
+
+#[test]
+fn a_cost_that_the_request_does_not_state_is_called_the_default() {
+    let rules = "rules: [{ id: model, limit: 9000/min, cost: { from: 'body:max_tokens', otherwise: 2000 } }]";
+    let folder = Folder::with(&[("rules.yaml", rules)]);
+    let explain = |more: &[&str]| {
+        let asked = ["explain", "rules.yaml", "--request", "POST /"];
+        folder.run(&[&asked[..], more].concat()).good().to_owned()
+    };
+    let fallback = "cost 2000 by default, since the request has no number at body:max_tokens";
+    for more in [&["--body", "max_tokens=abc"][..], &[]] {
+        let told = explain(more);
+        assert!(told.contains(fallback), "{told}");
+    }
+    assert!(explain(&["--body", "max_tokens=2000"]).contains("cost 2000 by body:max_tokens"));
+    let json: Value = serde_json::from_str(&explain(&["--body", "max_tokens=abc", "--format", "json"])).unwrap();
+    assert_eq!(json["rules"][0]["limits"][0]["cost_is_fallback"], true, "{json}");
+}
+
+#[test]
+fn an_unknown_region_is_refused_with_those_that_the_rules_have() {
+    let rules = "
+regions: { eu: 60%, us: 40% }
+rules:
+  - { id: all, limit: 10/s }
+  - { id: own, limit: 10/s, regions: { shares: { eu: 10%, us: 90% } } }
+";
+    let folder = Folder::with(&[("rules.yaml", rules), ("none.yaml", "rules: [{ id: all, limit: 10/s }]")]);
+    let explain = |rules: &str, region: &str| folder.run(&["explain", rules, "--request", "GET /", "--region", region]);
+    let refused = explain("rules.yaml", "ue");
+    let wanted = "there is no region `ue` in the rules: they have `eu`, `us`. Did you mean `eu`?";
+    assert!(refused.bad().contains(wanted), "{}", refused.err());
+    let none = explain("none.yaml", "eu");
+    none.good();
+    assert!(none.err().contains("note: the rules have no `regions`, so --region changes nothing"), "{}", none.err());
+    let known = explain("rules.yaml", "eu");
+    assert!(known.good().contains("60% of 10/s") && known.out().contains("10% of 10/s"), "{}", known.out());
+}
+
+#[test]
+fn a_token_needs_the_configuration_and_excludes_a_user() {
+    let folder = Folder::with(&[("rules.yaml", GOOD)]);
+    let explain = |more: &[&str]| {
+        let asked = ["explain", "rules.yaml", "--request", "GET /", "--jwt", "a.b.c"];
+        folder.run(&[&asked[..], more].concat()).usage_error().to_owned()
+    };
+    assert!(explain(&[]).contains("add --config tidegate.yaml"), "{}", explain(&[]));
+    for more in [["--user", "bob"], ["--tier", "gold"], ["--claim", "sub=bob"]] {
+        let said = explain(&more);
+        assert!(said.contains("cannot be used with") && said.contains(more[0]), "{said}");
     }
 }

@@ -69,6 +69,10 @@ fn explain_says_what_a_token_yields_or_why_it_is_invalid() {
         assert!(!is_valid && text.contains("token    invalid") && text.contains(reason), "{name}: {text}");
     }
     let (_, json) = explain(token("es256"), &["--format", "json"]);
+    drop(upstream);
+    let (is_valid, unverified) = explain(token("es256"), &[]);
+    assert!(!is_valid && unverified.contains("token    not verified: there are no keys"), "{unverified}");
+    assert!(unverified.contains("cannot be fetched") && unverified.contains("responds with 503"), "{unverified}");
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["token"]["valid"], &json["token"]["user"]), (&true.into(), &"bob".into()));
 }
