@@ -10,7 +10,7 @@ use tidegate_core::memory::{Restored, RuleUsage};
 use tidegate_core::{Clock, Micros, SystemClock};
 use tidegate_rules::counted;
 
-use super::{GOOD, OutputFormat, STRONG, failed, plain, print_json};
+use super::{FAINT, GOOD, OutputFormat, STRONG, failed, plain, print_json};
 use crate::state_file;
 
 const EXAMPLES: &str = "\
@@ -18,7 +18,8 @@ Examples:
   tidegate state verify /var/lib/tidegate/state
   tidegate state show /var/lib/tidegate/state --format json
 
-The file is the one of `store.file`. A server replaces it while it runs, so both commands work at any time.";
+The file is the one of `store.file`. A server replaces it while it runs, so both commands work at any time. A unit is the room
+of one key: logs, slots and reservations take up several, by their size.";
 
 /// Inspect the file in which a store in memory survives restarts.
 #[derive(Subcommand)]
@@ -47,17 +48,20 @@ struct StateReport {
     /// The instant at which it was written, in milliseconds since the Unix epoch.
     saved_at_ms: u64,
     keys: u64,
+    /// The room that the keys of all rules take up together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    units: Option<u64>,
     reservations: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<Vec<SavedRuleReport>>,
 }
 
-/// The keys of one rule.
+/// The room that the keys of one rule take up.
 #[derive(Serialize)]
 struct SavedRuleReport {
     /// The limit, or its reservations; `None` for all rules that are not counted separately.
     rule: Option<String>,
-    /// In keys: logs, slots and reservations count by their size.
+    /// In units, of which a key takes up one. Logs, slots and reservations take up more, by their size.
     used: u64,
 }
 
@@ -77,12 +81,14 @@ pub(super) fn run(command: &StateCommand) -> io::Result<ExitCode> {
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.used));
         rules
     });
+    let units = rules.as_ref().map(|rules| rules.iter().map(|rule| rule.used).sum::<u64>());
     if args.format == OutputFormat::Json {
         let rule =
             |RuleUsage { rule, used, .. }: RuleUsage| SavedRuleReport { rule: rule.map(|rule| rule.to_string()), used };
         print_json(&StateReport {
             saved_at_ms: saved_at.as_micros() / 1_000,
             keys: counts.keys,
+            units,
             reservations: counts.reservations,
             rules: rules.map(|rules| rules.into_iter().map(rule).collect()),
         })?;
@@ -90,9 +96,14 @@ pub(super) fn run(command: &StateCommand) -> io::Result<ExitCode> {
     }
     let mut out = anstream::stdout().lock();
     let age = SystemClock::new().now().since(saved_at).as_secs_ceil();
-    let keys = counted(usize::try_from(counts.keys).unwrap_or(usize::MAX), "key");
-    let reservations = counted(usize::try_from(counts.reservations).unwrap_or(usize::MAX), "open reservation");
-    writeln!(out, "{GOOD}ok{GOOD:#}: {keys}, {reservations}, saved {} ago", Micros::from_secs(age))?;
+    let counted = |number: u64, what: &str| counted(usize::try_from(number).unwrap_or(usize::MAX), what);
+    let keys = counted(counts.keys, "key");
+    let room = units.map_or_else(String::new, |units| format!(" in {}", counted(units, "unit")));
+    let reservations = counted(counts.reservations, "open reservation");
+    writeln!(out, "{GOOD}ok{GOOD:#}: {keys}{room}, {reservations}, saved {} ago", Micros::from_secs(age))?;
+    if rules.as_ref().is_some_and(|rules| !rules.is_empty()) {
+        writeln!(out, "{FAINT}{:>10}  rule{FAINT:#}", "units")?;
+    }
     for RuleUsage { rule, used, .. } in rules.iter().flatten() {
         let name = rule.as_ref().map_or_else(|| "(all other rules)".to_owned(), |rule| plain(rule.as_str()));
         writeln!(out, "{used:>10}  {STRONG}{name}{STRONG:#}")?;

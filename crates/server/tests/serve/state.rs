@@ -60,7 +60,22 @@ fn a_restart_forgets_nothing_if_there_is_a_file() {
     let shown = tidegate(folder.path()).args(["state", "show", "state", "--format", "json"]).output().unwrap();
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!((&shown["keys"], &shown["reservations"]), (&4.into(), &1.into()), "{shown}");
-    assert!(shown["rules"].as_array().unwrap().iter().any(|rule| rule["rule"] == "quota"), "{shown}");
+    let rules = shown["rules"].as_array().unwrap();
+    assert!(rules.iter().any(|rule| rule["rule"] == "quota"), "{shown}");
+    let units: u64 = rules.iter().map(|rule| rule["used"].as_u64().unwrap()).sum();
+    assert!(shown["units"] == units && units > 4, "the reservation takes up more than its key: {shown}");
+    let table = tidegate(folder.path()).args(["state", "show", "state"]).output().unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.starts_with(&format!("ok: 4 keys in {units} units, 1 open reservation, saved ")), "{table}");
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operating.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let (_, printed) = guide.split_once("$ tidegate state show /var/lib/tidegate/state\n").unwrap();
+    let words = |text: &str| -> Vec<String> {
+        let first = text.lines().next().unwrap().split(|c: char| c.is_ascii_digit() || c.is_whitespace());
+        first.map(|word| word.trim_end_matches(['s', ',']).to_owned()).filter(|word| !word.is_empty()).collect()
+    };
+    assert_eq!(words(&table), words(printed), "the guide has the same first line, but for numbers");
+    assert_eq!(table.lines().nth(1), printed.lines().nth(1), "and the same head of the table");
 
     let mut server = start(&state, &[]);
     until("the line about the state", || server.log().contains("state was restored").then_some(()));
