@@ -251,6 +251,68 @@ fn impossible_requests_are_explained() {
     assert!(folder.bad(1, &["replay", "--rules", "rules.yaml", "rules.yaml"]).contains("in an unknown format"));
     assert!(folder.bad(1, &["replay", "--rules", "missing.yaml", "access.log"]).contains("missing.yaml"));
     assert!(folder.bad(2, &["replay", "--suggest", "--share", "0", "access.log"]).contains("above 0"));
+    let share = folder.bad(2, &["replay", "--suggest", "--share", "0.999", "access.log"]);
+    assert!(share.contains("it is a percentage: write 99.9, or 0.999%"), "{share}");
+    folder.good(&["replay", "--suggest", "--share", "99.9%", "access.log"]);
+    let small = folder.json(&["replay", "--suggest", "--share", "0.5%", "--format", "json", "access.log"]);
+    assert_eq!(small["suggestions"][0]["share"], 0.005);
+    // A log that is longer than any value in rules, and one that is not.
+    std::fs::write(folder.0.path().join("long.log"), log().repeat(20)).unwrap();
+    for log in ["access.log", "long.log"] {
+        let swapped = folder.bad(1, &["replay", "--rules", log, "rules.yaml"]);
+        assert!(swapped.contains(&format!("`{log}` is a log (combined), not rules: write --rules ")), "{swapped}");
+    }
+    let checked = folder.run(&["check", "long.log"]);
+    let other = text(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(1), "{other}");
+    assert!(other.contains("does not look like a rules file, which begins with `rules:`"), "{other}");
+}
+
+#[test]
+fn a_table_with_an_unknown_column_is_refused_by_its_name() {
+    let folder = Folder::new();
+    std::fs::write(folder.0.path().join("log.csv"), "time,adress\n0,192.0.2.1\n").unwrap();
+    for more in [&[][..], &["--log-format", "csv"]] {
+        let args = [&["replay", "--rules", "rules.yaml", "log.csv"], more].concat();
+        let said = folder.bad(1, &args);
+        assert!(said.contains("unknown column `adress`: known are time, address, "), "{said}");
+    }
+}
+
+#[test]
+fn a_log_without_a_single_request_is_an_error() {
+    let folder = Folder::new();
+    std::fs::write(folder.0.path().join("log.csv"), "time,address\nsoon,192.0.2.1\nlater,192.0.2.1\n").unwrap();
+    let said = folder.bad(1, &["replay", "--rules", "rules.yaml", "log.csv"]);
+    assert!(said.contains("none of 2 lines is a request in the format csv. `log.csv`, line 2: its time"), "{said}");
+    assert!(said.contains("--log-format"), "{said}");
+    std::fs::write(folder.0.path().join("empty.log"), "").unwrap();
+    folder.good(&["replay", "--rules", "rules.yaml", "empty.log"]);
+}
+
+#[test]
+fn a_log_that_lacks_the_key_is_noted() {
+    let folder = Folder::new();
+    let rules = "rules: [{ id: tenants, key: 'header:X-Tenant', limit: 5/s }, { id: users, key: user, limit: 5/s }]";
+    std::fs::write(folder.0.path().join("keyed.yaml"), rules).unwrap();
+    let out = folder.good(&["replay", "--rules", "keyed.yaml", "access.log"]);
+    for note in [
+        "no request in the log has a `header:x-tenant`, the key of tenants: such requests count as one key\n",
+        "10 of 20 requests have no `user`, the key of users: such requests count as one key\n",
+    ] {
+        assert!(out.contains(note), "{note} is not in\n{out}");
+    }
+    let out = folder.good(&["replay", "--suggest", "--key", "header:X-Tenant", "access.log"]);
+    assert!(out.contains("\nno request in the log has a `header:x-tenant`: such requests count as one key\n"), "{out}");
+    let report = folder.json(&["replay", "--rules", "keyed.yaml", "--format", "json", "access.log"]);
+    let users = &report["outcome"]["unkeyed"][1];
+    assert_eq!(
+        (&users["rule"], &users["requests"], &users["of"]),
+        (&"users".into(), &10.into(), &20.into()),
+        "{users}"
+    );
+    let known = folder.good(&["replay", "--rules", "rules.yaml", "access.log"]);
+    assert!(!known.contains("count as one key"), "{known}");
 }
 
 #[test]

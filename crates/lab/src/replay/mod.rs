@@ -35,7 +35,7 @@ pub use input::{Input, ReadError};
 pub use log::{AccessEntry, LineError, LineReader, LogFormat, NoSuchFormat};
 pub use log_reader::{LogProgress, LogReader, LogSummary, MalformedLine};
 pub use render::{csv, html, text};
-pub use report::{AffectedKey, Comparison, DeniedKey, LimitReport, ReplayReport, RuleReport, Streak};
+pub use report::{AffectedKey, Comparison, DeniedKey, LimitReport, ReplayReport, RuleReport, Streak, UnkeyedRequests};
 pub use similar_traffic::SimilarTraffic;
 pub use suggest::{Alternative, Headroom, LimitedKey, Suggestion};
 pub use timeline::Bin;

@@ -33,6 +33,8 @@ pub struct RuleReport {
     pub denied: u64,
     /// Denied requests that lacked a part of a rule's key, by rule.
     pub refused: Vec<(String, u64)>,
+    /// Requests without the key of a rule that charges them to one shared key, by rule.
+    pub unkeyed: Vec<UnkeyedRequests>,
     /// Requests that no rule matches.
     pub ungoverned: u64,
     /// Rules that match no request.
@@ -63,6 +65,19 @@ pub struct RuleReport {
     pub slots_without_duration: u64,
     /// Decisions on keys beyond `max_keys`, which share a bucket.
     pub shared_keys: u64,
+}
+
+/// Requests that lack the key of a rule, so that they share one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnkeyedRequests {
+    /// The rule.
+    pub rule: String,
+    /// The parts of its key.
+    pub key: Vec<String>,
+    /// The requests that lack one of these parts.
+    pub requests: u64,
+    /// All requests that the rule limits.
+    pub of: u64,
 }
 
 /// The outcome under one limit.

@@ -11,7 +11,7 @@ use tidegate_rules::{Generation, Limiter, Matched, MatchedRule, Mode, RuleSet, R
 use super::heavy_hitters::{HeavyHitters, HitterKey, KeyHasher};
 use super::histogram::SpanHistogram;
 use super::log::AccessEntry;
-use super::report::{DeniedKey, LimitReport, RuleReport, Streak};
+use super::report::{DeniedKey, LimitReport, RuleReport, Streak, UnkeyedRequests};
 use super::suggest::{Gauge, Suggestion, SuggestionForm};
 use super::timeline::Timeline;
 
@@ -59,6 +59,8 @@ struct RunCounters {
     requests: u64,
     admitted: u64,
     refused: HashMap<Arc<str>, u64, RandomState>,
+    /// Requests without the key of a rule, by its id.
+    unkeyed: HashMap<String, u64, RandomState>,
     ungoverned: u64,
     first: Option<Timestamp>,
     last: Timestamp,
@@ -101,6 +103,7 @@ impl RuleRun {
                 requests: 0,
                 admitted: 0,
                 refused: HashMap::default(),
+                unkeyed: HashMap::default(),
                 ungoverned: 0,
                 first: None,
                 last: Timestamp::EPOCH,
@@ -176,6 +179,7 @@ impl RuleRun {
             admitted: tally.admitted,
             denied: tally.requests - tally.admitted,
             refused,
+            unkeyed: self.unkeyed(),
             ungoverned: tally.ungoverned,
             idle_rules: rules.iter().map(|rule| rule.id().to_owned()).filter(|id| !seen(id)).collect(),
             limits,
@@ -192,6 +196,22 @@ impl RuleRun {
             slots_without_duration: self.held.endless,
             shared_keys: self.limiter.store().stats().overflowed,
         }
+    }
+}
+
+impl RuleRun {
+    fn unkeyed(&self) -> Vec<UnkeyedRequests> {
+        let rules = self.generation.rules.rules().iter();
+        let unkeyed = rules.filter_map(|rule| {
+            let of_rule = self.tally.limits.iter().filter(|limit| limit.rule == rule.id());
+            Some(UnkeyedRequests {
+                rule: rule.id().to_owned(),
+                key: rule.key_parts().map(|part| part.name).collect(),
+                requests: *self.tally.unkeyed.get(rule.id())?,
+                of: of_rule.map(|limit| limit.admitted + limit.denied).max().unwrap_or_default(),
+            })
+        });
+        unkeyed.collect()
     }
 }
 
@@ -254,6 +274,14 @@ impl RunCounters {
         }
         if !admitted && let Outcome::Deny { retry_after } = ruling.verdict.outcome {
             self.waits.add(retry_after);
+        }
+        for rule in matched.rules.iter().filter(|rule| rule.is_unkeyed) {
+            match self.unkeyed.get_mut(rule.rule.id()) {
+                Some(count) => *count += 1,
+                None => {
+                    self.unkeyed.insert(rule.rule.id().to_owned(), 1);
+                }
+            }
         }
         let mut denier = None;
         for RuledCharge { matched, charge, ruled, .. } in ruling.charges(matched) {

@@ -29,8 +29,13 @@ impl YamlFault {
         YamlFault::new(at, "a second YAML document begins here", help)
     }
 
-    pub(super) fn long_scalar(at: Position) -> YamlFault {
-        YamlFault::new(at, format!("a value of more than {LONGEST_SCALAR} bytes"), "shorten it")
+    /// A value that is too long; `is_root` if it is all that the file has.
+    pub(super) fn long_scalar(at: Position, is_root: bool) -> YamlFault {
+        let help = match is_root {
+            true => "this does not look like a rules file, which begins with `rules:`: name another file",
+            false => "shorten it",
+        };
+        YamlFault::new(at, format!("a value of more than {LONGEST_SCALAR} bytes"), help)
     }
 
     pub(super) fn deep(at: Position) -> YamlFault {

@@ -76,7 +76,7 @@ impl Growing {
             }
             Event::Scalar(text, style, anchor, tag) => {
                 if text.len() > LONGEST_SCALAR {
-                    return Err(YamlFault::long_scalar(at));
+                    return Err(YamlFault::long_scalar(at, self.open.is_empty()));
                 }
                 let is_text = style != ScalarStyle::Plain || self.is_text(at, tag.as_deref());
                 let node = if is_text {

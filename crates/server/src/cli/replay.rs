@@ -1,6 +1,7 @@
 //! `tidegate replay`: applies rules to the requests of a log.
 
-use std::io::{self, IsTerminal, Write};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,13 +9,13 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_core::Micros;
 use tidegate_lab::replay::{
-    self, Input, LogFormat, ReadError, Replay, ReplayReport, ReplaySettings, SuggestionSettings,
+    self, Input, LogFormat, LogSummary, ReadError, Replay, ReplayReport, ReplaySettings, SuggestionSettings,
 };
-use tidegate_rules::{RuleSet, Secret, Severity};
+use tidegate_rules::{RuleSet, Secret, Severity, counted};
 
 use super::secret::SecretArgs;
 use super::serve::refuse;
-use super::{ERROR, check, print_json};
+use super::{ERROR, check, failed, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,7 +28,7 @@ Examples:
 
 The format is detected from a log's first lines. Input compressed with gzip is decompressed. See `docs/replay.md`.
 
-Exit status: 0 if the logs were read, 1 if not, 2 on a usage error.";
+Exit status: 0 if the logs were read, 1 if they cannot be read or no line is a request, 2 on a usage error.";
 
 /// Replay an access log against rules: who would have been limited, when, and by which rule.
 ///
@@ -51,7 +52,7 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "compare")]
     suggest: bool,
 
-    /// Percentage of keys that a suggested limit does not affect.
+    /// Percentage of keys that a suggested limit does not affect, from 1 to 100. With a `%` it may be less than 1.
     #[arg(long, value_name = "PERCENT", default_value = "99.9", value_parser = percent, requires = "suggest")]
     share: f64,
 
@@ -133,13 +134,17 @@ impl From<LogKind> for LogFormat {
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let share: f64 =
-        text.trim_end_matches('%').trim().parse().map_err(|_| "write a number, such as 99.9".to_owned())?;
-    if share > 0.0 && share <= 100.0 {
-        Ok(share / 100.0)
-    } else {
-        Err("write a share above 0 and up to 100".to_owned())
+    let number = text.trim_end_matches('%').trim();
+    let share: f64 = number.parse().map_err(|_| "write a percentage, such as 99.9".to_owned())?;
+    if !(share > 0.0 && share <= 100.0) {
+        return Err("write a percentage above 0 and up to 100, such as 99.9".to_owned());
     }
+    if share < 1.0 && !text.ends_with('%') {
+        let meant = format!("{:.6}", share * 100.0);
+        let meant = meant.trim_end_matches('0').trim_end_matches('.');
+        return Err(format!("it is a percentage: write {meant}, or {number}% if less than one percent is meant"));
+    }
+    Ok(share / 100.0)
 }
 
 pub(super) fn span(text: &str) -> Result<Micros, String> {
@@ -173,6 +178,9 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let report = replay.report(args.top);
+    if let Some(problem) = no_requests(&report.reading) {
+        return failed(&problem);
+    }
     if let Some(path) = &args.html
         && let Err(error) = std::fs::write(path, replay::html(&report))
     {
@@ -181,6 +189,21 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     }
     print(args.format, &report)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The problem with logs of which no line is a request. `None` if one is, or if they are empty.
+fn no_requests(reading: &LogSummary) -> Option<String> {
+    let first = reading.shown.first().filter(|_| reading.malformed == reading.lines)?;
+    let formats: Vec<&str> = reading.logs.iter().map(|(_, format)| format.as_str()).collect();
+    Some(format!(
+        "none of {} is a request in the format {}. `{}`, line {}: {}: {}\n  = name the format with --log-format if it is another",
+        counted(usize::try_from(reading.lines).unwrap_or(usize::MAX), "line"),
+        formats.join(", "),
+        first.log,
+        first.line,
+        first.problem,
+        first.text
+    ))
 }
 
 fn print(format: ReplayFormat, report: &ReplayReport) -> io::Result<()> {
@@ -231,10 +254,25 @@ fn load(paths: &[PathBuf]) -> io::Result<Option<RuleSet>> {
     match tidegate_rules::load(paths) {
         Ok(loaded) => Ok(Some(loaded.rules)),
         Err(findings) => {
-            check::print(&mut anstream::stderr().lock(), &findings)?;
+            let mut err = anstream::stderr().lock();
+            check::print(&mut err, &findings)?;
+            for path in paths {
+                if let Some(format) = log_format(path) {
+                    let file = super::plain(&path.display().to_string());
+                    writeln!(err, "`{file}` is a log ({format}), not rules: write --rules rules.yaml {file}")?;
+                }
+            }
             Ok(None)
         }
     }
+}
+
+/// The format of a file that was named as rules and is a log.
+fn log_format(path: &Path) -> Option<LogFormat> {
+    const LOOKED_AT: u64 = 1 << 16;
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(LOOKED_AT).read_to_end(&mut bytes).ok()?;
+    LogFormat::detect(String::from_utf8_lossy(&bytes).lines().take(20))
 }
 
 fn read_logs(replay: &mut Replay, logs: &[PathBuf]) -> Result<(), ReadError> {

@@ -48,12 +48,18 @@ impl Columns {
                 _ => match name.split_once(':') {
                     Some(("header", name)) if !name.is_empty() => Column::Header(name.to_owned()),
                     Some(("claim", name)) if !name.is_empty() => Column::Claim(name.to_owned()),
-                    _ => return Err(LineError::UnknownColumn),
+                    _ => return Err(LineError::UnknownColumn(name.into())),
                 },
             })
         };
         let columns: Vec<Column> = cells(head).map(|cell| cell.and_then(column)).collect::<Result<_, _>>()?;
         if columns.contains(&Column::Time) { Ok(Columns(columns)) } else { Err(LineError::NoTimeColumn) }
+    }
+
+    /// Whether a line can only be meant as a header: one of several columns is the time.
+    pub(super) fn are_named_in(line: &str) -> bool {
+        let names: Vec<_> = cells(line).map_while(Result::ok).collect();
+        names.len() > 1 && names.iter().any(|name| name.trim() == "time")
     }
 
     /// The request of a line.
@@ -154,6 +160,6 @@ mod tests {
     fn a_head_names_what_is_known() {
         assert!(Columns::read("time,address,header:X-Tenant,claim:org").is_ok());
         assert_eq!(Columns::read("address,path"), Err(LineError::NoTimeColumn));
-        assert_eq!(Columns::read("time,adress"), Err(LineError::UnknownColumn));
+        assert_eq!(Columns::read("time,adress"), Err(LineError::UnknownColumn("adress".into())));
     }
 }

@@ -58,11 +58,12 @@ impl LogFormat {
         }
     }
 
-    /// Detects the format of a log's first lines. `None` if it is unknown.
+    /// Detects the format of a log's first lines. `None` if it is unknown. A table is one even if its header has an unknown column.
     #[must_use]
     pub fn detect<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<LogFormat> {
-        lines.into_iter().find_map(|line| {
-            let line = line.trim();
+        let mut lines = lines.into_iter().map(str::trim).peekable();
+        let first = lines.peek().copied();
+        let found = lines.find_map(|line| {
             if line.starts_with('{') {
                 return json::detect(line);
             }
@@ -70,7 +71,8 @@ impl LogFormat {
                 return Some(LogFormat::Combined);
             }
             Columns::read(line).ok().map(|_| LogFormat::Csv)
-        })
+        });
+        found.or_else(|| first.filter(|line| Columns::are_named_in(line)).map(|_| LogFormat::Csv))
     }
 }
 
@@ -94,7 +96,7 @@ impl FromStr for LogFormat {
 }
 
 /// The reason why a line is not a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum LineError {
     /// The line has no time.
     #[error("there is no time in it")]
@@ -130,8 +132,11 @@ pub enum LineError {
     #[error("the header of the table has no `time` column")]
     NoTimeColumn,
     /// The header of a table has an unknown column.
-    #[error("the header of the table has an unknown column")]
-    UnknownColumn,
+    #[error(
+        "the header of the table has an unknown column `{0}`: known are time, address, method, path, host, user, api_key, tier, \
+         cost, duration_ms, header:NAME and claim:NAME"
+    )]
+    UnknownColumn(Box<str>),
 }
 
 /// Parses the lines of one log.

@@ -210,7 +210,7 @@ fn broken_lines_say_why() {
         assert_eq!(json.read(line).map(|entry| entry.at), Err(problem), "{line}");
     }
     let mut csv = LineReader::new(LogFormat::Csv);
-    assert_eq!(csv.begin("when,address"), Err(UnknownColumn));
+    assert_eq!(csv.begin("when,address"), Err(UnknownColumn("when".into())));
     csv.begin("time,address,cost").unwrap();
     for (line, problem) in
         [("1,192.0.2.1", MissingCells), ("soon,192.0.2.1,1", BadTime), ("1,a,many", BadCost), ("1,\"a,1", OpenQuote)]

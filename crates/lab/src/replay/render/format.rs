@@ -3,6 +3,8 @@
 use tidegate_core::time::Date;
 use tidegate_core::{Micros, Timestamp};
 
+use crate::replay::report::UnkeyedRequests;
+
 /// `1 234 567`.
 pub(super) fn number(number: u64) -> String {
     let digits = number.to_string();
@@ -54,6 +56,17 @@ pub(super) fn plain(text: &str, longest: usize) -> String {
         plain.push('…');
     }
     plain
+}
+
+/// Requests that lack the key of a rule, in words. `is_alone` if the rule is there for its key only.
+pub(super) fn unkeyed_note(unkeyed: &UnkeyedRequests, is_alone: bool) -> String {
+    let UnkeyedRequests { rule, key, requests, of } = unkeyed;
+    let lacking = match requests.cmp(of) {
+        std::cmp::Ordering::Less => format!("{} of {} have no", number(*requests), count(*of, "request")),
+        _ => "no request in the log has a".to_owned(),
+    };
+    let whose = if is_alone { String::new() } else { format!(", the key of {rule}") };
+    format!("{lacking} `{}`{whose}: such requests count as one key", key.join("`, `"))
 }
 
 /// `1 line`, `2 lines`.

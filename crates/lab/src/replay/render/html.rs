@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::format::{count, instant, number, share, span};
+use super::format::{count, instant, number, share, span, unkeyed_note};
 use crate::replay::report::{AffectedKey, DeniedKey, ReplayReport, RuleReport};
 use crate::replay::suggest::{Headroom, Suggestion};
 use crate::replay::timeline::Bin;
@@ -61,6 +61,9 @@ fn write(page: &mut String, report: &ReplayReport) -> std::fmt::Result {
             set(page, "The new rules: ", &comparison.new)?;
         }
     }
+    if report.suggestions_only {
+        unkeyed(page, &report.outcome, true)?;
+    }
     for suggestion in &report.suggestions {
         suggested(page, suggestion, report.suggestions_only)?;
     }
@@ -99,6 +102,7 @@ fn set(page: &mut String, which: &str, outcome: &RuleReport) -> std::fmt::Result
         Head::Number("denied"),
     ];
     table(page, &head, rows.collect())?;
+    unkeyed(page, outcome, false)?;
     keys(page, &format!("{which}keys that would have been limited most"), &outcome.keys)?;
     keys(page, &format!("{which}keys that limits in shadow mode would have limited most"), &outcome.keys_in_shadow)?;
     if let Some(streak) = &outcome.streak {
@@ -128,6 +132,13 @@ fn set(page: &mut String, which: &str, outcome: &RuleReport) -> std::fmt::Result
         )?;
     }
     Ok(())
+}
+
+fn unkeyed(page: &mut String, outcome: &RuleReport, is_alone: bool) -> std::fmt::Result {
+    outcome
+        .unkeyed
+        .iter()
+        .try_for_each(|unkeyed| writeln!(page, "<p>{}.</p>", escaped(&unkeyed_note(unkeyed, is_alone))))
 }
 
 fn changed(page: &mut String, what: &str, list: &[AffectedKey]) -> std::fmt::Result {

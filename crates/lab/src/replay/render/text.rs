@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::format::{count, instant, number, plain, share, span};
+use super::format::{count, instant, number, plain, share, span, unkeyed_note};
 use crate::replay::report::{AffectedKey, Comparison, DeniedKey, LimitReport, ReplayReport, RuleReport};
 use crate::replay::suggest::{Headroom, LimitedKey, Suggestion};
 use crate::replay::timeline::Bin;
@@ -19,7 +19,11 @@ pub fn text(report: &ReplayReport) -> String {
     // Writing to a `String` cannot fail.
     let _ = reading(&mut out, report);
     match &report.comparison {
-        None if report.suggestions_only => {}
+        None if report.suggestions_only => {
+            for unkeyed in &report.outcome.unkeyed {
+                let _ = writeln!(out, "\n{}", unkeyed_note(unkeyed, true));
+            }
+        }
         None => {
             let _ = outcome(&mut out, &report.outcome);
         }
@@ -98,6 +102,9 @@ fn notes(out: &mut String, outcome: &RuleReport) -> std::fmt::Result {
     }
     for (rule, refused) in &outcome.refused {
         writeln!(out, "{rule} refuses {} that lack its key", count(*refused, "request"))?;
+    }
+    for unkeyed in &outcome.unkeyed {
+        writeln!(out, "{}", unkeyed_note(unkeyed, false))?;
     }
     if !outcome.idle_rules.is_empty() {
         writeln!(out, "rules that match no request: {}", outcome.idle_rules.join(", "))?;
