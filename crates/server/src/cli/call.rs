@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +18,10 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tidegate_client::{BoxError, ClientLayer, Hint, HostSnapshot, ReplayBody, Unsent};
+use tidegate_core::Micros;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tower::{Layer, Service, service_fn};
 
@@ -34,7 +35,12 @@ Examples:
   tidegate call https://api.example.com/v1/things -n 100 -c 10
   tidegate call https://api.example.com/v1/things -H 'Authorization: Bearer TOKEN'
 
-Each attempt has a connection of its own, over HTTP/1.1. Redirections are not followed.";
+Each attempt has a connection of its own, over HTTP/1.1. Redirections are not followed. Ctrl-C ends it with the results so far.
+
+Exit status: 0 if all calls succeeded, 1 if not, 2 on a usage error, 130 on Ctrl-C.";
+
+/// The exit status of programs that Ctrl-C ends.
+const INTERRUPTED: u8 = 130;
 
 /// Call a URL as a client that keeps to its limits, and print what it learned of them.
 #[derive(clap::Args)]
@@ -45,11 +51,11 @@ pub(super) struct Args {
     url: Uri,
 
     /// Number of calls.
-    #[arg(long, short = 'n', value_name = "NUMBER", default_value = "1")]
+    #[arg(long, short = 'n', value_name = "NUMBER", default_value = "1", value_parser = at_least_one)]
     calls: NonZeroU32,
 
     /// Calls at the same time.
-    #[arg(long, short, value_name = "NUMBER", default_value = "1")]
+    #[arg(long, short, value_name = "NUMBER", default_value = "1", value_parser = at_least_one)]
     concurrency: NonZeroU32,
 
     /// Method. Only idempotent ones are retried.
@@ -64,17 +70,33 @@ pub(super) struct Args {
     #[arg(long, value_name = "NUMBER", default_value = "2")]
     retries: u32,
 
-    /// Longest wait of a call for its turn, or before a retry, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value = "30")]
-    longest_wait: u32,
+    /// Longest wait of a call for its turn, or before a retry: 500ms, 30s or 1min. A number alone is in seconds.
+    #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = wait)]
+    longest_wait: Duration,
 
     /// File with the certificates to trust for https, as PEM, instead of those that browsers trust.
     #[arg(long, value_name = "FILE", value_parser = trust)]
     ca: Option<CertificateAuthorities>,
 }
 
+fn at_least_one(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| "write a whole number, at least 1".to_owned())
+}
+
+/// Parses a span of time, or a number of seconds.
+fn wait(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<u32>() {
+        return Ok(Duration::from_secs(seconds.into()));
+    }
+    let span: Result<Micros, _> = text.parse();
+    span.map(Duration::from).map_err(|_| "write a time such as 500ms, 30s or 1min".to_owned())
+}
+
 /// Parses a URL that can be called.
 fn url(text: &str) -> Result<Uri, String> {
+    if !text.contains("://") && !text.starts_with('/') {
+        return Err(format!("it begins with neither `http://` nor `https://`: write http://{text}"));
+    }
     let url = text.parse().map_err(|_| "it is not a URL".to_owned())?;
     Target::of(&url, None).map(|_| url)
 }
@@ -95,48 +117,87 @@ fn trust(file: &str) -> Result<CertificateAuthorities, String> {
 /// The number of calls that ended in each way.
 type Outcomes = BTreeMap<String, u32>;
 
+/// The calls of a run.
+#[derive(Default)]
+struct CallResults {
+    outcomes: Outcomes,
+    /// The calls that were not made, or had not ended, when the run was interrupted.
+    unfinished: Option<u32>,
+}
+
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let target = match Target::of(&args.url, args.ca.as_ref()) {
         Ok(target) => Arc::new(target),
         Err(problem) => return refuse(&problem),
     };
-    let layer = ClientLayer::new().retries(args.retries).longest_wait(Duration::from_secs(args.longest_wait.into()));
+    let layer = ClientLayer::new().retries(args.retries).longest_wait(args.longest_wait);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let start = Instant::now();
-    let outcomes = runtime.block_on(call_all(args, &layer, &target));
+    let results = runtime.block_on(call_all(args, &layer, &target));
+    let took = start.elapsed();
+    runtime.shutdown_background();
     let mut out = anstream::stdout().lock();
-    print(&mut out, &outcomes, layer.snapshot().values().next(), start.elapsed())?;
+    print_outcomes(&mut out, &results.outcomes)?;
+    if let Some(unfinished) = results.unfinished {
+        writeln!(out, "{ERROR}interrupted{ERROR:#}: {unfinished} of {} not made or not answered", args.calls)?;
+    }
+    if let Some(known) = layer.snapshot().values().next() {
+        print_host(&mut out, known, took)?;
+    }
     let is_refused = |outcome: &String| !outcome.starts_with(['1', '2', '3']);
-    Ok(if outcomes.keys().any(is_refused) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(match results.unfinished {
+        Some(_) => ExitCode::from(INTERRUPTED),
+        None if results.outcomes.keys().any(is_refused) => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
+    })
 }
 
-async fn call_all(args: &Args, layer: &ClientLayer, target: &Arc<Target>) -> Outcomes {
-    let slots = Arc::new(Semaphore::new(usize::try_from(args.concurrency.get()).unwrap_or(usize::MAX)));
+async fn call_all(args: &Args, layer: &ClientLayer, target: &Arc<Target>) -> CallResults {
+    let most = usize::try_from(args.concurrency.get()).unwrap_or(usize::MAX);
     let service = {
         let target = Arc::clone(target);
         layer.layer(service_fn(move |request| send(Arc::clone(&target), request)))
     };
-    let (mut calls, mut outcomes) = (JoinSet::new(), Outcomes::new());
-    for _ in 0..args.calls.get() {
-        // Never closed, so it never fails.
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
-        let (mut service, request) = (service.clone(), request(args));
-        calls.spawn(async move {
-            let ended = match service.call(request).await {
-                Ok(response) => outcome(response).await,
-                Err(error) => with_causes(&*error),
-            };
-            drop(slot);
-            ended
-        });
-        while let Some(Ok(ended)) = calls.try_join_next() {
-            *outcomes.entry(ended).or_default() += 1;
+    let mut interrupt = pin!(async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            // The signal cannot be received, so it ends the process.
+            std::future::pending::<()>().await;
+        }
+    });
+    let (mut calls, mut results, mut left) = (JoinSet::new(), CallResults::default(), args.calls.get());
+    loop {
+        while left > 0 && calls.len() < most {
+            let (mut service, request) = (service.clone(), request(args));
+            calls.spawn(async move {
+                match service.call(request).await {
+                    Ok(response) => outcome(response).await,
+                    Err(error) => with_causes(&*error),
+                }
+            });
+            left -= 1;
+        }
+        tokio::select! {
+            biased;
+            () = &mut interrupt => {
+                while let Some(ended) = calls.try_join_next() {
+                    results.add(ended);
+                }
+                let unanswered = u32::try_from(calls.len()).unwrap_or(u32::MAX);
+                results.unfinished = Some(left.saturating_add(unanswered));
+                return results;
+            }
+            ended = calls.join_next() => match ended {
+                Some(ended) => results.add(ended),
+                None => return results,
+            },
         }
     }
-    while let Some(ended) = calls.join_next().await {
-        *outcomes.entry(ended.unwrap_or_else(|error| error.to_string())).or_default() += 1;
+}
+
+impl CallResults {
+    fn add(&mut self, ended: Result<String, JoinError>) {
+        *self.outcomes.entry(ended.unwrap_or_else(|error| error.to_string())).or_default() += 1;
     }
-    outcomes
 }
 
 fn request(args: &Args) -> Request<Full<Bytes>> {
@@ -179,27 +240,43 @@ fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-fn print(out: &mut impl Write, outcomes: &Outcomes, known: Option<&HostSnapshot>, took: Duration) -> io::Result<()> {
+/// `1 retry`, `2 retries`.
+fn counted(number: u64, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
+}
+
+fn print_outcomes(out: &mut impl Write, outcomes: &Outcomes) -> io::Result<()> {
     for (outcome, count) in outcomes {
         let is_error = !outcome.starts_with(|c: char| c.is_ascii_digit());
         let style = if is_error { ERROR } else { STRONG };
         writeln!(out, "{count:>6} × {style}{}{style:#}", plain(outcome))?;
     }
-    let Some(known) = known else { return Ok(()) };
+    Ok(())
+}
+
+/// Prints what the client knows of the host.
+fn print_host(out: &mut impl Write, known: &HostSnapshot, took: Duration) -> io::Result<()> {
     let HostSnapshot { calls, retries, denials, budget_refusals, waits, waited, retry_waited, pace_refusals, .. } =
         known;
-    writeln!(
-        out,
-        "{calls} calls in {took:.1?}: {denials} denials, {retries} retries, {waits} waited for their turn, {waited:.1?} together"
-    )?;
+    let (calls, denials) = (counted(*calls, "call", "calls"), counted(*denials, "denial", "denials"));
+    let waits = match waits {
+        0 => String::new(),
+        1 => format!(", 1 waited for its turn, {waited:.1?}"),
+        waits => format!(", {waits} waited for their turn, {waited:.1?} together"),
+    };
+    writeln!(out, "{calls} in {took:.1?}: {denials}, {}{waits}", counted(*retries, "retry", "retries"))?;
     if !retry_waited.is_zero() {
-        writeln!(out, "the retries waited {retry_waited:.1?} together")?;
+        match retries {
+            1 => writeln!(out, "the retry waited {retry_waited:.1?}")?,
+            _ => writeln!(out, "the retries waited {retry_waited:.1?} together")?,
+        }
     }
     if *budget_refusals > 0 {
-        writeln!(out, "{budget_refusals} retries were over the budget")?;
+        writeln!(out, "{} over the budget", counted(*budget_refusals, "retry was", "retries were"))?;
     }
     if *pace_refusals > 0 {
-        writeln!(out, "{pace_refusals} calls were not sent: they would have waited too long")?;
+        let not_sent = counted(*pace_refusals, "call was not sent: it", "calls were not sent: they");
+        writeln!(out, "{not_sent} would have waited too long")?;
     }
     if known.limits.is_empty() {
         writeln!(out, "{FAINT}no limits learned{FAINT:#}")?;
@@ -207,7 +284,8 @@ fn print(out: &mut impl Write, outcomes: &Outcomes, known: Option<&HostSnapshot>
     for limit in &known.limits {
         let name = if limit.id.name.is_empty() { "unnamed" } else { &limit.id.name };
         let (quota, left, ends_in) = (limit.quota, limit.left, limit.ends_in);
-        writeln!(out, "limit {STRONG}{}{STRONG:#}: {left} of {quota} left, for {ends_in:.1?}", plain(name))?;
+        let until = if ends_in.is_zero() { String::new() } else { format!(", for {ends_in:.1?}") };
+        writeln!(out, "limit {STRONG}{}{STRONG:#}: {left} of {quota} left{until}", plain(name))?;
     }
     Ok(())
 }
@@ -227,7 +305,12 @@ impl Target {
         let (port, is_tls) = match url.scheme_str() {
             Some("http") => (80, false),
             Some("https") => (443, true),
-            _ => return Err("it begins with neither `http://` nor `https://`".to_owned()),
+            _ => {
+                return Err(
+                    "it begins with neither `http://` nor `https://`: write one such as http://127.0.0.1:8080/"
+                        .to_owned(),
+                );
+            }
         };
         let authority = url.authority().ok_or("it has no host")?;
         if authority.as_str().contains('@') {

@@ -25,7 +25,8 @@ Examples:
   tidegate top --admin https://10.0.0.5:9600 --ca ca.pem     another one; the token from TIDEGATE_ADMIN_TOKEN
   tidegate top --once                                        two seconds of data, as text
 
-Keys: q quits, p pauses, s sorts rules by the next column.
+Keys: q quits, p pauses, s sorts rules by the next column, k shows the keys with the most calls to Redis in place of those with
+the most denials.
 Exit status: 0 on success, 1 if the server cannot be watched, 2 on a usage error.";
 
 /// Watch a server live: decisions per second, denials by rule, and the busiest keys.

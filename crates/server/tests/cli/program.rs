@@ -29,6 +29,31 @@ fn help_has_an_example_for_every_command() {
 }
 
 #[test]
+fn help_of_top_names_every_key() {
+    let folder = Folder::with(&[]);
+    let ran = folder.run(&["top", "--help"]);
+    for key in ["q quits", "p pauses", "s sorts", "k shows"] {
+        assert!(ran.good().contains(key), "{key}: {}", ran.out());
+    }
+}
+
+#[test]
+fn an_address_for_the_lab_without_a_port_or_host_comes_with_what_to_write() {
+    let folder = Folder::with(&[]);
+    for (address, wanted) in [
+        ("9700", "write 127.0.0.1:9700"),
+        (":9700", "write 0.0.0.0:9700 for all addresses, or 127.0.0.1:9700"),
+        ("localhost:9700", "write 127.0.0.1:9700"),
+        ("127.0.0.1", "add a port: 127.0.0.1:9700"),
+        ("::1", "add a port: [::1]:9700"),
+        ("here", "such as 127.0.0.1:9700"),
+    ] {
+        let ran = folder.run(&["lab", "--listen", address]);
+        assert!(ran.usage_error().contains(wanted), "{address}: {}", ran.err());
+    }
+}
+
+#[test]
 fn a_real_bash_completes_commands_and_options() {
     let completions = Folder::with(&[]).run(&["completions", "bash"]);
     let folder = Folder::with(&[("tidegate.bash", completions.good())]);
