@@ -35,7 +35,7 @@ pub(super) struct ApiQuestion<'a> {
     claims: Pairs<'a>,
     descriptor: Pairs<'a>,
     body: Option<RawObject<'a>>,
-    hits: Option<u64>,
+    hits: Option<Hits>,
     /// For how long what is taken stays open to be settled.
     pub(super) ttl: Option<ParsedSpan>,
     /// Whether to say what the client should be answered.
@@ -254,7 +254,7 @@ impl Facts for ApiQuestion<'_> {
     }
 
     fn hits(&self) -> Option<u64> {
-        self.hits
+        self.hits.map(|hits| hits.0)
     }
 
     /// Read as the gateway reads it.
@@ -271,17 +271,18 @@ struct Text<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Text<'a>, D::Error> {
-        from.deserialize_str(TextVisitor).map(Text)
+        from.deserialize_str(TextVisitor("text in double quotes")).map(Text)
     }
 }
 
-struct TextVisitor;
+/// Reads text. Errors say what is expected.
+struct TextVisitor(&'static str);
 
 impl<'de> Visitor<'de> for TextVisitor {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("text")
+        f.write_str(self.0)
     }
 
     fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Cow<'de, str>, E> {
@@ -313,7 +314,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
             type Value = Values<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text or a list of texts")
+                f.write_str("text in double quotes, or a list of texts")
             }
 
             fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Values<'de>, E> {
@@ -343,7 +344,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
             type Value = Vec<(Cow<'de, str>, Cow<'de, str>)>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of texts")
+                f.write_str(r#"an object of names and texts, such as {"name": "value"}"#)
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
@@ -382,11 +383,33 @@ struct ClientAddress(IpAddr);
 
 impl<'de> Deserialize<'de> for ClientAddress {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ClientAddress, D::Error> {
-        let Text(text) = Text::deserialize(from)?;
+        let text = from.deserialize_str(TextVisitor(r#"an address such as "203.0.113.7""#))?;
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(&text);
         bare.parse().map(ClientAddress).map_err(|_| {
             de::Error::custom(format_args!("`{text}` is no address: write one such as 203.0.113.7 or 2001:db8::7"))
         })
+    }
+}
+
+/// A cost.
+#[derive(Clone, Copy, Debug)]
+struct Hits(u64);
+
+impl<'de> Deserialize<'de> for Hits {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Hits, D::Error> {
+        struct HitsVisitor;
+        impl Visitor<'_> for HitsVisitor {
+            type Value = u64;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number such as 3")
+            }
+
+            fn visit_u64<E: de::Error>(self, hits: u64) -> Result<u64, E> {
+                Ok(hits)
+            }
+        }
+        from.deserialize_u64(HitsVisitor).map(Hits)
     }
 }
 
@@ -396,7 +419,7 @@ pub(super) struct ParsedSpan(pub(super) Micros);
 
 impl<'de> Deserialize<'de> for ParsedSpan {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ParsedSpan, D::Error> {
-        let Text(text) = Text::deserialize(from)?;
+        let text = from.deserialize_str(TextVisitor(r#"a span of time such as "10s""#))?;
         text.parse().map(ParsedSpan).map_err(|error: tidegate_core::NotationError| {
             de::Error::custom(format_args!("`{text}` is no span of time: {}", error.problem()))
         })

@@ -356,3 +356,16 @@ fn links_in_guides_lead_somewhere() {
     }
     assert!(wrong.is_empty() && seen > 100, "{seen} links, {wrong:#?}");
 }
+
+#[test]
+fn the_guide_of_the_api_names_every_field_of_a_decision() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let api = std::fs::read_to_string(root.join("src/api/openapi.json")).unwrap();
+    let api: serde_json::Value = serde_json::from_str(&api).unwrap();
+    let fields = api["components"]["schemas"]["Verdict"]["properties"].as_object().unwrap();
+    assert!(fields.contains_key("most_ever"));
+    let guide = read(&root.join("../../docs/http-api.md"));
+    let named: BTreeSet<&str> = spans(&guide.prose).collect();
+    let missing: Vec<&String> = fields.keys().filter(|field| !named.contains(field.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
