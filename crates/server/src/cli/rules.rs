@@ -22,7 +22,7 @@ pub(super) enum RulesCommand {
     Push(Push),
     Show(Show),
     Diff(diff::Diff),
-    HistoryArgs(history::HistoryArgs),
+    History(history::HistoryArgs),
     Rollback(history::Rollback),
 }
 
@@ -31,7 +31,7 @@ pub(super) fn run(command: &RulesCommand) -> io::Result<ExitCode> {
         RulesCommand::Push(args) => push(args),
         RulesCommand::Show(args) => show(args),
         RulesCommand::Diff(args) => diff::diff(args),
-        RulesCommand::HistoryArgs(args) => history::history(args),
+        RulesCommand::History(args) => history::history(args),
         RulesCommand::Rollback(args) => history::rollback(args),
     }
 }
