@@ -61,6 +61,7 @@ mod denials;
 mod held_slots;
 mod leased_decision;
 mod leases;
+mod payments;
 mod since_start;
 mod store_keys;
 
