@@ -193,6 +193,9 @@ pub struct ShownLimit {
     pub settle: Option<String>,
     /// Whether and how the nodes of a fleet lease it: `auto`, `off`, or the terms. `None` if it never is.
     pub lease: Option<String>,
+    /// The cost a second for a key at a node from which on the node leases it, under `auto` and other terms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leased_from: Option<u64>,
     /// Bound on decisions by the nodes' own copies.
     pub write_behind: Option<ShownWriteBehind>,
     /// The part of the limit that each node charges, such as `4 parts of shaper 1/40ms queue 12`. `None` if it is not split.
@@ -340,6 +343,7 @@ impl MatchedRule<'_, '_> {
             reserve: limit.reserve.map(write_span),
             settle: limit.settle.as_ref().map(ToString::to_string),
             lease: limit.leased(),
+            leased_from: limit.leased_from(),
             write_behind: limit.write_behind.map(|setting| ShownWriteBehind::of(setting, &limit.limit)),
             split: limit.split.and_then(|split| {
                 let part = split.part_of(&limit.limit)?;

@@ -189,10 +189,17 @@ impl RuleLimit {
         if Block::limit(&self.limit).is_some() {
             return Some(format!("in blocks of slots, at most {}%", leasing.percent()));
         }
-        Terms::under(&self.limit, leasing).filter(|_| self.reserve.is_none())?;
+        self.leased_from()?;
         Some(match leasing {
             Leasing::AUTO => "auto".to_owned(),
             leasing => format!("at most {}%, every {}", leasing.percent(), write_span(leasing.every())),
         })
+    }
+
+    /// The cost a second for a key at a node from which on the node leases it. `None` if it never does, or leases slots.
+    pub(super) fn leased_from(&self) -> Option<u64> {
+        let is_decided_elsewhere = self.write_behind.is_some() || self.reserve.is_some();
+        let terms = Terms::under(&self.limit, self.leasing()).filter(|_| !is_decided_elsewhere)?;
+        Some(terms.busy_from())
     }
 }

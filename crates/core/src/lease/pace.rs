@@ -2,11 +2,9 @@
 
 use super::holding::Ask;
 use super::renewal::Grant;
-use super::terms::Terms;
+use super::terms::{LEAST_LEASE, Terms};
 use crate::time::{Micros, Timestamp};
 
-/// A key whose leases would be smaller than this is decided by the store, request by request.
-const LEAST_LEASE: u64 = 8;
 /// The time without requests after which a node returns its tokens.
 const IDLE: Micros = Micros::from_millis(250);
 /// The shortest wait after an answer without tokens.

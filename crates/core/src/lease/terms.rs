@@ -15,6 +15,11 @@ const LARGEST_CAPACITY: u64 = 1 << 38;
 /// Spending that a crashed node leaves behind in a window counts until the window ends, so long windows lease less at once.
 const LONG_WINDOW: Micros = Micros::from_secs(3_600);
 
+const SECOND: Micros = Micros::from_secs(1);
+
+/// A key whose leases would be smaller than this is decided by the store, request by request.
+pub(super) const LEAST_LEASE: u64 = 8;
+
 /// Limits that admit fewer in an interval are leased only if a large part of them can come at once.
 const LEAST_PER_INTERVAL: u64 = 8;
 const LEAST_OUTSTANDING: u64 = 1_000;
@@ -92,6 +97,19 @@ impl Terms {
     #[must_use]
     pub const fn interval(&self) -> Micros {
         self.interval
+    }
+
+    /// The demand for a key at a node, in tokens a second, from which on it is leased.
+    ///
+    /// ```
+    /// use tidegate_core::Limit;
+    /// use tidegate_core::lease::Terms;
+    ///
+    /// assert_eq!(Terms::of(&Limit::per_second(1000)).map(|terms| terms.busy_from()), Some(40));
+    /// ```
+    #[must_use]
+    pub const fn busy_from(&self) -> u64 {
+        (LEAST_LEASE * SECOND.get()).div_ceil(self.interval.get())
     }
 
     /// The most tokens of a key that may be outstanding.

@@ -430,10 +430,15 @@ fn limit_line(limit: &ShownLimit) -> String {
         line.push_str(&format!(": always denied, since it holds {} at most", limit.capacity));
     }
     match limit.lease.as_deref() {
-        // The default, and limits that are never leased anyway.
-        None | Some("auto") => {}
+        // Limits that are never leased anyway.
+        None => {}
         Some("off") => line.push_str(", never leased"),
+        // The default.
+        Some("auto") => line.push_str(", leased"),
         Some(terms) => line.push_str(&format!(", leased {terms}")),
+    }
+    if let Some(rate) = limit.leased_from {
+        line.push_str(&format!(", at nodes with {rate}/s of a key or more"));
     }
     if let Some(behind) = &limit.write_behind {
         let ShownWriteBehind { at_most_percent, at_most, every, .. } = behind;

@@ -187,7 +187,16 @@ fn explain_shows_what_clients_see() {
 fn explain_says_how_limits_are_leased() {
     for (rule, said) in [
         ("limit: 1000/s, lease: off", "1000/s, cost 1, never leased\n"),
-        ("limit: 1000/s, lease: { at_most: 10%, every: 100ms }", "1000/s, cost 1, leased at most 10%, every 100ms\n"),
+        ("limit: 1000/s", "1000/s, cost 1, leased, at nodes with 40/s of a key or more\n"),
+        ("limit: 1000/s burst 200", "1000/s burst 200, cost 1, leased, at nodes with 200/s of a key or more\n"),
+        (
+            "limit: 1000/s, lease: { at_most: 10%, every: 100ms }",
+            "1000/s, cost 1, leased at most 10%, every 100ms, at nodes with 80/s of a key or more\n",
+        ),
+        // Too small, and not leased whatever their size.
+        ("limit: 100/min", "100/min, cost 1\n"),
+        ("limit: log 1000/s", "log 1000/s, cost 1\n"),
+        ("limit: 1000/s, write_behind: { at_most: 5% }", "1000/s, cost 1, write-behind"),
         (
             "limit: concurrent 100, lease: auto",
             "concurrent 100 ttl 1min, cost 1, leased in blocks of slots, at most 50%\n",
