@@ -31,6 +31,8 @@ export const PRESETS = [
     ["1000/s burst 50 adapt 100/s on latency > 200ms", "1000/s burst 50"], "square 800/s 200/s every 40s random", "80s", "4", { server: "20 x 40ms" }),
   run("A limit that finds the workers", "20 workers serve 200 requests a second, and 600 come. Limits on requests in flight find by response times how many the server can take; behind a rate that is set too high, the queue grows without end.",
     ["gradient2 1..200", "vegas 1..200", "1000/s burst 50"], "poisson 600/s", "90s", "10", { server: "20 x 100ms" }),
+  run("One limit, many nodes", "20 and 200 nodes lease a limit from one Redis, and decide by themselves. Beside one node they deny a little early, and admit no more in any interval.",
+    ["2000/s burst 2000 fleet 20", "2000/s burst 2000 fleet 200", "2000/s burst 2000"], "square 4000/s 500/s every 6s random", "24s", "2"),
   run("A crowd", "A thousand clients, a few of them busy, each with its own state.",
     ["5/s burst 20", "sliding 5/s"], "poisson 800/s clients 1000 zipf 1.1", "30s", "2"),
 ];

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 use tidegate_core::lease::{Ask, Grant, Holding, Leasing, Next, Pace, Terms};
 use tidegate_core::limit::State;
-use tidegate_core::{Limit, Micros, Timestamp};
+use tidegate_core::{Decision, Limit, Micros, Outcome, Timestamp};
 
 use crate::random::Random;
 use crate::traffic::Arrival;
@@ -86,6 +86,7 @@ pub struct FleetTotals {
 }
 
 /// A fleet that shares one limit.
+#[derive(Debug)]
 pub struct SimulatedFleet {
     limit: Limit,
     terms: Option<Terms>,
@@ -107,6 +108,7 @@ pub struct SimulatedFleet {
 }
 
 /// The state of a client in the store, and beside it what the fleet is compared with.
+#[derive(Debug)]
 struct FleetClient {
     state: State,
     /// As if every request asked the store.
@@ -116,13 +118,14 @@ struct FleetClient {
 }
 
 /// The lease of a client at a node.
+#[derive(Debug)]
 struct ClientLease {
     holding: Holding,
     pace: Pace,
     used_at: Timestamp,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct FleetNode {
     leases: HashMap<u32, ClientLease>,
     asked: u64,
@@ -171,8 +174,8 @@ impl SimulatedFleet {
         }
     }
 
-    /// Decides an arrival at a random node. Arrivals must be in order.
-    pub fn take(&mut self, arrival: &Arrival) {
+    /// Decides an arrival at a random node, and returns the decision as that node tells it. Arrivals must be in order.
+    pub fn take(&mut self, arrival: &Arrival) -> Decision {
         let Arrival { at: now, client, cost } = *arrival;
         self.begin_fault(now);
         if now.since(self.swept) >= SWEEP_EVERY {
@@ -182,7 +185,7 @@ impl SimulatedFleet {
         let number = usize::try_from(self.random.below(self.nodes.len() as u64)).unwrap_or_default();
         let is_admitted = self.decide(number, client, cost, now);
         let limit = &self.limit;
-        let Some(shared) = self.clients.get_mut(&client) else { return };
+        let Some(shared) = self.clients.get_mut(&client) else { return Decision::NONE };
         let node = &mut self.nodes[number];
         self.arrivals += 1;
         node.asked += cost;
@@ -196,6 +199,18 @@ impl SimulatedFleet {
                 self.excess += cost;
             }
         }
+        let held = node.leases.get(&client).map_or(0, |lease| lease.holding.cell().tokens(now));
+        let standing = limit.evaluate(&shared.state, 0, now);
+        let outcome = match limit.evaluate(&shared.state, cost, now).outcome {
+            _ if is_admitted => Outcome::Allow { delay: Micros::ZERO },
+            // Other nodes hold what is missing, until they renew their leases.
+            Outcome::Allow { .. } => {
+                Outcome::Deny { retry_after: self.terms.map_or(Micros::ZERO, |terms| terms.interval()) }
+            }
+            denied => denied,
+        };
+        let remaining = standing.remaining.saturating_add(held).min(standing.limit);
+        Decision { outcome, remaining, ..standing }
     }
 
     fn decide(&mut self, number: usize, client: u32, cost: u64, now: Timestamp) -> bool {
@@ -317,7 +332,9 @@ mod tests {
         let mut fleet = SimulatedFleet::new(limit.parse().unwrap(), nodes, 1);
         fleet.fault = fault;
         let traffic: Traffic = traffic.parse().unwrap();
-        traffic.arrivals_from(START, Micros::from_secs(5), 1).for_each(|arrival| fleet.take(&arrival));
+        traffic.arrivals_from(START, Micros::from_secs(5), 1).for_each(|arrival| {
+            fleet.take(&arrival);
+        });
         fleet.totals()
     }
 
@@ -373,7 +390,9 @@ mod tests {
     fn clients_that_are_gone_are_forgotten() {
         let mut fleet = SimulatedFleet::new("100/s burst 1000".parse().unwrap(), 5, 1);
         let traffic: Traffic = "poisson 2000/s clients 100 for 2s then steady 1/s as 1000".parse().unwrap();
-        traffic.arrivals_from(START, Micros::from_secs(20), 1).for_each(|arrival| fleet.take(&arrival));
+        traffic.arrivals_from(START, Micros::from_secs(20), 1).for_each(|arrival| {
+            fleet.take(&arrival);
+        });
         let leases: usize = fleet.nodes.iter().map(|node| node.leases.len()).sum();
         assert!(leases <= 5, "{leases}");
     }

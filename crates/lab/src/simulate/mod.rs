@@ -46,6 +46,8 @@ struct Track {
     limit: Limit,
     states: Vec<State>,
     served: Option<Served>,
+    /// The nodes that lease it, and decide in place of `states`.
+    fleet: Option<Box<SimulatedFleet>>,
 }
 
 /// A request that holds slots until it is done.
@@ -133,7 +135,7 @@ impl Simulation {
         Simulation {
             tracks: limits
                 .iter()
-                .map(|&limit| Track { given: limit, limit, states: Vec::new(), served: None })
+                .map(|&limit| Track { given: limit, limit, states: Vec::new(), served: None, fleet: None })
                 .collect(),
             totals: vec![Totals::default(); limits.len()],
             decisions: Vec::with_capacity(limits.len()),
@@ -165,6 +167,28 @@ impl Simulation {
             track.served = Some(Served::new(server, &track.limit, adaptation)?);
         }
         Ok(self)
+    }
+
+    /// Lets the nodes of a fleet lease some limits from one store: the number of nodes or none for each limit, in their order. The seed
+    /// chooses the nodes of arrivals.
+    #[must_use]
+    pub fn leasing(mut self, nodes: &[Option<usize>], seed: u64) -> Simulation {
+        for (track, nodes) in self.tracks.iter_mut().zip(nodes) {
+            track.fleet = nodes.map(|nodes| Box::new(SimulatedFleet::new(track.limit, nodes, seed)));
+        }
+        self
+    }
+
+    /// The totals of the fleet that leases the limit with this number. `None` if one node decides.
+    #[must_use]
+    pub fn fleet(&self, limit: usize) -> Option<FleetTotals> {
+        Some(self.tracks.get(limit)?.fleet.as_ref()?.totals())
+    }
+
+    /// Whether a fleet leases the limit with this number.
+    #[must_use]
+    pub fn is_leased(&self, limit: usize) -> bool {
+        self.tracks.get(limit).is_some_and(|track| track.fleet.is_some())
     }
 
     /// The requests in the server behind the limit with this number, those in its queue included. `None` if there is no server.
@@ -211,6 +235,9 @@ impl Simulation {
     #[inline]
     fn decide(&mut self, number: usize, arrival: &Arrival) -> Decision {
         let track = &mut self.tracks[number];
+        if let Some(fleet) = &mut track.fleet {
+            return fleet.take(arrival);
+        }
         let (limit, client) = (track.limit, arrival.client as usize);
         if client >= track.states.len() {
             track.states.resize(client + 1, limit.fresh());
@@ -312,6 +339,24 @@ mod tests {
 
     fn limits() -> Vec<Limit> {
         LIMITS.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_fleet_that_leases_a_limit_stands_beside_the_limit_itself() {
+        let limit: Limit = "2000/s burst 2000".parse().unwrap();
+        let traffic: Traffic = "poisson 4000/s".parse().unwrap();
+        let mut simulation = Simulation::new(&[limit, limit]).leasing(&[Some(10), None], 1);
+        let mut least = u64::MAX;
+        for arrival in traffic.arrivals(Micros::from_secs(5), 1) {
+            simulation.take(&arrival);
+            least = least.min(simulation.decisions()[0].remaining);
+        }
+        let (fleet, alone) = (simulation.totals()[0], simulation.totals()[1]);
+        assert!(fleet.admitted <= alone.admitted && 100 * fleet.admitted >= 90 * alone.admitted, "{fleet:?} {alone:?}");
+        assert!(fleet.denied > 0 && fleet.longest_wait > 0 && least == 0, "{fleet:?}");
+        let nodes = simulation.fleet(0).unwrap();
+        assert_eq!((nodes.admitted_cost, nodes.excess_cost), (fleet.admitted_cost, 0));
+        assert!(simulation.is_leased(0) && !simulation.is_leased(1) && simulation.fleet(1).is_none());
     }
 
     #[test]

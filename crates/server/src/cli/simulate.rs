@@ -209,7 +209,9 @@ impl Fleets {
     }
 
     fn take(&mut self, arrival: &Arrival) {
-        [&mut self.well, &mut self.crashing, &mut self.cut_off].into_iter().for_each(|fleet| fleet.take(arrival));
+        for fleet in [&mut self.well, &mut self.crashing, &mut self.cut_off] {
+            fleet.take(arrival);
+        }
     }
 
     fn report(&self) -> FleetOutcome {
@@ -252,7 +254,9 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun>
         fleets.extend(args.limits.iter().map(|limit| Fleets::new(*limit, nodes, args.seed, length)));
     }
     simulation.run(traffic.arrivals_from(START, length, args.seed), |simulation, arrival| {
-        fleets.iter_mut().for_each(|fleet| fleet.take(arrival));
+        for fleet in &mut fleets {
+            fleet.take(arrival);
+        }
         tables.iter_mut().flatten().for_each(|table| table.take(arrival));
         if simulation.totals().first().is_some_and(|totals| totals.arrivals.is_multiple_of(1 << 16)) {
             bar.set_position(arrival.at.since(START).get());

@@ -81,6 +81,9 @@ impl LimitColumn {
             let (tokens, period) = limit.tokens_per_period().map_or((0, 1), |(tokens, period)| (tokens, period.get()));
             return self.state.extend([in_server as f64, thousandths(tokens as f64 * 1e6 / period as f64)]);
         }
+        if simulation.is_leased(number) {
+            return self.stands_at_what_is_spent(decision);
+        }
         // A log and slots would have to be counted entry by entry; what is left says the same.
         if matches!(limit.algorithm(), Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) {
             return self.stands_at_what_is_spent(decision);
@@ -173,6 +176,11 @@ impl Described {
         let (workers, service, adapts) = (server.workers(), server.service().get(), adaptation.is_some());
         let server = DescribedServer { workers, service, highest, initial, adapts };
         Described { limit: text.to_owned(), server: Some(server), state: vec!["server", value], ..self }
+    }
+
+    /// A limit as it was written, which the nodes of a fleet lease. Each tells what it knows to be spent.
+    pub(super) fn leased(self, text: &str) -> Described {
+        Described { limit: text.to_owned(), state: vec!["spent"], ..self }
     }
 
     pub(super) fn of(limit: &Limit, store: &StoreChoice, expected: Expectation) -> Described {

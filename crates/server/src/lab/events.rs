@@ -112,12 +112,13 @@ async fn expected(request: RunRequest) -> Result<(RunRequest, ExpectedFigures), 
                 return Err(Problem::in_fields(vec![error]));
             }
             let described = Described::of(limit, store, expected);
+            let text = request.texts.get(number).map_or("", String::as_str);
             Ok(match request.server {
                 Some(server) => {
                     let adaptation = request.adaptations.get(number).and_then(Option::as_ref);
-                    let text = request.texts.get(number).map_or("", String::as_str);
                     described.served(text, limit, server, adaptation)
                 }
+                None if request.fleets.get(number).is_some_and(Option::is_some) => described.leased(text),
                 None => described,
             })
         };

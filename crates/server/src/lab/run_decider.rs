@@ -35,7 +35,8 @@ impl RunDecider {
                 };
                 // A server that cannot stand behind the limits was refused when the request was read.
                 let served = request.server.and_then(|server| simulation().serving(server, &request.adaptations).ok());
-                RunDecider::Memory(Box::new(served.unwrap_or_else(simulation)))
+                let leased = || simulation().leasing(&request.fleets, request.seed);
+                RunDecider::Memory(Box::new(served.unwrap_or_else(leased)))
             }
         }
     }

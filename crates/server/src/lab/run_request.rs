@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use tidegate_core::adaptive::{ControllerError, LimitController};
+use tidegate_core::lease::{Leasing, Terms};
 use tidegate_core::{Limit, Micros, NotationError};
 use tidegate_lab::simulate::{Adaptation, RateAdaptation, ServedError, ServerModel, Simulation};
 use tidegate_lab::traffic::{Traffic, TrafficError};
@@ -16,6 +17,8 @@ pub(super) const MOST_LIMITS: usize = 4;
 pub(super) const MOST_DECISIONS: u64 = 1_000_000;
 /// The most clients of a run.
 pub(super) const MOST_CLIENTS: u32 = 100_000;
+/// The most nodes of a fleet.
+const MOST_NODES: usize = 1_000;
 /// The longest run, in the time of its arrivals.
 const LONGEST: Micros = Micros::from_secs(366 * 86_400);
 /// The longest run in real time.
@@ -35,6 +38,8 @@ pub(super) struct RunRequest {
     pub(super) limits: Vec<Limit>,
     /// The limits as they were written, and the terms on which they adapt.
     pub(super) adaptations: Vec<Option<Adaptation>>,
+    /// The numbers of nodes that lease them.
+    pub(super) fleets: Vec<Option<usize>>,
     pub(super) texts: Vec<String>,
     /// The server behind each limit.
     pub(super) server: Option<ServerModel>,
@@ -89,9 +94,9 @@ impl RunRequest {
                 None => None,
             };
             let (pace, store) = (pace?, store?);
-            let WrittenLimits { limits, adaptations, texts } = limits?;
+            let WrittenLimits { limits, adaptations, fleets, texts } = limits?;
             let (traffic, length, seed) = (traffic?, length?, seed?);
-            Some(RunRequest { limits, adaptations, texts, server, traffic, length, seed, pace, holding, store })
+            Some(RunRequest { limits, adaptations, fleets, texts, server, traffic, length, seed, pace, holding, store })
         })();
         if let Some(request) = &request {
             fields.check(request);
@@ -125,8 +130,12 @@ impl RunRequest {
 struct WrittenLimits {
     limits: Vec<Limit>,
     adaptations: Vec<Option<Adaptation>>,
+    fleets: Vec<Option<usize>>,
     texts: Vec<String>,
 }
+
+/// A limit, the terms on which it adapts, and the number of nodes that lease it.
+type WrittenLimit = (Limit, Option<Adaptation>, Option<usize>);
 
 /// The parameters of a query, and what is wrong with them.
 struct RunFields {
@@ -180,30 +189,47 @@ impl RunFields {
             return None;
         }
         let read = texts.iter().enumerate().map(|(number, text)| self.limit(&format!("limit.{number}"), text));
-        let read: Vec<Option<(Limit, Option<Adaptation>)>> = read.collect();
-        let read: Vec<(Limit, Option<Adaptation>)> = read.into_iter().collect::<Option<_>>()?;
-        let (limits, adaptations): (Vec<_>, Vec<_>) = read.into_iter().unzip();
-        (!limits.is_empty()).then_some(WrittenLimits { limits, adaptations, texts })
+        let read: Vec<Option<WrittenLimit>> = read.collect();
+        let read: Vec<WrittenLimit> = read.into_iter().collect::<Option<_>>()?;
+        let (limits, adaptations, fleets): (Vec<_>, Vec<_>, Vec<_>) = read.into_iter().collect();
+        (!limits.is_empty()).then_some(WrittenLimits { limits, adaptations, fleets, texts })
     }
 
-    /// A limit such as `1000/s burst 50`, or one that adapts, such as `1000/s adapt 100/s on latency > 200ms` or `gradient2
-    /// 20..200`.
-    fn limit(&mut self, field: &str, text: &str) -> Option<(Limit, Option<Adaptation>)> {
+    /// A limit such as `1000/s burst 50`, one that adapts, such as `1000/s adapt 100/s on latency > 200ms` or `gradient2 20..200`, or one
+    /// that nodes lease, such as `1000/s fleet 20`.
+    fn limit(&mut self, field: &str, text: &str) -> Option<WrittenLimit> {
         let say = |error: NotationError| format!("{} (at character {})", error.problem(), error.column());
         if text.split_whitespace().next().is_some_and(|word| CONTROLLERS.contains(&word)) {
             let controller: LimitController = self.parsed(field, text, |error: ControllerError| error.to_string())?;
             let limit = self.parsed(field, &format!("concurrent {}", controller.range().highest()), say)?;
-            return Some((limit, Some(Adaptation::Concurrency(controller))));
+            return Some((limit, Some(Adaptation::Concurrency(controller)), None));
+        }
+        if let Some((limit, nodes)) = text.split_once(" fleet ") {
+            let limit: Limit = self.parsed(field, limit, say)?;
+            let nodes = self.nodes(field, nodes)?;
+            if Terms::under(&limit, Leasing::AUTO).is_none() {
+                self.wrong(field, format!("nodes do not lease `{limit}`: write a larger limit, or leave out `fleet`"));
+                return None;
+            }
+            return Some((limit, None, Some(nodes)));
         }
         let (limit, adaptation) = text.split_once(" adapt ").map_or((text, None), |(one, other)| (one, Some(other)));
         let limit: Limit = self.parsed(field, limit, say)?;
-        let Some(text) = adaptation else { return Some((limit, None)) };
+        let Some(text) = adaptation else { return Some((limit, None, None)) };
         let adaptation: RateAdaptation = self.parsed(field, text, |error: ServedError| error.to_string())?;
         if let Err(error) = adaptation.steps(&limit) {
             self.wrong(field, error.to_string());
             return None;
         }
-        Some((limit, Some(Adaptation::Rate(adaptation))))
+        Some((limit, Some(Adaptation::Rate(adaptation)), None))
+    }
+
+    fn nodes(&mut self, field: &str, text: &str) -> Option<usize> {
+        let nodes = text.trim().parse().ok().filter(|nodes| (1..=MOST_NODES).contains(nodes));
+        if nodes.is_none() {
+            self.wrong(field, format!("write the number of nodes after `fleet`, from 1 to {MOST_NODES}"));
+        }
+        nodes
     }
 
     fn traffic(&mut self) -> Option<Traffic> {
@@ -291,6 +317,14 @@ impl RunFields {
             }
             None => {}
         }
+        if request.fleets.iter().any(Option::is_some) {
+            if request.store != StoreChoice::Memory {
+                self.wrong("store", "a fleet is simulated in virtual time: choose memory, or leave out `fleet`");
+            }
+            if request.server.is_some() {
+                self.wrong("server", "there is none behind a fleet: leave it empty, or leave out `fleet`");
+            }
+        }
         if request.store != StoreChoice::Memory && request.pace != RunPace::Times(1.0) {
             self.wrong("speed", "Redis decides in real time: write 1");
         }
@@ -341,6 +375,27 @@ mod tests {
         ] {
             assert_eq!(wrong(&query(limit, server))[0].0, field, "{limit} {server}");
         }
+    }
+
+    #[test]
+    fn a_limit_may_be_leased_by_a_fleet() {
+        let query =
+            |limit: &str, more: &str| format!("limit={limit}&limit=2000/s&traffic=poisson+30/s{more}&speed=max");
+        let request = RunRequest::read(&query("2000/s+burst+500+fleet+20", ""), false).unwrap();
+        assert_eq!((request.texts[0].as_str(), request.limits[0].capacity()), ("2000/s burst 500 fleet 20", 500));
+        assert_eq!(request.fleets, [Some(20), None]);
+        for (limit, more, field) in [
+            ("2000/s+fleet+0", "", "limit.0"),
+            ("2000/s+fleet+many", "", "limit.0"),
+            ("2000/parsec+fleet+3", "", "limit.0"),
+            ("5/min+fleet+3", "", "limit.0"),
+            ("log+2000/s+fleet+3", "", "limit.0"),
+            ("2000/s+fleet+3", "&server=2+x+40ms", "server"),
+        ] {
+            assert_eq!(wrong(&query(limit, more))[0].0, field, "{limit} {more}");
+        }
+        let redis = RunRequest::read("limit=2000/s+fleet+2&traffic=steady+1/s&store=redis&run=a", true).unwrap_err();
+        assert_eq!(redis[0].field, "store");
     }
 
     #[test]
