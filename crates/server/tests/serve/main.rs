@@ -18,6 +18,7 @@ mod decisions;
 mod deploy;
 mod kubernetes;
 mod leased_fleet;
+mod leased_slots;
 mod life;
 mod logging;
 mod memory;
