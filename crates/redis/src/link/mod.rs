@@ -17,6 +17,7 @@ mod cluster;
 mod connection;
 mod connection_config;
 mod connection_io;
+mod dialer;
 mod endpoint;
 mod error;
 mod greeting;
@@ -52,6 +53,7 @@ pub(crate) use self::server_error::Redirection;
 pub(crate) use self::session::{Commands, Session};
 
 pub use self::breaker::{BreakerSettings, BreakerState};
+pub use self::dialer::Dialer;
 pub use self::error::{Cause, LinkError, Unreachable};
 pub use self::server_error::{ErrorCode, ServerError};
 pub use self::settings::{BatchSettings, Login, Settings, SettingsError};

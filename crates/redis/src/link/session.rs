@@ -13,6 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::address::Address;
+use super::dialer::Dialer;
 use super::error::Unreachable;
 use super::resp::{self, Bound, MalformedReply, Reply};
 use super::server_error::ServerError;
@@ -33,12 +34,14 @@ pub(crate) struct Session {
 #[derive(Clone)]
 pub(super) struct Connector {
     tls: Option<Arc<ClientConfig>>,
+    dialer: Option<Dialer>,
     pub(super) timeout: Duration,
 }
 
 impl Connector {
     pub(super) fn new(settings: &Settings) -> Result<Connector, SettingsError> {
-        Ok(Connector { tls: settings.client_config()?, timeout: settings.connect_timeout })
+        let dialer = settings.dialer.clone();
+        Ok(Connector { tls: settings.client_config()?, dialer, timeout: settings.connect_timeout })
     }
 
     /// Runs a step of connecting, bounded by the connect timeout.
@@ -50,7 +53,7 @@ impl Connector {
     }
 
     pub(super) async fn connect(&self, address: &Address) -> Result<Session, Unreachable> {
-        let stream = Stream::connect(address, self.tls.as_ref()).await?;
+        let stream = Stream::connect(address, self.tls.as_ref(), self.dialer.as_ref()).await?;
         Ok(Session { stream, inbox: Inbox::new(), announced: false, ended: None })
     }
 }

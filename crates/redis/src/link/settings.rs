@@ -8,6 +8,7 @@ use rustls::ClientConfig;
 
 use super::address::Address;
 use super::breaker::BreakerSettings;
+use super::dialer::Dialer;
 use super::tls::Tls;
 
 pub(super) mod error;
@@ -48,6 +49,8 @@ pub struct Settings {
     pub batch: BatchSettings,
     /// The circuit breaker.
     pub breaker: BreakerSettings,
+    /// Opens streams in place of sockets. `None` by default.
+    pub dialer: Option<Dialer>,
 }
 
 /// The servers, by kind.
@@ -145,6 +148,7 @@ impl Settings {
             answer_bytes: 1_024,
             batch: BatchSettings::default(),
             breaker: BreakerSettings::default(),
+            dialer: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Byte streams: TCP, TLS and Unix sockets, and the buffer of incoming bytes.
+//! Byte streams: TCP, TLS and Unix sockets, those of a [`Dialer`], and the buffer of incoming bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -13,15 +13,25 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::address::Address;
+use super::dialer::{ByteStream, Dialer};
 
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
+    Dialed(Box<dyn ByteStream>),
 }
 
 impl Stream {
-    pub(super) async fn connect(address: &Address, tls: Option<&Arc<ClientConfig>>) -> io::Result<Stream> {
+    /// Connects to a server: through the dialer if there is one, and by a socket otherwise.
+    pub(super) async fn connect(
+        address: &Address,
+        tls: Option<&Arc<ClientConfig>>,
+        dialer: Option<&Dialer>,
+    ) -> io::Result<Stream> {
+        if let Some(dialer) = dialer {
+            return Ok(Stream::Dialed(dialer.dial(address.clone()).await?));
+        }
         match address {
             Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
             Address::Tcp { host, port } => {
@@ -44,6 +54,7 @@ impl AsyncRead for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Dialed(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
@@ -54,6 +65,7 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Dialed(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -62,6 +74,7 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
             Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Dialed(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -70,6 +83,7 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Dialed(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

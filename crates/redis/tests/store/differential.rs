@@ -1,4 +1,5 @@
-//! The same random requests, at the same instants, to the store in memory and to the one in Redis: every number is equal.
+//! The same random requests, at the same instants, to the store in memory and to those in Redis, on a real server and on the one in
+//! this process: every number is equal.
 
 use std::collections::HashMap;
 
@@ -9,11 +10,10 @@ use tidegate_core::store::Adjustment;
 use tidegate_core::{
     Charge, Key, Limit, ManualClock, MemoryStore, Micros, Question, Receipt, RuleId, Settlement, Store, Timestamp,
 };
-use tidegate_redis::RedisStore;
 
 use crate::lease_acts::{Lease, RenewalAct, leasable, renewals};
 use crate::limits::{Bucket, any_limit, any_spending_limit, buckets, with_capacity};
-use crate::server;
+use crate::remote::Remote;
 use crate::traces::{ClockMove, Cost, TraceClock, costs, moves, starts};
 
 /// A rule, and the limits that it has had.
@@ -145,7 +145,7 @@ struct Admission {
 
 struct Both {
     memory: MemoryStore<ManualClock>,
-    redis: RedisStore,
+    redis: Remote,
     clock: ManualClock,
     rules: Vec<(RuleId, Rule)>,
     keys: Vec<Key<'static>>,
@@ -160,12 +160,11 @@ struct Both {
 }
 
 impl Both {
-    fn new(rules: Vec<Rule>, now: Timestamp) -> Both {
-        let clock = ManualClock::at(now);
+    fn new(rules: Vec<Rule>, clock: ManualClock, redis: Remote) -> Both {
         let named = |(index, rule)| (RuleId::new(&format!("rule {index}")), rule);
         Both {
             memory: MemoryStore::with_clock_and_cap(clock.clone(), 100_000),
-            redis: server::store(&server::prefix(), clock.clone()),
+            redis,
             clock,
             rules: rules.into_iter().enumerate().map(named).collect(),
             keys: vec![Key::of(["acme", "alice"]), Key::from("bob").owned()],
@@ -186,12 +185,8 @@ impl Both {
         };
         if limits.iter().any(is_full) {
             self.memory.reset(id, &self.keys[key]);
-            self.ask(self.redis.reset(id, &self.keys[key]));
+            self.redis.ask(self.redis.store().reset(id, &self.keys[key]));
         }
-    }
-
-    fn ask<T>(&self, answer: impl Future<Output = Result<T, tidegate_core::StoreError>>) -> T {
-        server::runtime().block_on(answer).unwrap_or_else(|error| panic!("the store failed: {error}"))
     }
 
     fn go(&mut self, hands: &mut TraceClock, by: ClockMove, limit: &Limit) {
@@ -219,7 +214,7 @@ impl Both {
         for (&(rule, key), limit) in &self.leased {
             let rule = &self.rules[rule].0;
             let request = LeaseRequest { rule, key: &self.keys[key], limit, renewal: Renewal::default() };
-            assert_eq!(self.memory.lease(&[request]), self.ask(self.redis.lease(&[request])));
+            assert_eq!(self.memory.lease(&[request]), self.redis.ask(self.redis.store().lease(&[request])));
         }
     }
 
@@ -255,7 +250,7 @@ impl Both {
                 let shadows: Vec<&[Charge<'_>]> = groups.map(shadow).collect();
                 let question = Question { counting, shadows: &shadows };
                 let in_memory = self.memory.decide(question).unwrap();
-                let in_redis = self.ask(self.redis.decide(question));
+                let in_redis = self.redis.ask(self.redis.store().decide(question));
                 prop_assert_eq!(in_memory.shadows.len(), in_redis.shadows.len());
                 let in_shadow = in_memory.shadows.iter().zip(&in_redis.shadows);
                 let mut admissions = Vec::new();
@@ -283,7 +278,7 @@ impl Both {
             Act::Peek(asked) => {
                 let resolved = self.resolve(asked);
                 let charges = self.charges(&resolved);
-                prop_assert_eq!(self.memory.peek(&charges), self.ask(self.redis.peek(&charges)));
+                prop_assert_eq!(self.memory.peek(&charges), self.redis.ask(self.redis.store().peek(&charges)));
             }
             Act::Adjust(asked, up) => {
                 let resolved = self.resolve(&[*asked]);
@@ -292,7 +287,7 @@ impl Both {
                 let in_memory = self.memory.adjust(&charge, adjustment);
                 prop_assert_eq!(
                     in_memory,
-                    self.ask(self.redis.adjust(&charge, adjustment)),
+                    self.redis.ask(self.redis.store().adjust(&charge, adjustment)),
                     "{:?} {:?}",
                     adjustment,
                     charge
@@ -320,7 +315,7 @@ impl Both {
                     let settled = self.memory.settle(in_memory, &actual);
                     prop_assert_eq!(
                         settled,
-                        self.ask(self.redis.settle(in_redis, &actual)),
+                        self.redis.ask(self.redis.store().settle(in_redis, &actual)),
                         "{:?} at {:?}",
                         in_memory,
                         actual
@@ -345,7 +340,7 @@ impl Both {
                 let index = which.index(self.admissions.len());
                 let Admission { in_memory, in_redis, .. } = &self.admissions[index];
                 let renewed = self.memory.renew(in_memory);
-                prop_assert_eq!(renewed, self.ask(self.redis.renew(in_redis)));
+                prop_assert_eq!(renewed, self.redis.ask(self.redis.store().renew(in_redis)));
                 let now = hands.now();
                 if let Some((expires, ttl)) = &mut self.admissions[index].expires
                     && renewed
@@ -356,7 +351,7 @@ impl Both {
             Act::Reset { rule, key } => {
                 let (rule, key) = (&self.rules[rule.index(self.rules.len())].0, &self.keys[key.index(self.keys.len())]);
                 self.memory.reset(rule, key);
-                self.ask(self.redis.reset(rule, key));
+                self.redis.ask(self.redis.store().reset(rule, key));
             }
             Act::Lease(renewals) => self.lease(renewals)?,
         }
@@ -388,7 +383,7 @@ impl Both {
             })
             .collect();
         let in_memory = self.memory.lease(&requests);
-        prop_assert_eq!(&in_memory, &self.ask(self.redis.lease(&requests)));
+        prop_assert_eq!(&in_memory, &self.redis.ask(self.redis.store().lease(&requests)));
         for ((rule, key, _, renewal), grant) in resolved.iter().zip(in_memory) {
             let tokens = renewal.kept + grant.tokens;
             if tokens > 0 {
@@ -414,6 +409,25 @@ fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { max_shrink_iters: 4_000, ..ProptestConfig::with_cases(cases.saturating_mul(times)) }
 }
 
+/// Runs a trace on the store in memory, and on one in Redis beside it.
+fn agree(
+    rules: &[Rule],
+    start: u64,
+    steps: &[(ClockMove, Act)],
+    remote: impl Fn(ManualClock) -> Remote,
+) -> Result<(), TestCaseError> {
+    let mut hands = TraceClock::at(start);
+    let clock = ManualClock::at(hands.now());
+    let mut both = Both::new(rules.to_vec(), clock.clone(), remote(clock));
+    let pace = both.rules[0].1.limits[0];
+    for (by, act) in steps {
+        both.go(&mut hands, *by, &pace);
+        let outcome = both.act(act, &mut hands);
+        prop_assert!(outcome.is_ok(), "{}\n{}", outcome.unwrap_err(), both.told.join("\n"));
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(cases(256))]
 
@@ -423,14 +437,8 @@ proptest! {
         start in starts(),
         steps in prop::collection::vec((moves(), acts()), 1..60),
     ) {
-        let mut hands = TraceClock::at(start);
-        let mut both = Both::new(rules, hands.now());
-        let pace = both.rules[0].1.limits[0];
-        for (by, act) in &steps {
-            both.go(&mut hands, *by, &pace);
-            let outcome = both.act(act, &mut hands);
-            prop_assert!(outcome.is_ok(), "{}\n{}", outcome.unwrap_err(), both.told.join("\n"));
-        }
+        agree(&rules, start, &steps, Remote::on_a_server)?;
+        agree(&rules, start, &steps, Remote::in_this_process)?;
     }
 
     #[test]
@@ -439,13 +447,7 @@ proptest! {
         start in starts(),
         steps in prop::collection::vec((moves(), acts_with_leases()), 1..60),
     ) {
-        let mut hands = TraceClock::at(start);
-        let mut both = Both::new(rules, hands.now());
-        let pace = both.rules[0].1.limits[0];
-        for (by, act) in &steps {
-            both.go(&mut hands, *by, &pace);
-            let outcome = both.act(act, &mut hands);
-            prop_assert!(outcome.is_ok(), "{}\n{}", outcome.unwrap_err(), both.told.join("\n"));
-        }
+        agree(&rules, start, &steps, Remote::on_a_server)?;
+        agree(&rules, start, &steps, Remote::in_this_process)?;
     }
 }
