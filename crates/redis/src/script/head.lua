@@ -10,8 +10,8 @@
 -- states that are read whole, and how many charges follow. States are read once, decided on in memory, and written once
 -- at the end, however many requests of the call share them.
 --
--- Redis runs the whole chunk for every call, and creating a closure costs as much as a decision. So the common request, a
--- single charge to a bucket, creates none (main.lua). All else is in a library that is created on demand. What both know of
+-- Redis runs the whole chunk for every call, and creating a closure costs as much as a decision. So common requests,
+-- final charges to buckets and to windows, create none (main.lua). All else is in a library that is created on demand. What both know of
 -- a key is stored by its place, the first index in KEYS with its name:
 --
 --   places   the places of names
