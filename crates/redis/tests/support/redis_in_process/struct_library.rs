@@ -49,7 +49,7 @@ fn pack(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
                 bytes.extend_from_slice(&number.to_be_bytes()[8 - size..]);
             }
             (Item::Text, Some(Value::String(text))) => bytes.extend_from_slice(&text.as_bytes()),
-            _ => panic!("too few values for {:?}", format),
+            _ => panic!("too few values for {format:?}"),
         }
     }
     lua.create_string(bytes).map(Value::String)
