@@ -106,7 +106,7 @@ rules:
     let folder = Folder::with(&[("rules.yaml", rules)]);
     let ran = folder.run(&["explain", "rules.yaml", "--request", "GET /"]);
     for line in [
-        "limit           1000/s burst 200, cost 1\n",
+        "limit           1000/s burst 200, cost 1",
         "adapts          100/s..1000/s by aimd, down 30% on latency > 200ms or errors > 5%, up 5% of the range every 1s\n",
     ] {
         assert!(ran.good().contains(line), "{line} is not in {}", ran.good());
