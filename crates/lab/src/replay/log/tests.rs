@@ -275,10 +275,11 @@ fn any_line_is_a_request_or_not() {
         }
         if let Some(format @ (LogFormat::Combined | LogFormat::Csv)) = LogFormat::detect([&*line]) {
             let mut reader = LineReader::new(format);
-            assert!(
-                reader.begin(line.trim()).is_ok_and(|is_head| is_head || reader.read(line.trim()).is_ok()),
-                "{line}"
-            );
+            match reader.begin(line.trim()) {
+                Ok(is_head) => assert!(is_head || reader.read(line.trim()).is_ok(), "{line}"),
+                // A table with an unknown column is told of, and not taken for another format.
+                Err(error) => assert!(matches!(error, LineError::UnknownColumn(_)), "{line}: {error}"),
+            }
         }
     });
 }
