@@ -50,7 +50,7 @@ pub(crate) enum Step {
     /// The replica takes over.
     Replace,
     /// The server's clock is set, only for buckets.
-    ClockStep {
+    SetClock {
         millis: i64,
     },
     FlushScripts,
@@ -104,7 +104,7 @@ fn step(server_fails: bool, are_buckets: bool, dice: &mut Rng) -> Step {
         19 => Step::StandStill { millis: dice.u64(1..5_000) },
         20 if server_fails => Step::Copy,
         21 if server_fails => Step::Replace,
-        22 if server_fails && are_buckets => Step::ClockStep { millis: dice.i64(-1_500..500) },
+        22 if server_fails && are_buckets => Step::SetClock { millis: dice.i64(-1_500..500) },
         23 => Step::FlushScripts,
         _ => load(node, dice),
     }

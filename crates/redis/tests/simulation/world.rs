@@ -172,7 +172,7 @@ impl World {
                 self.decided().ideals.iter_mut().for_each(Ideal::copied);
             }
             Step::Replace => self.replace_server().await,
-            Step::ClockStep { millis } => {
+            Step::SetClock { millis } => {
                 self.server_clock.step(millis);
                 if let (Ok(ahead @ 1..), held) = (u64::try_from(millis), self.held()) {
                     self.decided().ideals.iter_mut().for_each(|ideal| ideal.stepped_ahead(ahead, held));
