@@ -33,11 +33,12 @@ features:
 audit: setup
 	@./tools/deny advisories
 
-# Unit, property, contract, example and documentation tests.
+# Unit, property, contract, example and documentation tests. Most wait for servers and clocks, so more run at once than there are cores.
+unit: export RUST_TEST_THREADS ?= 4
 unit:
 	cargo test --workspace --all-features
 
-# The tests of the Redis store against other servers than the installed one: Redis 6.2 and Valkey, from PyPI.
+# The tests of the Redis store against other servers than the installed one: Redis 6.2 and 8, Valkey 8.1 and 9.1.
 stores:
 	@./tools/stores $(SERVERS)
 

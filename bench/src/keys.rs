@@ -1,11 +1,11 @@
-//! Keys as services use them, 20 to 40 bytes long, and the order in which they are asked for.
+//! Realistic keys, 20 to 40 bytes long, and the order in which they are checked.
 
-/// A generator of numbers that are spread well and cost next to nothing.
+/// A fast generator of well-distributed numbers.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The same seed gives the same numbers.
+    /// A generator with this seed. The same seed gives the same numbers.
     pub const fn new(seed: u64) -> Dice {
         Dice(seed)
     }
@@ -22,7 +22,7 @@ impl Dice {
     }
 }
 
-/// SplitMix64's last step: no two numbers become the same.
+/// The final step of SplitMix64, which is a bijection.
 const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -31,7 +31,7 @@ const fn mix(number: u64) -> u64 {
 
 const LONGEST: usize = 40;
 
-/// Writes key `number` in place of what `into` held. Different numbers give different keys.
+/// Writes key `number` to `into`, replacing its contents. Different numbers give different keys.
 pub fn write_key(into: &mut String, number: u64) {
     let unique = mix(number);
     let more = mix(!number);
@@ -50,7 +50,7 @@ fn push_hex(into: &mut String, mut number: u64, digits: u64) {
     }
 }
 
-/// Calls `each` with all keys from `numbers`, each written to the same buffer: no set of keys takes memory.
+/// Calls `each` with all keys of `numbers`, each written to the same buffer, so that no set of keys takes memory.
 pub fn for_each_key(numbers: std::ops::Range<u64>, mut each: impl FnMut(&String)) {
     let mut key = String::with_capacity(LONGEST);
     for number in numbers {
@@ -59,19 +59,19 @@ pub fn for_each_key(numbers: std::ops::Range<u64>, mut each: impl FnMut(&String)
     }
 }
 
-/// Keys drawn at random, laid out in the order in which they are asked for, so that reading the next one costs as little
-/// as it does in a service that has just parsed it from a request.
+/// Random keys in the order in which they are checked, so that reading the next one is as cheap as in a service that
+/// has just parsed it from a request.
 pub struct Order {
     keys: Vec<String>,
 }
 
 impl Order {
-    /// Room for `length` keys.
+    /// An order with room for `length` keys.
     pub fn of_length(length: usize) -> Order {
         Order { keys: (0..length).map(|_| String::with_capacity(LONGEST)).collect() }
     }
 
-    /// Draws all keys anew, out of the first `live` ones.
+    /// Draws all keys again, from the first `live` ones.
     pub fn draw(&mut self, live: u64, seed: u64) {
         let mut dice = Dice::new(mix(seed));
         for key in &mut self.keys {

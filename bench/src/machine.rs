@@ -1,4 +1,4 @@
-//! Measurements of this process by the operating system.
+//! Measurements of this process, from the operating system.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes of memory that this process occupies.
+/// Resident memory of this process, in bytes.
 ///
 /// # Panics
-/// For systems without `/proc`.
+/// On systems without `/proc`.
 pub fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").expect("/proc/self/statm");
     let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).expect("a number of pages");
     pages * rustix::param::page_size() as u64
 }
 
-/// Keeps the calling thread on the `number`th of the cores that this process may use. Where that is not possible the
-/// thread moves as it likes.
+/// Pins the calling thread to the `number`th of the cores that this process may use. Does nothing where the system does
+/// not support it.
 pub fn pin_to_core(number: usize) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect();
@@ -26,18 +26,18 @@ pub fn pin_to_core(number: usize) {
     let _ = sched_setaffinity(None, &one);
 }
 
-/// Processor time that the calling thread has used. Time during which it was not running does not count.
+/// Processor time used by the calling thread.
 pub fn thread_cpu_time() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// Processor time that a process has used, with all of its threads. Counted in hundredths of a second.
+/// Processor time used by a process with all of its threads, in steps of a hundredth of a second.
 ///
 /// # Panics
 /// If there is no such process.
 pub fn process_cpu_time(process: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("a process that runs");
-    // Its name stands in brackets, and may have anything in it. Behind it, the 12th and 13th fields are user and system time.
+    // The name is in brackets, and may contain anything. After it, the 12th and 13th fields are user and system time.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let ticks = fields.split_ascii_whitespace().skip(11).take(2).flat_map(str::parse::<u64>);
     Duration::from_millis(10 * ticks.sum::<u64>())
@@ -55,7 +55,7 @@ pub fn preemptions() -> u64 {
     status.lines().find_map(count).unwrap_or(0)
 }
 
-/// Watches how much processor time goes to anything but this process.
+/// Measures the processor time used by other processes.
 pub struct Others {
     began: Instant,
     busy: Duration,
@@ -63,12 +63,12 @@ pub struct Others {
 }
 
 impl Others {
-    /// Watches from now on.
+    /// Starts measuring.
     pub fn watch() -> Others {
         Others { began: Instant::now(), busy: busy_time(), own: read(ClockId::ProcessCPUTime) }
     }
 
-    /// The processor time that other processes used since then, in processors.
+    /// Processor time used by other processes since then, in processors.
     pub fn share(&self) -> f64 {
         let own = read(ClockId::ProcessCPUTime) - self.own;
         let others = (busy_time() - self.busy).saturating_sub(own);
@@ -76,12 +76,11 @@ impl Others {
     }
 }
 
-/// Processor time that was not idle since the machine started, of all processors together. Counted in hundredths of a
-/// second.
+/// Busy processor time since the machine started, of all processors together, in steps of a hundredth of a second.
 fn busy_time() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<u64> = stat.lines().next().unwrap_or("").split(' ').flat_map(str::parse).collect();
-    // user, nice, system, idle, waiting, interrupts, soft interrupts, stolen by the host; guests count as users.
+    // Fields: user, nice, system, idle, iowait, irq, softirq, steal. Guest time is included in user time.
     let busy = ticks.iter().enumerate().filter(|(field, _)| ![3, 4, 8, 9].contains(field));
     Duration::from_millis(10 * busy.map(|(_, ticks)| ticks).sum::<u64>())
 }

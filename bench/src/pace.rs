@@ -1,4 +1,4 @@
-//! Load at a steady pace: how long answers take when so many are asked for every second.
+//! Load at a steady rate: measures the latency at a fixed number of requests per second.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -9,26 +9,26 @@ use futures::{FutureExt, StreamExt};
 const A_SECOND: u32 = 10_000;
 const SECONDS: u32 = 3;
 
-/// The response times in microseconds, the shortest first.
+/// Latencies in microseconds, sorted.
 pub struct Times(Vec<f64>);
 
 impl Times {
-    /// So many of them are not longer than this.
+    /// The latency that this fraction of the requests does not exceed.
     pub fn quantile(&self, part: f64) -> f64 {
         self.0[((self.0.len() - 1) as f64 * part) as usize]
     }
 }
 
-/// Connections that nobody uses.
+/// Pool of idle connections.
 pub struct Idle<C>(RefCell<Vec<C>>);
 
 impl<C> Idle<C> {
-    /// These, to begin with.
+    /// A pool of these connections.
     pub fn new(connections: Vec<C>) -> Idle<C> {
         Idle(RefCell::new(connections))
     }
 
-    /// One of them. Waiting for one counts as waiting for the answer.
+    /// Takes a connection. Waiting for one counts towards the latency.
     pub async fn take(&self) -> C {
         loop {
             let connection = self.0.borrow_mut().pop();
@@ -39,25 +39,25 @@ impl<C> Idle<C> {
         }
     }
 
-    /// Gives one back.
+    /// Returns a connection.
     pub fn give(&self, connection: C) {
         self.0.borrow_mut().push(connection);
     }
 }
 
-/// Asks ten thousand times a second for three seconds, at fixed instants, whether or not earlier requests have been answered,
-/// and measures from the instant that each was due.
+/// Sends ten thousand requests a second for three seconds, at fixed times, whether or not earlier ones have completed,
+/// and measures latencies from these times.
 pub async fn at_a_steady_pace(ask: impl AsyncFn()) -> Times {
     at_a_pace_of(A_SECOND, ask).await
 }
 
-/// The same, so many times a second.
+/// Like [`at_a_steady_pace`], with this many requests per second.
 pub async fn at_a_pace_of(a_second: u32, ask: impl AsyncFn()) -> Times {
     let (began, every) = (Instant::now() + Duration::from_millis(20), Duration::from_secs(1) / a_second);
     let (ask, mut under_way, mut took) = (&ask, FuturesUnordered::new(), Vec::new());
     for number in 0..a_second * SECONDS {
         let due = began + every * number;
-        // The runtime's timer counts milliseconds, so the last stretch is waited for by looking at the clock.
+        // The runtime's timer has a resolution of a millisecond, so the remaining time is spent busy-waiting.
         while Instant::now() < due {
             match under_way.next().now_or_never().flatten() {
                 Some(micros) => took.push(micros),
@@ -72,7 +72,7 @@ pub async fn at_a_pace_of(a_second: u32, ask: impl AsyncFn()) -> Times {
     while let Some(micros) = under_way.next().await {
         took.push(micros);
     }
-    // The first tenth warms up.
+    // The first tenth is the warm-up.
     let mut took = took.split_off(took.len() / 10);
     took.sort_by(f64::total_cmp);
     Times(took)

@@ -1,4 +1,4 @@
-//! Rows, the table that people read, and the file that programs read.
+//! Rows of results, as a table for people and a file for programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 /// One comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// A name for programs, which stays when the words change.
+    /// Id for programs, which does not change with the wording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The subject of the measurement.
+    /// What was measured.
     pub what: String,
-    /// Our number.
+    /// Tidegate's number.
     pub ours: f64,
-    /// Beside whom.
+    /// Name of the peer.
     pub peer: String,
-    /// Their number.
+    /// The peer's number.
     pub theirs: f64,
-    /// Of both numbers.
+    /// Unit of both numbers.
     pub unit: String,
-    /// Above 1 where we are better.
+    /// Ratio, above 1 if Tidegate is better.
     pub ratio: f64,
 }
 
 impl Row {
-    /// A row of numbers of which the smaller is the better.
+    /// A row in which the smaller number is better.
     pub fn smaller_is_better(what: impl Into<String>, ours: f64, peer: &str, theirs: f64, unit: &str) -> Row {
         Row { id: None, what: what.into(), ours, peer: peer.into(), theirs, unit: unit.into(), ratio: theirs / ours }
     }
 
-    /// A row of numbers of which the larger is the better.
+    /// A row in which the larger number is better.
     pub fn larger_is_better(what: impl Into<String>, ours: f64, peer: &str, theirs: f64, unit: &str) -> Row {
         Row { id: None, what: what.into(), ours, peer: peer.into(), theirs, unit: unit.into(), ratio: ours / theirs }
     }
 
-    /// The same row, under a name that stays.
+    /// The same row, with an id.
     pub fn with_id(self, id: &str) -> Row {
         Row { id: Some(id.to_owned()), ..self }
     }
@@ -53,12 +53,12 @@ impl Row {
     }
 }
 
-/// Gives the id to the row with the lowest ratio: an id stands for the least that was reached by any of several measurements.
+/// Gives the id to the row with the lowest ratio: an id stands for the worst of several measurements.
 pub fn lowest(id: &str, rows: Vec<Row>) -> Vec<Row> {
     lowest_of(id, rows, |_| true)
 }
 
-/// [`lowest`], among the rows that are meant.
+/// Like [`lowest`], among the rows that `is_meant` selects.
 pub fn lowest_of(id: &str, mut rows: Vec<Row>, is_meant: impl Fn(&Row) -> bool) -> Vec<Row> {
     let meant = rows.iter_mut().filter(|row| is_meant(row));
     if let Some(row) = meant.min_by(|one, other| one.ratio.total_cmp(&other.ratio)) {
@@ -67,7 +67,7 @@ pub fn lowest_of(id: &str, mut rows: Vec<Row>, is_meant: impl Fn(&Row) -> bool) 
     rows
 }
 
-/// All rows of one benchmark, printed as they come.
+/// All rows of one benchmark, printed as they are added.
 #[derive(Default)]
 pub struct Report {
     rows: Vec<Row>,
@@ -84,7 +84,7 @@ impl Report {
     /// Writes `target/bench/<name>.json` under the repository's root.
     ///
     /// # Panics
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, name: &str) {
         let path = path_of(name);
         let json = serde_json::to_string_pretty(&self.rows).expect("rows are plain data");

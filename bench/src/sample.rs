@@ -1,16 +1,16 @@
-//! One number out of many.
+//! Aggregates samples into one number.
 
 use std::time::{Duration, Instant};
 
 use crate::machine::Others;
 
-/// More than this share of one processor, and others disturb what is measured.
+/// Processor time of other processes, in processors, above which a round counts as disturbed.
 const DISTURBING: f64 = 0.08;
 /// No round is repeated after this time.
-const PATIENCE: Duration = Duration::from_secs(6);
+const TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Runs `round` until other programs left it undisturbed `rounds` times, as far as patience goes. Returns what that many
-/// rounds returned: those that were disturbed least.
+/// Runs `round` until `rounds` rounds were undisturbed by other programs, or patience runs out. Returns the results of
+/// the `rounds` least disturbed rounds.
 pub fn quiet_rounds<T>(rounds: usize, mut round: impl FnMut(usize) -> T) -> Vec<T> {
     let mut done: Vec<(f64, T)> = Vec::new();
     let began = Instant::now();
@@ -19,7 +19,7 @@ pub fn quiet_rounds<T>(rounds: usize, mut round: impl FnMut(usize) -> T) -> Vec<
         let result = round(number);
         done.push((others.share(), result));
         let undisturbed = done.iter().filter(|(share, _)| *share <= DISTURBING).count();
-        if undisturbed == rounds || (done.len() >= rounds && began.elapsed() > PATIENCE) {
+        if undisturbed == rounds || (done.len() >= rounds && began.elapsed() > TIMEOUT) {
             break;
         }
     }
@@ -32,21 +32,21 @@ pub fn quiet_rounds<T>(rounds: usize, mut round: impl FnMut(usize) -> T) -> Vec<
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The middle one. Machines are noisy: a mean would carry their noise.
+/// The median. On a noisy machine, a mean would include the noise.
 ///
 /// # Panics
-/// If there are none.
+/// If there are no samples.
 pub fn median(mut samples: Vec<f64>) -> f64 {
     assert!(!samples.is_empty(), "a median of nothing");
     samples.sort_unstable_by(f64::total_cmp);
     samples[samples.len() / 2]
 }
 
-/// The one that a quarter are above. Where neighbours make a machine flip between two speeds, a median of rates flips too;
-/// nobody makes it quicker than it is.
+/// The upper quartile. If a noisy neighbour makes a machine alternate between two speeds, the median of rates
+/// alternates too; disturbances only ever slow it down.
 ///
 /// # Panics
-/// If there are none.
+/// If there are no samples.
 pub fn upper_quartile(mut samples: Vec<f64>) -> f64 {
     assert!(!samples.is_empty(), "a quartile of nothing");
     samples.sort_unstable_by(f64::total_cmp);

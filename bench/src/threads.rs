@@ -1,17 +1,17 @@
-//! Several threads that start together.
+//! Runs several threads that start together.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::machine::{pin_to_core, preemptions};
 
-/// The work of several threads.
+/// The results of several threads.
 pub struct Together<T> {
-    /// From the start of the first to the end of the last.
+    /// Time from the start of the first thread to the end of the last.
     pub took: Duration,
-    /// The value that each of them returned.
+    /// The return value of each thread.
     pub results: Vec<T>,
-    /// Whether one of them had to make way for something else.
+    /// Whether any thread was preempted.
     pub preempted: bool,
 }
 
@@ -22,16 +22,16 @@ struct Run<T> {
     result: T,
 }
 
-/// Runs `work` on each of `threads` threads at the same time, every one on a core of its own.
+/// Runs `work` on each of `threads` threads concurrently, each on a separate core.
 ///
 /// # Panics
-/// If one of them does.
+/// If one of them panics.
 pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> Together<T> {
     let missing = AtomicUsize::new(threads);
     let run = |number| {
         pin_to_core(number);
         let preempted_before = preemptions();
-        // A thread that sleeps at a barrier starts late.
+        // Spinning, because a thread that sleeps at a barrier starts late.
         missing.fetch_sub(1, Ordering::SeqCst);
         while missing.load(Ordering::SeqCst) > 0 {
             std::hint::spin_loop();
@@ -55,12 +55,12 @@ pub fn together<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> To
     }
 }
 
-/// Runs `work` on one thread that stays on its core.
+/// Runs `work` on one pinned thread.
 pub fn alone<T: Send>(work: impl Fn() -> T + Sync) -> T {
     together(1, |_| work()).results.remove(0)
 }
 
-/// The same as [`together`], once more if a thread had to make way.
+/// Like [`together`], repeated once if a thread was preempted.
 pub fn undisturbed<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> Together<T> {
     let first = together(threads, &work);
     if !first.preempted {

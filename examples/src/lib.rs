@@ -43,8 +43,8 @@ use axum::Router;
 use tidegate_tower::RateLimitLayer;
 use tokio::net::TcpListener;
 
-/// Serves `app` on a free port behind a limit for each client, for programs that show how to call a limited service. Returns its
-/// address.
+/// Serves `app` on a free port behind a limit per client, for programs that show how to call a limited service. Returns
+/// its address.
 ///
 /// # Errors
 /// If the limit is malformed, or no port is free.

@@ -49,7 +49,7 @@ fn limit(notation: &str) -> Limit {
     notation.parse().unwrap_or_else(|error: NotationError| panic!("{}", error.pointer()))
 }
 
-/// `1min 30s`, the sum of its parts.
+/// Parses a span such as `1min 30s`, the sum of its parts.
 fn span(text: &str) -> Micros {
     let micros = text.split_whitespace().map(|part| {
         let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
@@ -209,7 +209,7 @@ fn takings(limit: &Limit) -> Vec<(Timestamp, u64)> {
     taken
 }
 
-/// The most in any span of this length, which excludes its start.
+/// The maximum within any span of this length, which excludes its start.
 fn most_within(taken: &[(Timestamp, u64)], length: Micros) -> u64 {
     let ending_at = |end: Timestamp| taken.iter().filter(move |(at, _)| *at <= end && *at + length > end);
     taken.iter().map(|(end, _)| ending_at(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)

@@ -1,15 +1,17 @@
-//! Measures how often the sliding window counter is wrong, over 400 million requests.
+//! Measures how often the sliding window counter decides wrongly, over 400 million requests.
 //!
-//! Made-up clients ask by chance, the client of rank k as often as 1/k. Each decision is the engine's own, and is held against
-//! an exact log of the window just gone: letting through what no longer fits is wrong, and so is denying what would have
-//! fitted. Beside it stands what was published of such a counter on real traffic: 0.003 % of 400 million requests by 270 000
-//! sources. There, every request counted, let through or not, so the first row counts so, too. In the engine a denied request
-//! counts for nothing; the rows below say what that makes of it, and what waves and finer parts do.
+//! Simulated clients send requests at random, with a frequency proportional to 1/k for the client of rank k. The
+//! engine's decisions are compared with an exact log of the past window: a decision is wrong if it admits a request
+//! that does not fit, or denies one that does. The peer is a published figure for such a counter on real traffic: 0.003
+//! % of 400 million requests from 270 000 sources. That counter counts every request, admitted or not, and so does the
+//! first row. The engine does not count denied requests; the other rows show the effect, and that of waves and of finer
+//! parts.
 //!
-//! Arrivals by chance that are spread over clients by chance are arrivals by chance at each client, so each client is run by
-//! itself, from its first request to its last: the same in law, and quick.
+//! Splitting a Poisson process among clients at random gives an independent Poisson process for each. Therefore each
+//! client is simulated separately, from its first request to its last, which is faster and has the same distribution.
 //!
-//! `ACCURACY` in the environment sets the millions of requests of the first row; the others have a tenth of that.
+//! The environment variable `ACCURACY` sets the number of requests of the first row in millions; the others have a
+//! tenth of it.
 
 #![allow(missing_docs, reason = "a program has no users of its items")]
 
@@ -25,11 +27,11 @@ use tidegate_lab::traffic::{FlowShape, START, Spacing, Traffic};
 
 const PUBLISHED: f64 = 0.003;
 const CLIENTS: u32 = 270_000;
-/// Requests a second, of all clients together.
+/// Requests per second of all clients together.
 const RATE: f64 = 50_000.0;
 const SEED: u64 = 1;
 
-/// The requests that count.
+/// Which requests count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counting {
     All,
@@ -55,7 +57,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// The traffic of one client: its share of all, steadily or in waves of three minutes.
+/// The traffic of one client with this share of all requests, at a steady rate or in waves of three minutes.
 fn traffic(share: f64, waves: bool) -> Traffic {
     const HOURS_28: u64 = 100_000;
     let rate = |factor: f64| {
@@ -70,7 +72,7 @@ fn traffic(share: f64, waves: bool) -> Traffic {
     Traffic::Flow { shape, spacing: Spacing::Random }
 }
 
-/// Judges all clients for as long as it takes them to make so many requests.
+/// Judges all clients for the time in which they send this many requests.
 fn judged(case: &Case, requests: f64) -> Judgement {
     let limit: Limit = case.limit.parse().expect("a limit");
     let promise = Promise::of(&limit).expect("it has a window");
@@ -123,7 +125,7 @@ fn main() {
             began.elapsed().as_secs_f64()
         );
         let what = format!("wrong, {:.0} M requests, {}", judgement.requests() as f64 / 1e6, case.what);
-        // In requests of a million, since a table has two decimals.
+        // In parts per million, because tables show two decimals.
         wrong.push(Row::smaller_is_better(what, judgement.wrong() * 1e6, "published", PUBLISHED * 1e4, "of a million"));
         if case.counting == Counting::Admitted {
             assert!(judgement.worst < 2 * limit.capacity(), "the bound that is promised holds: {judgement:?}");

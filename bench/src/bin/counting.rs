@@ -1,7 +1,8 @@
-//! The cost of counting: a decision through the engine, which counts it, beside the same decision by the limiter alone.
+//! The cost of counting: a decision by the engine, which counts it, compared with the same decision by the limiter
+//! alone.
 //!
-//! One thread, state in memory, a thousand keys in turn. Every decision is allowed; with `denied` every one but the first of
-//! each key is denied. Beats come as often as in a server that decides a million requests a second.
+//! One thread, state in memory, a thousand keys in turn. Every decision is allowed; with `denied`, every one but the
+//! first of each key is denied. Metrics tick as often as on a server that decides a million requests a second.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -49,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The best of some rounds of each, taken in turn.
+/// The best of several rounds of each, in turn.
 fn compare(name: &str, engine: &Engine, alone: impl Fn(usize) -> bool, counted: impl Fn(usize) -> bool) {
     let (mut of_alone, mut of_counted) = (f64::MAX, f64::MAX);
     for _ in 0..ROUNDS {

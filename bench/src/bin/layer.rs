@@ -1,8 +1,10 @@
-//! The time that the middleware adds to a call: a service that answers at once, alone, behind our layer and behind tower_governor.
+//! The time that the middleware adds to a call: a service that responds immediately, alone, behind Tidegate's layer and
+//! behind tower_governor.
 //!
-//! One thread, state in memory, a thousand clients in turn, each known by its address. Every call is made and answered on
-//! the spot, and its response dropped: no sockets, no runtime. All calls are allowed; with `denied`, all but the first of each
-//! client are denied. What the bare service takes, the making of the request included, is taken off all numbers.
+//! One thread, state in memory, a thousand clients in turn, identified by address. Every call completes immediately,
+//! and its response is dropped: no sockets, no runtime. All calls are allowed; with `denied`, all but the first of each
+//! client are denied. The time of the bare service, including the creation of the request, is subtracted from all
+//! numbers.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -29,7 +31,7 @@ const CALLS: usize = 200_000;
 const CLIENTS: usize = 1_000;
 const ROUNDS: usize = 5;
 
-/// Answers at once.
+/// A service that responds immediately.
 #[derive(Clone)]
 struct Hello;
 
@@ -47,7 +49,7 @@ impl<B> Service<Request<B>> for Hello {
     }
 }
 
-/// The share of calls that a contestant lets through.
+/// The expected mix of allowed and denied calls.
 #[derive(Clone, Copy, PartialEq)]
 enum Mix {
     Allowed,
@@ -111,13 +113,13 @@ rules:
     Ok(())
 }
 
-/// One unit every `every` nanoseconds, `burst` at once, by address.
+/// One request per `every` nanoseconds with a burst of `burst`, by address.
 fn governor(every: u64, burst: u32) -> GovernorLayer<PeerIpKeyExtractor, governor::middleware::NoOpMiddleware, Body> {
     let config = GovernorConfigBuilder::default().per_nanosecond(every).burst_size(burst).finish().expect("a rate");
     GovernorLayer::new(config)
 }
 
-/// The time of a call, the making of its request included: the median of some rounds, each with a new service.
+/// The time of a call, including the creation of its request: the median of several rounds, each with a new service.
 fn nanos<Svc, R>(service: impl Fn() -> Svc, mix: Mix) -> f64
 where
     Svc: Service<Request<Body>, Response = Response<R>, Error = Infallible>,
@@ -125,7 +127,7 @@ where
     let round = |_| {
         let mut service = service();
         let mut served = 0;
-        // The first call of each client makes its state, and is not measured.
+        // The first call of each client creates its state, and is not measured.
         for number in 0..CLIENTS {
             served += usize::from(call(&mut service, number));
         }
@@ -139,7 +141,7 @@ where
     median(quiet_rounds(ROUNDS, round))
 }
 
-/// Makes a call, and says whether it was let through.
+/// Makes a call, and returns whether it was allowed.
 fn call<Svc, R>(service: &mut Svc, number: usize) -> bool
 where
     Svc: Service<Request<Body>, Response = Response<R>, Error = Infallible>,

@@ -1,9 +1,9 @@
-//! Measures how many lines of an access log are replayed in a second, on one core.
+//! Measures how many lines of an access log are replayed per second, on one core.
 //!
-//! Reading, parsing, matching, deciding and counting, from memory: what a disk takes comes on top. The log is made up: twenty
-//! thousand clients, some more popular than others, on a site of a few paths; about a tenth of the requests are denied. The
-//! aim is a million lines a second in the combined format under one rule; there is no peer that does the same, so the rows
-//! stand beside the aim.
+//! Reading, parsing, matching, deciding and counting, from memory: the time of a disk is not included. The log is
+//! synthetic: twenty thousand clients of different popularity, on a site with a few paths; about a tenth of the
+//! requests are denied. The target is a million lines a second in the combined format under one rule. No peer does the
+//! same, so the rows are compared with the target.
 
 #![allow(missing_docs, reason = "a program has no users of its items")]
 
@@ -32,7 +32,7 @@ rules:
   - { id: items, match: { path: '/items/{item}' }, key: [address, route], limit: sliding 300/min }
 ";
 
-/// A log, written by `line` from the number of a client, the second and the microsecond, and the number of a line.
+/// A log whose lines are written by `line` from the client's number, the second, the microsecond, and the line number.
 fn log(line: impl Fn(&mut String, u32, u64, u64, usize)) -> Arc<[u8]> {
     let traffic: Traffic = "poisson 2000/s clients 20_000 zipf 0.9".parse().expect("a model of traffic");
     let mut text = String::with_capacity(LINES * 200);
@@ -93,7 +93,7 @@ fn own_csv() -> Arc<[u8]> {
     [b"time,address,method,path\n", &lines[..]].concat().into()
 }
 
-/// A log that is read without being copied first.
+/// A log that is read without copying it first.
 struct Shared(Arc<[u8]>);
 
 impl AsRef<[u8]> for Shared {
@@ -102,7 +102,7 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// Lines a second, the median of several rounds.
+/// Lines per second, the median of several rounds.
 fn lines_a_second(log: &Arc<[u8]>, rules: &str, settings: &ReplaySettings) -> f64 {
     let rounds = quiet_rounds(ROUNDS, |_| {
         alone(|| {

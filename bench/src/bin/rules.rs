@@ -1,7 +1,7 @@
-//! Measures finding the rules that govern a request, and deciding by them, as the number of rules grows.
+//! Measures finding and evaluating the rules that match a request, as the number of rules grows.
 //!
-//! Beside Limitador's library, in memory, with the same rules written in its language, and beside itself with fewer
-//! rules: what a request costs should follow from the rules that match it, not from the rules that exist.
+//! Compared with Limitador's library in memory, with equivalent rules in its language, and with fewer of Tidegate's own
+//! rules: the cost of a request should depend on the rules that match it, not on the rules that exist.
 
 #![allow(missing_docs, reason = "a program has no users of its items")]
 
@@ -17,11 +17,11 @@ use tidegate_bench::sample::{median, quiet_rounds};
 use tidegate_core::MemoryStore;
 use tidegate_rules::{Limiter, Request, RuleSet};
 
-/// Never reached: both sides count, neither denies.
+/// A limit that is never reached: both sides count, and neither denies.
 const PLENTY: u64 = 1_000_000_000;
 const ROUNDS: usize = 5;
 
-/// Four rules that govern every request of the kind that is measured, and one for each of so many services.
+/// Four rules that match every measured request, and one for each of this many services.
 fn our_rules(services: usize) -> String {
     let mut text = format!(
         "rules:\n\
@@ -46,8 +46,8 @@ fn our_request(services: usize) -> Request {
         .address("203.0.113.7".parse().expect("an address"))
 }
 
-/// The same in Limitador's language. It knows neither paths nor networks, so both are compared as the text that a proxy
-/// would send: easier for it, not harder.
+/// Equivalent limits in Limitador's language. It supports neither paths nor networks, so both are compared as text sent
+/// by a proxy, which is to its advantage.
 fn their_limits(services: usize) -> RateLimiter {
     let limiter = RateLimiter::new(10_000);
     let add = |conditions: &[String], variable: &str| {
@@ -80,7 +80,7 @@ fn their_request(services: usize) -> Context<'static> {
     facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<HashMap<_, _>>().into()
 }
 
-/// Nanoseconds a call, the median of several rounds.
+/// Nanoseconds per call, the median of several rounds.
 fn nanos(calls: u32, mut call: impl FnMut()) -> f64 {
     for _ in 0..calls / 10 {
         call();

@@ -1,19 +1,19 @@
-//! Backoff: how long to wait before a retry.
+//! Backoff: the wait before a retry.
 
 use std::time::Duration;
 
 /// Waits before retries.
 ///
-/// With a hint from the server, a retry waits for the hint plus a random part of a tenth of it. Without one it waits for a
-/// random part of `base` doubled with each retry, at most `cap` (full jitter). Clients that were denied together so come
-/// back apart.
+/// With a hint from the server, a retry waits for the hint plus a random part of a tenth of it. Without a hint, it waits
+/// for a random part of `base`, doubled with each retry, at most `cap` (full jitter). So clients that were denied at the
+/// same time do not return at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    /// The longest wait before the first retry without a hint: 100 ms by default.
+    /// Maximum wait before the first retry without a hint: 100 ms by default.
     pub base: Duration,
-    /// The longest wait without a hint: 20 s by default.
+    /// Maximum wait without a hint: 20 s by default.
     pub cap: Duration,
-    /// The most that jitter adds to a hint, as a share of it: 0.1 by default.
+    /// Maximum jitter that is added to a hint, as a share of the hint: 0.1 by default.
     pub spread: f64,
 }
 
@@ -24,7 +24,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The wait before retry number `retry`, counted from 0. `random` lies between 0 and 1.
+    /// The wait before retry number `retry`, counted from 0. `random` is between 0 and 1.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Budget: how many retries are sent.
+//! Budget: the number of retries that may be sent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,16 +6,17 @@ use tokio::time::Instant;
 
 use crate::recent_counts::RecentCounts;
 
-/// Seconds that the budget looks back.
+/// Number of seconds that the budget covers.
 const WINDOW: u64 = 10;
 
-/// A budget for retries: a share of the requests of the last ten seconds, plus a few a second.
+/// A budget for retries: a share of the requests of the last ten seconds, plus a few per second.
 ///
-/// While a server fails, clients that retry every request multiply its load. With the default budget of 10 % they add a tenth.
+/// While a server fails, clients that retry every request multiply its load. With the default budget of 10 %, they add a
+/// tenth.
 ///
-/// A retry counts in the second in which it is sent, which may be long after the withdrawal if a server asks for a long wait. No ten
-/// seconds get more retries than the budget has. Sum and subtraction are one step under a lock, so concurrent withdrawals cannot
-/// overdraw it.
+/// A retry counts in the second in which it is sent, which may be long after the withdrawal if a server asks for a long
+/// wait. No ten seconds have more retries than the budget allows. Summing and withdrawing are one step under a lock, so
+/// concurrent withdrawals cannot overdraw the budget.
 ///
 /// ```
 /// use tidegate_client::Budget;
@@ -32,31 +33,31 @@ const WINDOW: u64 = 10;
 pub struct Budget {
     share: f64,
     per_second: u32,
-    seconds: Mutex<RecentCounts<Second>>,
+    seconds: Mutex<RecentCounts<BudgetSecond>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Second {
+struct BudgetSecond {
     requests: u64,
-    /// Retries that were sent in this second, or will be.
+    /// Number of retries that were or will be sent in this second.
     retries: u64,
 }
 
 impl Budget {
-    /// A budget of this share of requests, plus this many retries a second.
+    /// A budget of this share of requests, plus this many retries per second.
     #[must_use]
     pub fn new(share: f64, per_second: u32) -> Budget {
         Budget { share: share.max(0.0), per_second, seconds: Mutex::new(RecentCounts::new(1, WINDOW)) }
     }
 
-    /// Counts a request. Retries are not requests.
+    /// Counts a request. Retries do not count as requests.
     pub fn deposit(&self, now: Instant) {
         let mut seconds = self.seconds();
         let present = seconds.advance(now);
         seconds.slot(present).requests += 1;
     }
 
-    /// Takes one retry from the budget, to be sent at the instant `at`. `false` if nothing is left.
+    /// Takes one retry from the budget, to be sent at the instant `at`. `false` if the budget is used up.
     #[must_use]
     pub fn withdraw(&self, now: Instant, at: Instant) -> bool {
         let mut seconds = self.seconds();
@@ -71,7 +72,7 @@ impl Budget {
         is_within
     }
 
-    /// Gives a retry back that was to be sent at the instant `at`, and was not.
+    /// Returns a retry that was to be sent at the instant `at` but was not sent.
     pub fn refund(&self, at: Instant) {
         let mut seconds = self.seconds();
         let sent_in = seconds.number(at);
@@ -80,18 +81,18 @@ impl Budget {
         }
     }
 
-    fn seconds(&self) -> MutexGuard<'_, RecentCounts<Second>> {
+    fn seconds(&self) -> MutexGuard<'_, RecentCounts<BudgetSecond>> {
         self.seconds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The most retries of any ten seconds that this second is one of.
-fn most_retries_around(seconds: &RecentCounts<Second>, second: u64) -> u64 {
+/// The largest number of retries in any ten seconds that include this second.
+fn most_retries_around(seconds: &RecentCounts<BudgetSecond>, second: u64) -> u64 {
     let retries = |last: u64| -> u64 { seconds.until(last).map(|second| second.retries).sum() };
     (second..second.saturating_add(WINDOW)).map(retries).max().unwrap_or(0)
 }
 
-/// The terms of a budget: 10 % of requests plus 1 a second by default.
+/// The terms of a budget: 10 % of requests plus 1 per second by default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BudgetTerms {
     pub(crate) share: f64,
@@ -149,7 +150,7 @@ mod tests {
         let (budget, start) = (Budget::new(0.0, 1), Instant::now());
         let at = |second| start + Duration::from_secs(second);
         budget.deposit(start);
-        // Denials of half a minute, all of which are to be retried at its end.
+        // Denials over half a minute, all of which are to be retried at its end.
         let granted =
             (0..30).flat_map(|second| [second; 5]).filter(|second| budget.withdraw(at(*second), at(30))).count();
         assert_eq!(granted, 10, "as many as in any ten seconds");
@@ -173,7 +174,7 @@ mod tests {
     }
 
     proptest! {
-        /// Steps: milliseconds to the next event, and the wait of a retry, or a request.
+        /// Steps: milliseconds to the next event, which is a retry with this wait, or a request.
         #[test]
         fn retries_sent_in_any_ten_seconds_are_within_the_budget(
             steps in prop::collection::vec((0_u64..1_500, prop::option::of(0_u64..30_000)), 1..300),
@@ -198,7 +199,7 @@ mod tests {
             };
             let most_requests = requests.iter().map(|from| within(&requests, *from, 10)).max().unwrap_or(0);
             for from in &retries {
-                // Seconds are whole: nine of any length are within ten of them.
+                // The budget uses whole seconds: any nine seconds are contained in ten of them.
                 prop_assert!(within(&retries, *from, 9) * 10 <= most_requests + 100);
             }
         }

@@ -6,10 +6,10 @@ use tokio::time::Instant;
 
 /// A source of the present instant, on two scales.
 pub trait Clock: Send + Sync {
-    /// The instant that waits are measured by. It must be the one of Tokio's timers.
+    /// The instant by which waits are measured. Must be that of Tokio's timers.
     fn now(&self) -> Instant;
 
-    /// The time of day, for dates in responses that have no `Date`.
+    /// The time of day, for dates in responses without `Date`.
     fn wall(&self) -> SystemTime;
 }
 

@@ -9,7 +9,8 @@ use http::{HeaderMap, StatusCode};
 use tidegate_core::adaptive::{
     AdaptiveConcurrency, ConcurrencyPermit, DEFAULT_SHARES, LimitController, SampleOutcome, SampleWindow,
 };
-use tidegate_core::{Clock as CoreClock, Priority, Timestamp};
+use tidegate_core::priority::Priority;
+use tidegate_core::{Clock as CoreClock, Timestamp};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -19,26 +20,26 @@ use crate::deadline::CallTime;
 use crate::grpc;
 use crate::unsent::is_unsent;
 
-/// The error of a request that was not sent, because its host had as many requests in flight as it can work on for all the time that
-/// the request could wait.
+/// The error of a request that was not sent because its host had as many requests in flight as it can process, for as long
+/// as the request could wait.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: {host:?} has been busy with other requests for {waited:?}")]
 pub struct HostBusy {
     /// The host.
     pub host: String,
-    /// The time that the request has waited.
+    /// Time that the request has waited.
     pub waited: Duration,
 }
 
 /// The terms of the limits of all hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct ConcurrencyTerms {
-    /// The limit at its start; `None` without a limit.
+    /// The initial limit; `None` without a limit.
     pub(crate) controller: Option<LimitController>,
     pub(crate) window: SampleWindow,
     /// The share of each priority, from low to critical.
     pub(crate) shares: [f64; 4],
-    /// Whether requests above the limit are sent, and only counted.
+    /// Whether requests above the limit are sent and only counted.
     pub(crate) is_shadow: bool,
 }
 
@@ -56,11 +57,11 @@ pub(crate) struct HostConcurrency {
     queue: Mutex<WaitingRequests>,
 }
 
-/// The requests that wait, the most important first, those of one priority in the order in which they came.
+/// The waiting requests, the most important first. Requests of one priority are in order of arrival.
 #[derive(Default)]
 struct WaitingRequests {
     waiting: BTreeMap<QueuePosition, oneshot::Sender<HostPermit>>,
-    /// The number of requests that have waited so far.
+    /// Number of requests that have waited so far.
     numbers: u64,
 }
 
@@ -77,9 +78,9 @@ impl WaitingRequests {
 /// The answer to a request for a permit.
 pub(crate) enum HostRoom {
     Granted(HostPermit),
-    /// Granted above the limit, in shadow mode.
+    /// Granted above the limit, because of shadow mode.
     Shadow(HostPermit),
-    /// The limit is reached: the request has to wait.
+    /// The limit is reached, so the request must wait.
     Full,
 }
 
@@ -116,7 +117,7 @@ impl HostConcurrency {
         }
     }
 
-    /// Waits in the queue, until `last` at most.
+    /// Waits in the queue, at most until `last`.
     pub(crate) async fn acquire(self: &Arc<Self>, priority: Priority, last: Instant) -> Option<HostPermit> {
         let mut queued = match self.enter(priority) {
             Ok(permit) => return Some(permit),
@@ -136,7 +137,7 @@ impl HostConcurrency {
         Err(QueuedRequest { host: self, position, granted })
     }
 
-    /// A permit for a request that goes behind those of its priority that wait.
+    /// A permit for a request that comes after the waiting requests of its priority.
     fn permit_behind(self: &Arc<Self>, queue: &WaitingRequests, priority: Priority) -> Option<HostPermit> {
         if queue.first_of(priority).is_some() { None } else { self.permit(priority) }
     }
@@ -149,10 +150,11 @@ impl HostConcurrency {
         HostPermit { permit: Some(permit), begun: self.clock.now(), host: Arc::clone(self) }
     }
 
-    /// Gives the places that are free to requests that wait.
+    /// Grants permits to waiting requests while there is room.
     fn grant(self: &Arc<Self>) {
         while let Some((waiting, permit)) = self.next_granted() {
-            // A request that has just left the queue leaves its permit to the next one. Not under the lock, which that takes.
+            // If the request has just left the queue, its permit passes to the next one. Outside the lock, which dropping
+            // the permit takes.
             drop(waiting.send(permit));
         }
     }
@@ -163,7 +165,7 @@ impl HostConcurrency {
             return None;
         }
         for priority in Priority::ALL.into_iter().rev() {
-            // A less important one may be within its share, though this one is not.
+            // A less important request may be within its share although this one is not.
             let Some(first) = queue.first_of(priority) else { continue };
             if let Some(permit) = self.permit(priority) {
                 return queue.waiting.remove(&first).map(|waiting| (waiting, permit));
@@ -183,7 +185,7 @@ impl std::fmt::Debug for HostConcurrency {
     }
 }
 
-/// A request that waits. It leaves the queue when it is dropped.
+/// A waiting request. It leaves the queue when it is dropped.
 struct QueuedRequest<'h> {
     host: &'h HostConcurrency,
     position: QueuePosition,
@@ -196,7 +198,7 @@ impl Drop for QueuedRequest<'_> {
     }
 }
 
-/// A request in flight, until this is dropped.
+/// A request in flight, which ends when this is dropped.
 pub(crate) struct HostPermit {
     permit: Option<ConcurrencyPermit<SinceStart>>,
     begun: Instant,
@@ -204,18 +206,18 @@ pub(crate) struct HostPermit {
 }
 
 impl HostPermit {
-    /// The response has begun.
+    /// Records that the response has begun.
     pub(crate) fn answered(self, status: StatusCode, headers: &HeaderMap) {
         let grpc_status = if grpc::is_grpc(headers) { grpc::status(headers) } else { None };
         self.record(SampleOutcome::of_response(status.as_u16(), grpc_status));
     }
 
-    /// There is an error instead of a response.
+    /// Records an error instead of a response.
     pub(crate) fn failed(self, error: &BoxError) {
         self.record(outcome_of_error(error));
     }
 
-    /// The attempt was dropped before there was a response.
+    /// Records that the attempt was dropped before there was a response.
     pub(crate) fn abandoned(self, time: CallTime) {
         if time.has_expired(self.begun, self.host.clock.now()) {
             self.record(SampleOutcome::Dropped);
@@ -236,13 +238,13 @@ impl Drop for HostPermit {
     }
 }
 
-/// The outcome of a request that failed without a response: a timeout, or a connection that broke, means that no answer came in
-/// time. An error of a request that was not sent says nothing about the capacity of the host.
+/// The outcome of a request that failed without a response. A timeout or a broken connection means that no answer came in
+/// time. An error of a request that was not sent does not depend on the capacity of the host.
 fn outcome_of_error(error: &BoxError) -> SampleOutcome {
     if is_unsent(&**error) || is_refused_here(error) { SampleOutcome::Ignored } else { SampleOutcome::Dropped }
 }
 
-/// Whether a layer of this crate, below the one with the limit, did not send the request.
+/// Whether a layer of this crate, below the one with the limit, refused to send the request.
 fn is_refused_here(error: &BoxError) -> bool {
     #[cfg(feature = "shared")]
     if error.is::<crate::TooLarge>() || error.is::<crate::RuleRefused>() {
@@ -251,7 +253,7 @@ fn is_refused_here(error: &BoxError) -> bool {
     error.is::<crate::Paced>() || error.is::<crate::Throttled>() || error.is::<HostBusy>()
 }
 
-/// The client's clock for the limits of core: the time since the first request.
+/// The client's clock for the limits of `tidegate-core`: the time since the first request.
 struct SinceStart {
     start: Instant,
     clock: Arc<dyn Clock>,

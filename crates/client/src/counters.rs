@@ -1,4 +1,4 @@
-//! Counters by host, and a snapshot of them.
+//! Counters per host, and a snapshot of them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ pub type Snapshot = BTreeMap<String, HostSnapshot>;
 /// The counters of a host, and the limits learned from its responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSnapshot {
-    /// Calls, without their retries.
+    /// Calls of the layer, without the retries that it makes itself.
     pub calls: u64,
     /// Retries that were sent.
     pub retries: u64,
@@ -20,23 +20,23 @@ pub struct HostSnapshot {
     pub denials: u64,
     /// Retries that the budget refused.
     pub budget_refusals: u64,
-    /// Attempts that the pace, a shared pace or a busy host held back.
+    /// Attempts that were delayed by the pace, a shared pace or a busy host.
     pub waits: u64,
     /// The sum of these waits.
     pub waited: Duration,
     /// The sum of the waits before retries.
     pub retry_waited: Duration,
-    /// Attempts that would have had to wait too long, and failed.
+    /// Attempts that failed because they would have had to wait too long.
     pub pace_refusals: u64,
-    /// Attempts that were not sent because the host refuses most.
+    /// Attempts that were not sent because the host refuses most requests.
     pub throttled: u64,
-    /// Attempts that wait at present for the pace, a shared pace or a busy host.
+    /// Attempts that currently wait for the pace, a shared pace or a busy host.
     pub waiting: usize,
-    /// Attempts that were sent through the pace and not answered yet.
+    /// Attempts that were sent through the pace and are not answered yet.
     pub in_flight: u64,
     /// Attempts that were not sent because the host was busy.
     pub busy_refusals: u64,
-    /// Attempts that were sent though the host was busy, because the limit on requests in flight is in shadow mode.
+    /// Attempts that were sent although the host was busy, because the limit on requests in flight is in shadow mode.
     pub shadow_waits: u64,
     /// The present limit on requests in flight, if there is one.
     pub concurrency: Option<u32>,
@@ -44,21 +44,21 @@ pub struct HostSnapshot {
     pub limits: Vec<LimitStanding>,
 }
 
-/// A limit as it stands at present.
+/// The present state of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitStanding {
-    /// Its name.
+    /// The name of the limit.
     pub id: LimitId,
-    /// Its quota, or the most that was ever left; 0 if neither is known.
+    /// The quota, or the largest remaining quota seen so far; 0 if neither is known.
     pub quota: u64,
     /// The quota left for further requests.
     pub left: u64,
-    /// The time for which this holds. Zero if it has passed.
+    /// Remaining validity of these numbers; zero once it has passed.
     pub ends_in: Duration,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct HostCounters {
     pub(crate) calls: AtomicU64,
     pub(crate) retries: AtomicU64,
     pub(crate) denials: AtomicU64,
@@ -73,7 +73,7 @@ pub(crate) struct Counters {
     pub(crate) shadow_waits: AtomicU64,
 }
 
-impl Counters {
+impl HostCounters {
     pub(crate) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -86,14 +86,14 @@ impl Counters {
         add_time(&self.retry_waited_micros, time);
     }
 
-    /// Counts an attempt that waits, until the wait is dropped.
+    /// Counts an attempt as waiting, until the returned value is dropped.
     #[cfg(any(feature = "adaptive", feature = "shared"))]
     pub(crate) fn begin_wait(&self) -> CountedWait<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         CountedWait(&self.waiting)
     }
 
-    /// Attempts that wait at present, but not in the queues of limits.
+    /// Attempts that currently wait, but not in the queues of limits.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -124,7 +124,7 @@ fn add_time(micros: &AtomicU64, time: Duration) {
     micros.fetch_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
-/// An attempt that waits.
+/// A waiting attempt.
 #[cfg(any(feature = "adaptive", feature = "shared"))]
 pub(crate) struct CountedWait<'c>(&'c AtomicUsize);
 

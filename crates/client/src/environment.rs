@@ -9,7 +9,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::counters::Snapshot;
 use crate::hosts::{self, Host, Hosts};
 
-/// The accepts multiplier of Google's SRE book.
+/// The accepts multiplier in Google's SRE book.
 pub(crate) const USUAL_K: f64 = 2.0;
 
 #[derive(Clone)]
@@ -18,7 +18,7 @@ pub(crate) struct Environment {
     /// A number from 0 up to, but not including, 1.
     pub(crate) random: Arc<dyn Fn() -> f64 + Send + Sync>,
     pub(crate) hosts: Arc<Hosts>,
-    /// The name of the host of requests that do not name one.
+    /// The name of the host for requests that do not name one.
     pub(crate) host: Arc<str>,
 }
 
@@ -36,6 +36,13 @@ impl Environment {
     pub(crate) fn host_of(&self, uri: &Uri, headers: &HeaderMap) -> Arc<Host> {
         let name = hosts::name_of(uri, headers);
         self.hosts.get(if name.is_empty() { &self.host } else { &name })
+    }
+
+    /// Forgets the limits of a host.
+    pub(crate) fn forget(&self, host: &str) {
+        if let Some(host) = self.hosts.known(&host.to_ascii_lowercase()) {
+            host.pace.forget();
+        }
     }
 
     /// The state of each host at this instant.

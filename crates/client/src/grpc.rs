@@ -1,7 +1,7 @@
 //! gRPC: statuses and retry advice in the head of a response.
 //!
-//! A server that refuses a call answers with a head alone, which holds the status (a *trailers-only* response). Statuses in
-//! trailers behind a body are not seen.
+//! A server that refuses a call answers with a head alone, which contains the status (a *trailers-only* response). Statuses
+//! in trailers after a body are not read.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 pub(crate) const RESOURCE_EXHAUSTED: u32 = 8;
 pub(crate) const UNAVAILABLE: u32 = 14;
 
-/// With or without padding: gRPC allows both.
+/// Padding is optional in gRPC.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -36,7 +36,7 @@ pub(crate) enum Advice {
     Never,
 }
 
-/// Whether a message is one of gRPC.
+/// Whether a message is a gRPC message.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
@@ -50,14 +50,15 @@ pub(crate) fn status(headers: &HeaderMap) -> Option<u32> {
 pub(crate) fn advice(headers: &HeaderMap) -> Option<Advice> {
     if let Some(pushback) = headers.get(PUSHBACK) {
         // A negative or malformed value forbids retries.
-        let millis = pushback.to_str().ok().and_then(times::whole).map(Duration::from_millis);
-        return Some(millis.and_then(times::believed).map_or(Advice::Never, Advice::Wait));
+        let number = pushback.to_str().ok().filter(|text| !text.contains('.'));
+        let wait = number.and_then(|text| times::asked(text, Duration::from_millis(1)));
+        return Some(wait.map_or(Advice::Never, Advice::Wait));
     }
     let details = BASE64.decode(headers.get(DETAILS)?.as_bytes()).ok()?;
-    retry_delay(&details).and_then(times::believed).map(Advice::Wait)
+    retry_delay(&details).map(|wait| Advice::Wait(wait.min(times::LONGEST_BELIEVED)))
 }
 
-/// The time that a call may take: `grpc-timeout`, a number of at most eight digits and a unit.
+/// The time limit of a call: `grpc-timeout`, a number of at most eight digits and a unit.
 pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(TIMEOUT)?.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -73,8 +74,8 @@ pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-/// Writes `grpc-timeout` in the finest unit that needs no more than eight digits. Rounded down, but not to zero: gRPC wants a positive
-/// number.
+/// Writes `grpc-timeout` in the finest unit in which it has at most eight digits. Rounds down, but not to zero, because
+/// gRPC requires a positive number.
 pub(crate) fn set_timeout(headers: &mut HeaderMap, left: Duration) {
     const MOST: u128 = 99_999_999;
     const SECOND: u128 = 1_000_000_000;
@@ -87,26 +88,27 @@ pub(crate) fn set_timeout(headers: &mut HeaderMap, left: Duration) {
     }
 }
 
-/// The delay of the `google.rpc.RetryInfo` in a `google.rpc.Status`.
+/// The delay of `google.rpc.RetryInfo` in a `google.rpc.Status`.
 fn retry_delay(status: &[u8]) -> Option<Duration> {
-    let details = Fields(status).filter(|field| field.number == 3).filter_map(|field| field.bytes);
+    let details = ProtobufFields(status).filter(|field| field.number == 3).filter_map(|field| field.bytes);
     for any in details {
-        let part = |number| Fields(any).find(|field| field.number == number).and_then(|field| field.bytes);
+        let part = |number| ProtobufFields(any).find(|field| field.number == number).and_then(|field| field.bytes);
         if part(1).is_some_and(|kind| kind.ends_with(b"/google.rpc.RetryInfo")) {
-            let delay = Fields(part(2)?).find(|field| field.number == 1)?.bytes?;
-            let number =
-                |number| Fields(delay).find(|field| field.number == number).map_or(Some(0), |field| field.varint);
+            let delay = ProtobufFields(part(2)?).find(|field| field.number == 1)?.bytes?;
+            let number = |number| {
+                ProtobufFields(delay).find(|field| field.number == number).map_or(Some(0), |field| field.varint)
+            };
             let nanos = u32::try_from(number(2)?).ok().filter(|nanos| *nanos < 1_000_000_000)?;
-            // A negative number of seconds is a large one here.
-            return times::believed(Duration::from_secs(number(1)?))
-                .map(|wait| wait + Duration::from_nanos(nanos.into()));
+            // A negative number of seconds is one with the highest bit here.
+            let seconds = number(1)?;
+            return i64::try_from(seconds).is_ok().then(|| Duration::new(seconds, nanos));
         }
     }
     None
 }
 
 /// The fields of a protobuf message, up to the first malformed one.
-struct Fields<'m>(&'m [u8]);
+struct ProtobufFields<'m>(&'m [u8]);
 
 struct Field<'m> {
     number: u64,
@@ -114,7 +116,7 @@ struct Field<'m> {
     bytes: Option<&'m [u8]>,
 }
 
-impl<'m> Fields<'m> {
+impl<'m> ProtobufFields<'m> {
     fn varint(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -135,7 +137,7 @@ impl<'m> Fields<'m> {
     }
 }
 
-impl<'m> Iterator for Fields<'m> {
+impl<'m> Iterator for ProtobufFields<'m> {
     type Item = Field<'m>;
 
     fn next(&mut self) -> Option<Field<'m>> {
@@ -187,6 +189,15 @@ mod tests {
     fn a_negative_delay_is_no_advice() {
         let minus_one = [8, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x01];
         assert_eq!(retry_delay(&status_with_delay(&minus_one)), None);
+    }
+
+    #[test]
+    fn a_delay_beyond_belief_is_the_longest_that_is_believed() {
+        let ten_thousand_years = [8, 0x80, 0xA0, 0xAD, 0x83, 0x9A, 0x09, 16, 7];
+        let status = base64::engine::general_purpose::STANDARD.encode(status_with_delay(&ten_thousand_years));
+        let longest = Some(Advice::Wait(times::LONGEST_BELIEVED));
+        assert_eq!(advice(&with(DETAILS, &status)), longest);
+        assert_eq!(advice(&with(PUSHBACK, "99999999999999999999")), longest);
     }
 
     #[test]

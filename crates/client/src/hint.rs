@@ -1,4 +1,4 @@
-//! Hints: how long a server asks its client to wait.
+//! Hints: how long a server asks a client to wait.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,32 +11,32 @@ use crate::times;
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
-/// The wait that a response asks for. It is an extension of each response that was denied and not retried.
+/// The wait requested by a response. It is an extension of each response that was denied and not retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// The time from the arrival of the response.
+    /// The wait, counted from the arrival of the response.
     pub wait: Duration,
-    /// The fields that say so.
+    /// The fields that contain the wait.
     pub source: HintSource,
 }
 
-/// The fields that a hint comes from.
+/// The fields from which a hint was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HintSource {
     /// `Retry-After`, in seconds or as a date; or `Retry-After-Ms`.
     RetryAfter,
     /// gRPC: `RetryInfo` in the details of the status, or `grpc-retry-pushback-ms`.
     RetryInfo,
-    /// A limit with nothing left, such as `RateLimit: "burst";r=0;t=30`.
+    /// A limit with nothing remaining, such as `RateLimit: "burst";r=0;t=30`.
     RateLimit,
 }
 
 impl Hint {
-    /// The wait that these fields of a denial ask for.
+    /// The wait requested by these fields of a denial.
     ///
     /// `Retry-After` takes precedence over limits. Of several limits with nothing left, the last to recover counts. A date is
-    /// held against the `Date` of the response, or against `wall` if it has none. Fields that are malformed, implausible
-    /// or come from a cache are ignored.
+    /// held against the `Date` of the response, or against `wall` if it has none. A wait of more than 31 days is one of 31 days. Fields
+    /// that are malformed or come from a cache are ignored.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -61,19 +61,22 @@ impl Hint {
         if let Some(wait) = retry_after(headers, wall) {
             return Some(Hint { wait, source: HintSource::RetryAfter });
         }
-        let spent = limits::read(headers, wall).into_iter().filter(|limit| limit.remaining == 0);
-        spent.map(|limit| limit.window).max().map(|wait| Hint { wait, source: HintSource::RateLimit })
+        // A client that ignored a time because it is too long would come back at once.
+        let spent = limits::stated(headers, wall).into_iter().filter(|limit| limit.remaining == 0);
+        let wait = spent.map(|limit| limit.window.min(times::LONGEST_BELIEVED)).max()?;
+        Some(Hint { wait, source: HintSource::RateLimit })
     }
 }
 
 fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
-    if let Some(millis) = limits::text(headers, &RETRY_AFTER_MS).and_then(times::decimal) {
-        return times::believed(Duration::try_from_secs_f64(millis / 1_000.0).ok()?);
+    let millis = || limits::text(headers, &RETRY_AFTER_MS);
+    if let Some(wait) = millis().and_then(|text| times::asked(text, Duration::from_millis(1))) {
+        return Some(wait);
     }
     let text = limits::text(headers, &RETRY_AFTER)?;
     match times::http_date(text) {
-        Some(date) => times::until(date, limits::sent_at(headers, wall)),
-        None => times::seconds(text),
+        Some(date) => Some(times::asked_until(date, limits::sent_at(headers, wall))),
+        None => times::asked(text, Duration::from_secs(1)),
     }
 }
 
@@ -118,11 +121,42 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_beyond_belief_is_the_longest_that_is_believed() {
+        let longest = Some((31 * 86_400_000, HintSource::RetryAfter));
+        for fields in [
+            &[("retry-after", "99999999")][..],
+            &[("retry-after", "9999999999999999999999")],
+            &[("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")],
+            &[("retry-after-ms", "9999999999999999999999"), ("retry-after", "1")],
+        ] {
+            assert_eq!(hint(fields), longest, "{fields:?}");
+        }
+        let longest = Some((31 * 86_400_000, HintSource::RateLimit));
+        for fields in [
+            &[("ratelimit", "\"burst\";r=0;t=2678401")][..],
+            &[("ratelimit", "\"burst\";r=0;t=5, \"all\";r=0;t=999999999999999")],
+            &[("ratelimit", "limit=9, remaining=0, reset=99999999")],
+            &[("ratelimit-remaining", "0"), ("ratelimit-reset", "99999999")],
+            &[("ratelimit-policy", "\"burst\";q=9;w=99999999"), ("ratelimit", "\"burst\";r=0")],
+            &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "99999999")],
+            &[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1900000000")],
+            &[("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "9999h0m0s")],
+            &[
+                ("anthropic-ratelimit-tokens-remaining", "0"),
+                ("anthropic-ratelimit-tokens-reset", "2099-01-01T00:00:00Z"),
+            ],
+        ] {
+            assert_eq!(hint(fields), longest, "{fields:?}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_believed_is_no_hint() {
         for fields in [
             &[("retry-after", "soon")][..],
             &[("retry-after", "-1")],
-            &[("retry-after", "99999999")],
+            &[("ratelimit", "\"burst\";r=1;t=99999999")],
+            &[("ratelimit", "\"burst\";r=0;t=9999999999999999")],
             &[("retry-after", "1"), ("retry-after", "2")],
             &[("retry-after", "5"), ("age", "10")],
             &[("ratelimit", "\"burst\";r=1;t=5")],

@@ -1,4 +1,4 @@
-//! Hosts, and what is known of each.
+//! Hosts, and the state of each.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,11 +11,11 @@ use http::{HeaderMap, Uri};
 use tokio::time::Instant;
 
 use crate::budget::{Budget, BudgetTerms};
-use crate::counters::{Counters, HostSnapshot, LimitStanding, Snapshot};
+use crate::counters::{HostCounters, HostSnapshot, LimitStanding, Snapshot};
 use crate::pace::HostPace;
 use crate::throttle::Throttle;
 
-/// The most hosts that are remembered.
+/// Maximum number of hosts that are remembered.
 const MOST_HOSTS: usize = 4_096;
 
 /// The state of a host, shared by all calls to it.
@@ -25,18 +25,18 @@ pub(crate) struct Host {
     pub(crate) budget: Budget,
     pub(crate) pace: HostPace,
     pub(crate) throttle: Throttle,
-    pub(crate) counters: Counters,
-    /// Made by the first request under a limit on requests in flight.
+    pub(crate) counters: HostCounters,
+    /// Created by the first request under a limit on requests in flight.
     #[cfg(feature = "adaptive")]
     pub(crate) concurrency: std::sync::OnceLock<Arc<crate::concurrency::HostConcurrency>>,
-    /// Held by the first of those that wait for a shared pace.
+    /// Those that wait for a shared pace.
     #[cfg(feature = "shared")]
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) queues: crate::shared::KeyQueues,
     /// The number of look-ups of all hosts at the last one of this host.
     used: AtomicU64,
 }
 
-/// The hosts that calls were made to.
+/// The hosts to which calls were made.
 #[derive(Debug)]
 pub(crate) struct Hosts {
     pub(crate) budget: BudgetTerms,
@@ -67,15 +67,20 @@ impl Hosts {
                 budget: Budget::new(self.budget.share, self.budget.per_second),
                 pace: HostPace::default(),
                 throttle: Throttle::new(self.k),
-                counters: Counters::default(),
+                counters: HostCounters::default(),
                 #[cfg(feature = "adaptive")]
                 concurrency: std::sync::OnceLock::new(),
                 #[cfg(feature = "shared")]
-                turn: tokio::sync::Mutex::default(),
+                queues: crate::shared::KeyQueues::default(),
                 used: AtomicU64::new(lookup),
             })
         });
         Arc::clone(host)
+    }
+
+    /// The host with this name, if calls were made to it.
+    pub(crate) fn known(&self, name: &str) -> Option<Arc<Host>> {
+        self.hosts.read().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
     }
 
     /// The state of each host.
@@ -85,7 +90,7 @@ impl Hosts {
     }
 }
 
-/// Forgets the eighth of hosts that was not used for the longest time. Those in use stay.
+/// Forgets the eighth of the hosts that were least recently used. Hosts in use are kept.
 fn forget_some(hosts: &mut HashMap<Box<str>, Arc<Host>, RandomState>) {
     let mut used: Vec<u64> = hosts.values().map(|host| host.used.load(Ordering::Relaxed)).collect();
     used.sort_unstable();
@@ -112,14 +117,14 @@ impl Host {
     }
 }
 
-/// The name of the host of a request: the authority of its URI without user information, or its `Host` field. Empty if it has
-/// neither, as below a channel to one host.
+/// The name of the host of a request: the authority of its URI without user information, or its `Host` field. Empty if it
+/// has neither, as for requests to a channel with one host.
 pub(crate) fn name_of<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Cow<'r, str> {
     let authority = match uri.authority() {
         Some(authority) => authority.as_str(),
         None => headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default(),
     };
-    // Most authorities are written as names are: one look says so.
+    // Fast path: most authorities are already normalised.
     if !authority.bytes().any(|byte| byte == b'@' || byte.is_ascii_uppercase()) {
         return authority.into();
     }

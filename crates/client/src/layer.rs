@@ -16,8 +16,8 @@ use crate::pace::{PaceLayer, Pacer};
 use crate::retry::{Retrier, Retry, RetryLayer};
 use crate::throttle_service::ThrottleLayer;
 
-/// A client that keeps to what servers ask for: it retries within a budget ([`RetryLayer`](crate::RetryLayer)) and paces itself
-/// ([`PaceLayer`](crate::PaceLayer)).
+/// A client that respects what servers ask for: it retries within a budget ([`RetryLayer`](crate::RetryLayer)) and paces
+/// itself ([`PaceLayer`](crate::PaceLayer)).
 ///
 /// ```
 /// use bytes::Bytes;
@@ -39,7 +39,7 @@ use crate::throttle_service::ThrottleLayer;
 /// # }
 /// ```
 ///
-/// The inner service gets each request with a [`ReplayBody`](crate::ReplayBody). Clones share what they learn.
+/// The inner service gets each request with a [`ReplayBody`](crate::ReplayBody). Clones share their state.
 #[derive(Clone)]
 pub struct ClientLayer {
     pub(crate) retrier: Retrier,
@@ -49,7 +49,7 @@ pub struct ClientLayer {
 }
 
 impl ClientLayer {
-    /// Retries, budget and pace on the usual terms.
+    /// Retries, budget and pace with the default settings.
     #[must_use]
     pub fn new() -> ClientLayer {
         let environment = Environment::new();
@@ -61,29 +61,29 @@ impl ClientLayer {
         }
     }
 
-    /// The most retries of a call: 2 by default.
+    /// Maximum number of retries of a call: 2 by default.
     #[must_use]
     pub const fn retries(mut self, most: u32) -> ClientLayer {
         self.retrier.terms.most = most;
         self
     }
 
-    /// The longest wait before a retry and for the pace: 30 s by default, each.
+    /// Maximum wait before a retry, and for the pace: 30 s by default, each.
     #[must_use]
     pub const fn longest_wait(mut self, longest: Duration) -> ClientLayer {
         (self.retrier.terms.longest, self.pacer.longest) = (longest, longest);
         self
     }
 
-    /// The waits before retries where the server does not ask for any, and the jitter.
+    /// The jitter, and the waits before retries if the server does not ask for any.
     #[must_use]
     pub const fn backoff(mut self, backoff: Backoff) -> ClientLayer {
         self.retrier.terms.backoff = backoff;
         self
     }
 
-    /// The budget for retries, for each host: this share of its requests of the last ten seconds, plus this many a second. By
-    /// default 0.1 and 1. Forgets what was learned before.
+    /// The budget for retries, for each host: this share of its requests of the last ten seconds, plus this many per
+    /// second. By default 0.1 and 1. Resets the learned state.
     #[must_use]
     pub fn budget(mut self, share: f64, per_second: u32) -> ClientLayer {
         self.retrier.terms.has_budget = true;
@@ -98,37 +98,40 @@ impl ClientLayer {
         self
     }
 
-    /// Retries a 429 whatever the method of the request. It says that the server has not acted on it, if the server is right.
+    /// Retries a 429 for any method. A correct server has not processed a request that it answers with 429.
     #[must_use]
     pub const fn resend_denied(mut self) -> ClientLayer {
         self.retrier.terms.resends_denied = true;
         self
     }
 
-    /// The longest request body that is kept for a retry: 64 KiB by default. Longer ones are sent once.
+    /// Maximum length of a request body that is kept for a retry: 64 KiB by default. A request with a longer body is sent
+    /// once.
     #[must_use]
     pub const fn body_bytes(mut self, most: usize) -> ClientLayer {
         self.retrier.terms.body_bytes = most;
         self
     }
 
-    /// Throttles requests to a host that refuses most ([`ThrottleLayer`](crate::ThrottleLayer)). Forgets what was learned before.
+    /// Throttles requests to a host that refuses most of them ([`ThrottleLayer`](crate::ThrottleLayer)). Resets the learned
+    /// state.
     #[must_use]
     pub fn throttle(mut self, k: f64) -> ClientLayer {
         (self.pacer.is_throttled, self.k) = (true, k);
         self.with_new_hosts()
     }
 
-    /// Limits the requests in flight to each host to what the host can work on, by the response times that it has. Requests above the
-    /// limit wait, and fail with [`HostBusy`](crate::HostBusy) after the longest wait or at their deadline. A request is in flight
-    /// until its response begins. Forgets what was learned before.
+    /// Limits the requests in flight to each host according to its capacity, which is estimated from response times.
+    /// Requests above the limit wait, and fail with [`HostBusy`](crate::HostBusy) after the longest wait or at their
+    /// deadline. A request is in flight until its response begins. Resets the learned state.
     ///
-    /// The most important request that waits is sent first, those of one [`Priority`](crate::Priority) in their order. A priority has a
-    /// [share](ClientLayer::concurrency_shares) of the limit, and is held to it only while the whole limit is taken.
+    /// The most important waiting request is sent first; requests of one [`Priority`](crate::Priority) are sent in order. A
+    /// priority has a [share](ClientLayer::concurrency_shares) of the limit, which applies only while the whole limit is
+    /// reached.
     ///
-    /// Responses of 503 and 504 lower the limit. So do timeouts and connections that break, and an attempt that the
-    /// [`Deadline`](crate::Deadline) ends after at least half of the time of its call. Connections that were never made and calls that
-    /// are cancelled say nothing about it.
+    /// Responses with 503 and 504 lower the limit. So do timeouts, broken connections, and an attempt that the
+    /// [`Deadline`](crate::Deadline) ends after at least half of the time of its call. Failed connection attempts and
+    /// cancelled calls do not affect it.
     ///
     /// ```
     /// # use tidegate_client::ClientLayer;
@@ -142,8 +145,8 @@ impl ClientLayer {
         self.with_new_hosts()
     }
 
-    /// The shares of priorities in the limit on requests in flight, each from 0 to 1, from low to critical. By default none, a fifth,
-    /// three tenths and a half. Forgets what was learned before.
+    /// The shares of priorities in the limit on requests in flight, each from 0 to 1, from low to critical. By default 0,
+    /// 0.2, 0.3 and 0.5. Resets the learned state.
     #[cfg(feature = "adaptive")]
     #[must_use]
     pub fn concurrency_shares(mut self, shares: [f64; 4]) -> ClientLayer {
@@ -151,7 +154,7 @@ impl ClientLayer {
         self.with_new_hosts()
     }
 
-    /// The requests that are summed up into one sample for the limit on requests in flight. Forgets what was learned before.
+    /// Windows in which requests are summed up into samples for the limit on requests in flight. Resets the learned state.
     #[cfg(feature = "adaptive")]
     #[must_use]
     pub fn concurrency_window(mut self, window: tidegate_core::adaptive::SampleWindow) -> ClientLayer {
@@ -159,8 +162,8 @@ impl ClientLayer {
         self.with_new_hosts()
     }
 
-    /// Sends requests above the limit on requests in flight too, and counts them as
-    /// [`shadow_waits`](crate::HostSnapshot::shadow_waits). Forgets what was learned before.
+    /// Sends requests above the limit on requests in flight, and counts them as
+    /// [`shadow_waits`](crate::HostSnapshot::shadow_waits). Resets the learned state.
     #[cfg(feature = "adaptive")]
     #[must_use]
     pub fn concurrency_shadow(mut self) -> ClientLayer {
@@ -175,8 +178,9 @@ impl ClientLayer {
         self
     }
 
-    /// Names the host of requests that do not name one. Those of tonic's generated clients do not, unless they are made with
-    /// `with_origin`: without a name, all channels count as one host. A clone of the layer for each channel shares all else.
+    /// Names the host for requests that do not name one. Those of tonic's generated clients do not, unless they are created
+    /// with `with_origin`: without a name, all channels count as one host. Use a clone of the layer for each channel, so
+    /// that all other state is shared.
     ///
     /// ```
     /// # use tidegate_client::ClientLayer;
@@ -189,8 +193,8 @@ impl ClientLayer {
         self.with_environment(environment)
     }
 
-    /// Sends requests without a pace of this layer: it does not learn limits. For a [`RetryLayer`](crate::RetryLayer) with more, or
-    /// beside a shared pace.
+    /// Disables the pace of this layer, which then does not learn limits. For a [`RetryLayer`](crate::RetryLayer) with
+    /// additional parts, or together with a shared pace.
     #[must_use]
     pub const fn without_pace(mut self) -> ClientLayer {
         self.pacer.is_paced = false;
@@ -209,6 +213,18 @@ impl ClientLayer {
     pub fn random(self, random: impl Fn() -> f64 + Send + Sync + 'static) -> ClientLayer {
         let environment = Environment { random: Arc::new(random), ..self.retrier.environment.clone() };
         self.with_environment(environment)
+    }
+
+    /// Forgets the limits and denials of a host, by its name as in [snapshots](crate::Snapshot). Its requests are sent without a wait, those too
+    /// that wait at present, until its responses state limits again. For an operator who knows that a limit does not hold any more.
+    ///
+    /// ```
+    /// # use tidegate_client::ClientLayer;
+    /// let layer = ClientLayer::new();
+    /// layer.forget("api.example.com");
+    /// ```
+    pub fn forget(&self, host: &str) {
+        self.pacer.environment.forget(host);
     }
 
     /// The state of each host: limits learned, and counters.
@@ -236,7 +252,7 @@ impl Default for ClientLayer {
     }
 }
 
-/// Retries alone, for the adapters of `reqwest`.
+/// A layer that only retries, for the adapters of `reqwest`.
 impl From<RetryLayer> for ClientLayer {
     fn from(RetryLayer { retrier }: RetryLayer) -> ClientLayer {
         let environment = retrier.environment.clone();
@@ -245,7 +261,7 @@ impl From<RetryLayer> for ClientLayer {
     }
 }
 
-/// A pace alone, for the adapters of `reqwest`.
+/// A layer that only paces, for the adapters of `reqwest`.
 impl From<PaceLayer> for ClientLayer {
     fn from(PaceLayer { pacer }: PaceLayer) -> ClientLayer {
         let retrier = Retrier::new(pacer.environment.clone());
@@ -254,7 +270,7 @@ impl From<PaceLayer> for ClientLayer {
     }
 }
 
-/// Throttling alone, for the adapters of `reqwest`.
+/// A layer that only throttles, for the adapters of `reqwest`.
 impl From<ThrottleLayer> for ClientLayer {
     fn from(ThrottleLayer { environment }: ThrottleLayer) -> ClientLayer {
         let (budget, k) = (environment.hosts.budget, environment.hosts.k);

@@ -1,11 +1,11 @@
-//! Partitions: the callers that a server counts apart.
+//! Partitions: the callers that a server counts separately.
 
 use std::sync::Arc;
 
-/// The partition that a request belongs to, as an extension of it: the API key, the account or the model that the server counts by.
+/// The partition of a request, as an extension of it: the API key, the account or the model by which the server counts.
 ///
-/// Limits of one partition do not hold requests of another back, unless the server names their partition itself (`pk`). The name is
-/// part of [snapshots](crate::Snapshot), so pass a name of the key and not the key.
+/// Limits of one partition do not delay requests of another, unless the server names the partition itself (`pk`). The name
+/// is part of [snapshots](crate::Snapshot), so pass a name for the key instead of the key itself.
 ///
 /// ```
 /// use http::Request;

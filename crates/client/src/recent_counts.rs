@@ -1,15 +1,15 @@
-//! Counts of the recent past, by slots of time.
+//! Counts of recent events, in slots of time.
 
 use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-/// Counts in slots of equal length, numbered from the first instant. Those older than the window are forgotten. A slot may also lie
-/// ahead, for events that are planned.
+/// Counts in slots of equal length, numbered from the first instant. Slots older than the window are dropped. A slot may be
+/// in the future, for planned events.
 #[derive(Debug)]
 pub(crate) struct RecentCounts<T> {
     slot_seconds: u64,
-    /// The number of slots in the window, the present one included.
+    /// The number of slots in the window, including the present one.
     window: u64,
     start: Option<Instant>,
     present: u64,
@@ -17,14 +17,14 @@ pub(crate) struct RecentCounts<T> {
 }
 
 impl<T: Default> RecentCounts<T> {
-    /// Nothing counted, in a window of this many slots.
+    /// Empty counts, with a window of this many slots.
     pub(crate) const fn new(slot_seconds: u64, window: u64) -> RecentCounts<T> {
         RecentCounts { slot_seconds, window, start: None, present: 0, used: BTreeMap::new() }
     }
 
-    /// Moves to this instant and forgets what is older than the window. Returns the number of the present slot.
+    /// Advances to this instant, and drops slots older than the window. Returns the number of the present slot.
     pub(crate) fn advance(&mut self, now: Instant) -> u64 {
-        // A clock that steps back stays in the newest slot.
+        // If the clock steps back, the newest slot stays the present one.
         let present = self.number(now).max(self.present);
         if present > self.present {
             self.present = present;
@@ -46,12 +46,12 @@ impl<T: Default> RecentCounts<T> {
         self.used.entry(number).or_default()
     }
 
-    /// The counts of a slot in which something was counted.
+    /// The counts of a slot, if any were recorded in it.
     pub(crate) fn used(&mut self, number: u64) -> Option<&mut T> {
         self.used.get_mut(&number)
     }
 
-    /// The counts of all slots that are remembered, those that lie ahead too.
+    /// The counts of all slots, including those in the future.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         self.used.values()
     }

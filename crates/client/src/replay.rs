@@ -12,35 +12,36 @@ use crate::BoxError;
 
 /// A request body that records what it sends, so that a retry can send it again.
 ///
-/// A body is recorded up to a bound. A longer one is passed on and sent once. An attempt that follows another sends what was
-/// recorded, and then the rest.
+/// A body is recorded up to a maximum length. A longer body is passed on and can be sent only once. A further attempt sends
+/// what was recorded, followed by the rest.
 pub struct ReplayBody<B: Body> {
-    /// `None` for a body without frames: there is nothing to record.
+    /// `None` for a body without frames, for which there is nothing to record.
     recording: Option<Arc<Mutex<Recording<B>>>>,
-    /// The attempt that this body belongs to.
+    /// The attempt to which this body belongs.
     attempt: u64,
-    /// The recorded frames that were sent.
+    /// Number of recorded frames that were sent.
     sent: usize,
     has_sent_trailers: bool,
 }
 
 struct Recording<B: Body> {
-    /// The rest of the body. `None` when it has ended.
+    /// The rest of the body; `None` after its end.
     rest: Option<Pin<Box<B>>>,
     frames: Vec<Bytes>,
     trailers: Option<HeaderMap>,
-    /// The bytes that may still be recorded. `None` if there were more: the body is lost for a retry.
+    /// The number of bytes that may still be recorded; `None` if the maximum was exceeded, so that the body cannot be sent
+    /// again.
     room: Option<usize>,
     attempt: u64,
 }
 
-/// The error of a body whose request is sent again by another attempt.
+/// The error of a body that has been replaced, because another attempt sends the request again.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the request is sent again by another attempt")]
 struct Superseded;
 
 impl<B: Body> ReplayBody<B> {
-    /// Hands out the body for the first attempt, and keeps what it takes to repeat it. Up to `most` bytes are recorded.
+    /// Returns the body for the first attempt, and what is needed to send it again. Up to `most` bytes are recorded.
     pub(crate) fn first(body: B, most: usize) -> (ReplayBody<B>, Repeat<B>) {
         let recording = (!body.is_end_stream()).then(|| {
             let rest = Some(Box::pin(body));
@@ -55,7 +56,7 @@ impl<B: Body> ReplayBody<B> {
     }
 }
 
-/// The means to send a body again.
+/// Creates bodies for further attempts.
 pub(crate) struct Repeat<B: Body> {
     recording: Option<Arc<Mutex<Recording<B>>>>,
 }
@@ -85,7 +86,7 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    /// The next frame that was not recorded yet. It is recorded if there is room for it.
+    /// Polls the next frame that was not recorded yet. Records it if there is room.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
         let frame = match std::task::ready!(rest.as_mut().poll_frame(context)) {

@@ -1,4 +1,4 @@
-//! A request to a service, once the service is ready for it.
+//! Sending a request to a service once the service is ready.
 
 use std::future::poll_fn;
 

@@ -1,4 +1,4 @@
-//! Client-side throttling: what a server would refuse is not sent.
+//! Client-side throttling: requests that a server would refuse are not sent.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,14 +7,14 @@ use tokio::time::Instant;
 use crate::recent_counts::RecentCounts;
 
 const SLOT_SECONDS: u64 = 10;
-/// Two minutes.
+/// The number of slots: two minutes.
 const SLOTS: u64 = 12;
 
-/// Refuses requests locally while a server accepts few of them, as in the chapter on overload of Google's SRE book.
+/// Refuses requests locally while a server accepts few of them, as in the chapter on overload in Google's SRE book.
 ///
-/// Over the last two minutes, a request is refused with the probability `(requests − k · accepts) / (requests + 1)`. With the usual
-/// `k` of 2 the server sees about two requests for each that it accepts, however many the caller makes. Refused requests
-/// count as requests, and requests in flight do not count yet.
+/// Over the last two minutes, a request is refused with the probability `(requests − k · accepts) / (requests + 1)`. With
+/// the usual `k` of 2 the server gets about two requests for each that it accepts, for any number of calls. Refused
+/// requests count as requests. Requests in flight do not count yet.
 #[derive(Debug)]
 pub struct Throttle {
     k: f64,
@@ -28,13 +28,13 @@ struct RequestCounts {
 }
 
 impl Throttle {
-    /// A throttle that refuses what is beyond `k` times the accepted requests.
+    /// A throttle that refuses requests beyond `k` times the accepted ones.
     #[must_use]
     pub fn new(k: f64) -> Throttle {
         Throttle { k: k.max(1.0), window: Mutex::new(RecentCounts::new(SLOT_SECONDS, SLOTS)) }
     }
 
-    /// Whether a request may be sent. One that may not is counted. `random` lies between 0 and 1.
+    /// Whether a request may be sent. If not, counts it as refused. `random` is between 0 and 1.
     #[must_use]
     pub fn admit(&self, now: Instant, random: f64) -> bool {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +46,8 @@ impl Throttle {
         is_admitted
     }
 
-    /// Counts the answer to a request that was sent. A refusal for overload is not accepted; any other answer is.
+    /// Counts the answer to a request. `is_accepted` is `false` for a refusal because of overload, and `true` for any other
+    /// answer.
     pub fn answered(&self, now: Instant, is_accepted: bool) {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let present = window.advance(now);
@@ -68,7 +69,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Requests that a server sees while it accepts some of those that it sees, in two minutes of 100 a second.
+    /// The number of requests that reach a server, for 100 per second over two minutes. `accepts` determines which of those
+    /// it accepts.
     fn sent(accepts: fn(u64) -> bool) -> u64 {
         let (throttle, start) = (Throttle::new(2.0), Instant::now());
         let mut random = fastrand::Rng::with_seed(7);

@@ -9,7 +9,8 @@ use tower_service::Service;
 
 use crate::budget::BudgetTerms;
 use crate::clock::Clock;
-use crate::counters::{Counters, Snapshot};
+use crate::counters::{HostCounters, Snapshot};
+use crate::deadline::{self, within};
 use crate::environment::Environment;
 use crate::grpc;
 use crate::hosts::{Host, Hosts};
@@ -17,7 +18,7 @@ use crate::pace::is_denied;
 use crate::send::send;
 use crate::{BoxError, BoxFuture};
 
-/// The error of a request that was not sent, because its host refuses most requests.
+/// The error of a request that was not sent because its host refuses most requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: {host:?} refuses most requests")]
 pub struct Throttled {
@@ -25,16 +26,16 @@ pub struct Throttled {
     pub host: String,
 }
 
-/// Refuses requests locally while a host refuses most of them ([`Throttle`](crate::Throttle)): 429, 503, gRPC's
-/// `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, and errors. They fail with [`Throttled`].
+/// Refuses requests locally while a host refuses most of them ([`Throttle`](crate::Throttle)). Refusals are 429, 503,
+/// gRPC's `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, and errors. Requests refused locally fail with [`Throttled`].
 #[derive(Clone)]
 pub struct ThrottleLayer {
     pub(crate) environment: Environment,
 }
 
 impl ThrottleLayer {
-    /// Lets the host see about `k` requests for each that it accepts. The SRE book takes 2; 1.1 spares the host more, and
-    /// notices later that it has recovered.
+    /// Sends about `k` requests to the host for each that it accepts. The SRE book uses 2. With 1.1, the host gets less
+    /// load, but its recovery is detected later.
     #[must_use]
     pub fn new(k: f64) -> ThrottleLayer {
         let hosts = Arc::new(Hosts::new(BudgetTerms::default(), k));
@@ -77,7 +78,7 @@ impl<S> Layer<S> for ThrottleLayer {
     }
 }
 
-/// A service whose requests are throttled. Made by a [`ThrottleLayer`].
+/// A throttled service, created by a [`ThrottleLayer`].
 #[derive(Clone)]
 pub struct ThrottleService<S> {
     inner: S,
@@ -96,7 +97,7 @@ where
     type Error = BoxError;
     type Future = BoxFuture<Result<Response<R>, BoxError>>;
 
-    /// Always ready: the inner service is asked if the request is sent.
+    /// Always ready: the inner service is polled for readiness if the request is sent.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
@@ -106,8 +107,10 @@ where
         let environment = self.environment.clone();
         Box::pin(async move {
             let host = environment.host_of(request.uri(), request.headers());
+            HostCounters::add(&host.counters.calls);
             admit(&environment, &host)?;
-            let ended = send(&mut inner, request).await.map_err(Into::into);
+            let deadline = deadline::of(request.headers(), request.extensions(), environment.clock.now());
+            let ended = within(deadline, send(&mut inner, request)).await?.map_err(Into::into);
             let is_accepted = ended.as_ref().is_ok_and(|response| is_accepted(response.status(), response.headers()));
             host.throttle.answered(environment.clock.now(), is_accepted);
             ended
@@ -120,7 +123,7 @@ pub(crate) fn admit(environment: &Environment, host: &Host) -> Result<(), Thrott
     if host.throttle.admit(environment.clock.now(), (environment.random)()) {
         return Ok(());
     }
-    Counters::add(&host.counters.throttled);
+    HostCounters::add(&host.counters.throttled);
     tracing::debug!(host = %host.name, "not sending: the host refuses most requests");
     Err(Throttled { host: host.name.to_string() })
 }

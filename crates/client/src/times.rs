@@ -1,23 +1,23 @@
-//! Times and durations as servers write them.
+//! Times and durations in the formats of servers.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The longest wait that is believed: a monthly quota.
+/// The longest plausible wait: that of a monthly quota.
 pub(crate) const LONGEST_BELIEVED: Duration = Duration::from_hours(31 * 24);
 
-/// Numbers from here on are seconds since the Unix epoch, and not seconds to go.
+/// Numbers from this value on are seconds since the Unix epoch, and not remaining seconds.
 const EPOCH_SECONDS: f64 = 1e9;
-/// Numbers from here on are milliseconds since the Unix epoch.
+/// Numbers from this value on are milliseconds since the Unix epoch.
 const EPOCH_MILLIS: f64 = 1e12;
 
-/// A whole number of at most 15 digits.
+/// An integer of at most 15 digits.
 pub(crate) fn whole(text: &str) -> Option<u64> {
     let text = text.trim();
     let is_number = !text.is_empty() && text.len() <= 15 && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_number { text.parse().ok() } else { None }
 }
 
-/// A number that is not negative, perhaps with decimals: `12`, `0.25`.
+/// A number that is not negative, optionally with decimals: `12`, `0.25`.
 pub(crate) fn decimal(text: &str) -> Option<f64> {
     let text = text.trim();
     let (whole_part, decimals) = text.split_once('.').unwrap_or((text, "0"));
@@ -26,19 +26,32 @@ pub(crate) fn decimal(text: &str) -> Option<f64> {
     text.parse().ok()
 }
 
-/// A span that is believed: not longer than a monthly quota.
-pub(crate) fn believed(span: Duration) -> Option<Duration> {
-    (span <= LONGEST_BELIEVED).then_some(span)
-}
-
-/// Seconds to go: `30`, `0.25`.
+/// Remaining seconds: `30`, `0.25`.
 pub(crate) fn seconds(text: &str) -> Option<Duration> {
-    believed(Duration::try_from_secs_f64(decimal(text)?).ok()?)
+    Duration::try_from_secs_f64(decimal(text)?).ok()
 }
 
-/// The time from `now` to a date. Zero if it is past.
-pub(crate) fn until(date: SystemTime, now: SystemTime) -> Option<Duration> {
-    believed(date.duration_since(now).unwrap_or(Duration::ZERO))
+/// The time from `now` to a date; zero if the date has passed.
+pub(crate) fn until(date: SystemTime, now: SystemTime) -> Duration {
+    date.duration_since(now).unwrap_or(Duration::ZERO)
+}
+
+/// A number of these units for which a server asks its client to wait. Any longer time is the longest that is believed: a client that
+/// ignored it would come back at once.
+pub(crate) fn asked(text: &str, unit: Duration) -> Option<Duration> {
+    let text = text.trim();
+    let (whole_part, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let are_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !are_digits(whole_part) || !are_digits(decimals) {
+        return None;
+    }
+    let seconds = text.parse::<f64>().ok()? * unit.as_secs_f64();
+    Some(Duration::try_from_secs_f64(seconds).map_or(LONGEST_BELIEVED, |span| span.min(LONGEST_BELIEVED)))
+}
+
+/// The time from `now` to a date at which a server asks its client to come back, as [`asked`].
+pub(crate) fn asked_until(date: SystemTime, now: SystemTime) -> Duration {
+    until(date, now).min(LONGEST_BELIEVED)
 }
 
 /// Seconds to go, or seconds or milliseconds since the Unix epoch, told apart by their size.
@@ -48,15 +61,15 @@ pub(crate) fn seconds_or_epoch(text: &str, now: SystemTime) -> Option<Duration> 
         return seconds(text);
     }
     let since_epoch = if number < EPOCH_MILLIS { number } else { number / 1_000.0 };
-    until(UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(since_epoch).ok()?)?, now)
+    Some(until(UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(since_epoch).ok()?)?, now))
 }
 
-/// A date of HTTP in any of its three forms: `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// An HTTP date in any of its three formats: `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(crate) fn http_date(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text.trim()).ok()
 }
 
-/// A span in units, as Go prints durations: `6m0s`, `1.5s`, `20ms`.
+/// A duration with units, in Go's format: `6m0s`, `1.5s`, `20ms`.
 pub(crate) fn units(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -82,10 +95,10 @@ pub(crate) fn units(text: &str) -> Option<Duration> {
         sum = sum.checked_add(span)?;
         rest = behind;
     }
-    believed(sum)
+    Some(sum)
 }
 
-/// A timestamp of RFC 3339: `2026-11-17T21:40:00Z`, with decimals or an offset too.
+/// An RFC 3339 timestamp: `2026-11-17T21:40:00Z`, optionally with decimals or an offset.
 pub(crate) fn rfc3339(text: &str) -> Option<SystemTime> {
     let text = text.trim();
     let (date, time) = text.split_once(['T', 't', ' '])?;
@@ -161,7 +174,7 @@ mod tests {
         assert_eq!(seconds_or_epoch("1800000060.000", now), minute);
         assert_eq!(seconds_or_epoch("1800000060000", now), minute);
         assert_eq!(seconds_or_epoch("1700000000", now), Some(Duration::ZERO));
-        assert_eq!(seconds_or_epoch("1900000000", now), None, "three years ahead");
+        assert_eq!(seconds_or_epoch("1900000000", now), Some(Duration::from_secs(100_000_000)));
         assert_eq!(seconds_or_epoch("0.25", now), Some(Duration::from_millis(250)));
     }
 
@@ -173,12 +186,26 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_of_any_length_is_the_longest_that_is_believed() {
+        let (second, millisecond) = (Duration::from_secs(1), Duration::from_millis(1));
+        assert_eq!(asked("2.5", second), Some(Duration::from_millis(2_500)));
+        assert_eq!(asked("250", millisecond), Some(Duration::from_millis(250)));
+        let endless = "9".repeat(400);
+        for text in ["2678400", "99999999", "9999999999999999", &endless] {
+            assert_eq!(asked(text, second), Some(LONGEST_BELIEVED), "{text}");
+        }
+        for text in ["", "-1", "+1", "1e3", "NaN", "inf", ".5", "5.", "1 2", "1.2.3"] {
+            assert_eq!(asked(text, second), None, "{text}");
+        }
+    }
+
+    #[test]
     fn durations_in_units_are_read_as_go_prints_them() {
         assert_eq!(units("6m0s"), Some(Duration::from_mins(6)));
         assert_eq!(units("1m12.5s"), Some(Duration::from_millis(72_500)));
         assert_eq!(units("20ms"), Some(Duration::from_millis(20)));
         assert_eq!(units("1d2h"), Some(Duration::from_hours(26)));
-        for text in ["", "6", "s", "6m0", "1y", "-1s", "1 s", "99999h"] {
+        for text in ["", "6", "s", "6m0", "1y", "-1s", "1 s"] {
             assert_eq!(units(text), None, "{text}");
         }
     }
@@ -215,10 +242,8 @@ mod tests {
         #[test]
         fn no_text_makes_a_reader_panic(text in ".{0,40}") {
             let now = at(1_800_000_000);
-            for span in [seconds(&text), units(&text), seconds_or_epoch(&text, now)].into_iter().flatten() {
-                prop_assert!(span <= LONGEST_BELIEVED);
-            }
-            let _ = (rfc3339(&text), http_date(&text));
+            let _ = (seconds(&text), units(&text), seconds_or_epoch(&text, now), rfc3339(&text), http_date(&text));
+            prop_assert!(asked(&text, Duration::from_secs(1)).is_none_or(|span| span <= LONGEST_BELIEVED));
         }
     }
 }

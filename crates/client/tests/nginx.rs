@@ -1,4 +1,5 @@
-//! nginx with `limit_req`, which states neither its limit nor a time to wait: a shared pace with the same rate is not denied.
+//! nginx with `limit_req`, which states neither its limit nor a time to wait. A shared pace with the same rate is not
+//! denied.
 #![cfg(all(feature = "reqwest", feature = "shared"))]
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
@@ -28,7 +29,7 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    /// Allows 5 requests a second, and 3 more at once.
+    /// Allows 5 requests per second, and 3 more at once.
     async fn start() -> Nginx {
         let port = tidegate_test_redis::free_port();
         let folder = tempfile::tempdir().unwrap();
@@ -57,7 +58,7 @@ impl Nginx {
     }
 }
 
-/// The statuses of 20 calls at once.
+/// The statuses of 20 concurrent calls.
 async fn statuses(client: &ReqwestClient, url: &str) -> Vec<u16> {
     let mut calls = JoinSet::new();
     for _ in 0..20 {

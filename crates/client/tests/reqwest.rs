@@ -13,6 +13,7 @@ use tidegate_client::{
     BoxError, ClientLayer, Deadline, DeadlineExceeded, Hint, HostBusy, Idempotent, PaceLayer, Paced, ReqwestClient,
     ReqwestMiddleware, RetryLayer,
 };
+use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
 /// A server that sends these responses, one on each connection, and records the bodies of requests.
@@ -55,7 +56,7 @@ impl Server {
 const DENIED: &str = "429 Too Many Requests\r\nretry-after-ms: 10";
 const OK: &str = "200 OK";
 
-/// Both adapters, which are to do the same.
+/// Both adapters, which must behave in the same way.
 enum Adapter {
     Client(Box<ReqwestClient>),
     Middleware(ClientWithMiddleware),
@@ -87,7 +88,7 @@ fn request(method: Method, url: &str) -> Request {
     request
 }
 
-/// Whether an error is of this kind, whatever the adapter.
+/// Whether an error is of this type, for either adapter.
 fn is<E: std::error::Error + Send + Sync + 'static>(error: &BoxError) -> bool {
     match error.downcast_ref() {
         Some(reqwest_middleware::Error::Middleware(error)) => error.is::<E>(),
@@ -123,9 +124,12 @@ async fn a_request_that_must_not_be_repeated_is_sent_once() {
 
 #[tokio::test]
 async fn a_connection_that_was_refused_is_tried_again() {
-    let layer = ClientLayer::new();
+    let layer = ClientLayer::new().random(|| 0.0);
     for (number, adapter) in Adapter::both(&layer).into_iter().enumerate() {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Bound, so that nobody else listens there.
+        let silent = TcpSocket::new_v4().unwrap();
+        silent.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let free = silent.local_addr().unwrap();
         let url = format!("http://{free}/");
         let error = adapter.execute(request(Method::POST, &url), http::Extensions::new()).await.unwrap_err();
         assert!(error.to_string().contains("error sending request"), "{error}");
@@ -151,7 +155,7 @@ async fn deadlines_and_the_pace_are_kept() {
     }
 }
 
-/// A server that answers nothing.
+/// A server that never answers.
 fn silent() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -238,4 +242,31 @@ async fn a_shared_pace_is_kept_and_settled() {
         let error = adapter.execute(request(Method::GET, &server.url), tokens(0)).await.unwrap_err();
         assert!(is::<Paced>(&error), "two calls an hour: {error}");
     }
+}
+
+#[cfg(feature = "shared")]
+#[tokio::test]
+async fn a_call_dropped_while_it_waits_for_its_turn_gives_its_charge_back() {
+    use tidegate_client::SharedPaceLayer;
+    let rules =
+        tidegate_rules::RuleSet::parse("rules.yaml", "rules: [{ id: calls, limit: fixed 100/h }]").unwrap().rules;
+    let limiter = Arc::new(tidegate_rules::Limiter::new(rules, tidegate_core::MemoryStore::new()));
+    let (layer, pace) = (ClientLayer::new(), SharedPaceLayer::new(Arc::clone(&limiter)));
+    let client = ReqwestClient::new(reqwest::Client::new(), layer.clone()).shared_pace(pace);
+    let server = Server::start(&["200 OK\r\nratelimit: \"api\";r=0;t=20"]);
+    client.execute(request(Method::GET, &server.url)).await.unwrap();
+    let left = async || {
+        let facts = tidegate_rules::Request::new("GET", "/");
+        limiter.peek(&facts).await.ruled[0].decision.remaining
+    };
+    let (waiting, next) = (client.clone(), request(Method::GET, &server.url));
+    let waiting = tokio::spawn(async move { waiting.execute(next).await.map(|_| ()) });
+    let host = server.url.trim_start_matches("http://").trim_end_matches('/');
+    while layer.snapshot()[host].waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(left().await, 98);
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    assert_eq!(left().await, 99);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, Empty};
 use tidegate_client::{BoxError, ClientLayer, Deadline, DeadlineExceeded, HostSnapshot, ReplayBody};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::metadata::MetadataValue;
@@ -26,7 +26,7 @@ use tower::{ServiceBuilder, ServiceExt};
 
 const NAME: &str = "health.internal";
 
-/// A service that refuses the first calls with these statuses, and records what it sees of all.
+/// A service that refuses the first calls with these statuses, and records all requests.
 #[derive(Clone, Default)]
 struct Refusing {
     statuses: Arc<Mutex<VecDeque<Status>>>,
@@ -99,7 +99,7 @@ impl Refusing {
 
 type Client = HealthClient<BoxCloneSyncService<http::Request<Body>, http::Response<Body>, BoxError>>;
 
-/// A generated client through a layer without a pace, so that what holds is the retry alone.
+/// A generated client through a layer without a pace, so that only retries delay calls.
 fn client(address: SocketAddr) -> (Client, ClientLayer) {
     let layer = ClientLayer::new().without_pace().host(NAME).random(|| 0.0);
     let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
@@ -188,13 +188,15 @@ async fn a_call_that_must_not_be_repeated_is_sent_once() {
 
 #[tokio::test]
 async fn a_connection_that_was_refused_is_tried_again() {
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let (mut client, layer) = client(free);
+    // Bound, so that nobody else listens there.
+    let silent = TcpSocket::new_v4().unwrap();
+    silent.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let (mut client, layer) = client(silent.local_addr().unwrap());
     assert!(client.check(question(None)).await.is_err());
     assert_eq!(known(&layer).retries, 2);
 }
 
-/// hyper-util's client knows of connections that its connector could not make, for whatever reason.
+/// hyper-util's client marks errors of connections that its connector could not make, for any reason.
 #[cfg(feature = "hyper-util")]
 #[tokio::test]
 async fn a_connection_that_hyper_util_could_not_make_is_tried_again() {
@@ -213,4 +215,102 @@ async fn a_connection_that_hyper_util_could_not_make_is_tried_again() {
     let request = http::Request::post("http://nowhere.internal/").body(Full::from("hello")).unwrap();
     assert!(client.oneshot(request).await.is_err());
     assert_eq!(layer.snapshot()["nowhere.internal"].retries, 2);
+}
+
+/// A connection that takes a request and then breaks with this error.
+#[cfg(feature = "hyper-util")]
+struct Breaking {
+    kind: std::io::ErrorKind,
+    has_written: bool,
+    reader: Option<std::task::Waker>,
+}
+
+#[cfg(feature = "hyper-util")]
+mod breaking {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use hyper_util::client::legacy::connect::{Connected, Connection};
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    use super::Breaking;
+
+    impl AsyncRead for Breaking {
+        fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if self.has_written {
+                return Poll::Ready(Err(self.kind.into()));
+            }
+            self.reader = Some(context.waker().clone());
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Breaking {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.has_written = true;
+            if let Some(reader) = self.reader.take() {
+                reader.wake();
+            }
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl Connection for Breaking {
+        fn connected(&self) -> Connected {
+            Connected::new()
+        }
+    }
+}
+
+/// The system ends established connections with errors of `connect` too.
+#[cfg(feature = "hyper-util")]
+#[tokio::test]
+async fn a_request_that_was_delivered_is_not_sent_again_whatever_ends_its_connection() {
+    use std::io::ErrorKind;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use hyper_util::client::legacy::Client;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+
+    for kind in [ErrorKind::HostUnreachable, ErrorKind::NetworkUnreachable, ErrorKind::ConnectionRefused] {
+        let connector = tower::service_fn(move |_: http::Uri| {
+            let connection = Breaking { kind, has_written: false, reader: None };
+            std::future::ready(Ok::<_, std::io::Error>(TokioIo::new(connection)))
+        });
+        let layer = ClientLayer::new().random(|| 0.0);
+        let http = Client::builder(TokioExecutor::new()).build::<_, ReplayBody<Full<Bytes>>>(connector);
+        let client = ServiceBuilder::new().layer(layer.clone()).service(http);
+        let request = http::Request::post("http://far.internal/").body(Full::from("hello")).unwrap();
+        assert!(client.oneshot(request).await.is_err());
+        assert_eq!(layer.snapshot()["far.internal"].retries, 0, "{kind:?}");
+    }
+}
+
+/// tonic's channel knows of connections that it could not make, for whatever reason.
+#[cfg(feature = "tonic")]
+#[tokio::test]
+async fn a_connection_that_tonic_could_not_make_is_tried_again() {
+    let failing = tower::service_fn(|_: http::Uri| {
+        let unreachable = std::io::Error::from(std::io::ErrorKind::HostUnreachable);
+        std::future::ready(Err::<hyper_util::rt::TokioIo<tokio::net::TcpStream>, _>(unreachable))
+    });
+    let layer = ClientLayer::new().without_pace().host(NAME).random(|| 0.0);
+    let channel = Channel::from_static("http://nowhere.internal").connect_with_connector_lazy(failing);
+    let service = ServiceBuilder::new()
+        .layer(layer.clone())
+        .map_request(|request: http::Request<ReplayBody<Body>>| request.map(Body::new))
+        .service(channel);
+    let mut client = HealthClient::new(BoxCloneSyncService::new(service));
+    assert!(client.check(question(None)).await.is_err());
+    assert_eq!(known(&layer).retries, 2);
 }

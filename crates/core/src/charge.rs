@@ -1,4 +1,4 @@
-//! Charges: the demands of a request on limits.
+//! Charges: the costs that a request takes from limits.
 
 use crate::disclosure::Disclosure;
 use crate::key::{Key, RuleId};
@@ -7,35 +7,36 @@ use crate::limit::Limit;
 use crate::time::Micros;
 use crate::write_behind::WriteBehind;
 
-/// The demand of one rule: take `cost` from `key` under `limit`.
+/// The charge of one rule: take `cost` from `key` under `limit`.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
-    /// The rule that makes the charge. State belongs to the rule and the key.
+    /// The rule that makes the charge. State belongs to a pair of rule and key.
     pub rule: &'a RuleId,
     /// The key that is charged.
     pub key: &'a Key<'a>,
     /// The limit to enforce.
     pub limit: &'a Limit,
-    /// The cost to take. Zero asks without taking.
+    /// The cost to take. A cost of zero takes nothing.
     pub cost: u64,
     /// The time for which the cost can be settled at its actual value; `None` if it is final.
     pub reserve: Option<Micros>,
-    /// The longest wait for a store outside this process; `None` for the default of the store. The shortest deadline of a request's
-    /// charges applies.
+    /// The longest wait for a store outside this process; `None` for the store's default. If the charges of a
+    /// request have different deadlines, the shortest applies.
     pub deadline: Option<Micros>,
-    /// Whether the charge repeats another one of the same rule under a second name of the same key, while the
+    /// Whether the charge repeats another charge of the same rule, under a second name of the same key, while the
     /// secret that names keys is rotated. Both are decided together and reported as one.
     pub alias: bool,
     /// Whether nodes that share a store may decide the charge from a [lease](crate::lease).
     pub leasing: Leasing,
-    /// Whether and how far nodes that share a store may decide the charge by their own [copies](crate::write_behind).
+    /// Whether, and how far, nodes that share a store may decide the charge by their own
+    /// [copies](crate::write_behind).
     pub write_behind: Option<WriteBehind>,
     /// The parts of the limit that clients see.
     pub disclosure: Disclosure,
 }
 
 impl<'a> Charge<'a> {
-    /// A charge of one, final at once.
+    /// A charge of one unit, final at once.
     #[must_use]
     pub const fn new(rule: &'a RuleId, key: &'a Key<'a>, limit: &'a Limit) -> Charge<'a> {
         Charge {
@@ -70,7 +71,7 @@ impl<'a> Charge<'a> {
         Charge { deadline: Some(deadline.into()), ..self }
     }
 
-    /// Whether an admission holds something until it is settled: a reserved cost or a slot.
+    /// Whether an admission holds a reserved cost or a slot until it is settled.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         self.cost > 0 && (self.reserve.is_some() || self.limit.holds_slots())

@@ -13,15 +13,15 @@ use crate::time::{Micros, Timestamp};
 
 /// A source of the present instant.
 pub trait Clock: Send + Sync {
-    /// The present instant. It may stand still, jump ahead or step back: limits cope with each.
+    /// The present instant. It may stand still, jump ahead or step back: limits handle each case.
     fn now(&self) -> Timestamp;
 }
 
 /// The machine's wall clock.
 ///
-/// With the default feature `tsc` it reads the processor's time-stamp counter where there is one, which takes half as long as a
-/// call to the operating system. Each thread asks the system ten times a second, so a step of the wall clock is seen within a
-/// tenth of a second. Without the feature, every reading is [`SystemTime::now`].
+/// With the default feature `tsc`, it reads the processor's time-stamp counter if there is one, which takes half as
+/// long as a system call. Each thread asks the system ten times a second, so a step of the wall clock is seen
+/// within a tenth of a second. Without the feature, every reading is [`SystemTime::now`].
 #[derive(Clone, Debug)]
 pub struct SystemClock {
     source: Source,
@@ -68,13 +68,13 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows `start`.
+    /// A clock that starts at `start`.
     #[must_use]
     pub fn at(start: Timestamp) -> ManualClock {
         ManualClock { micros: Arc::new(AtomicU64::new(start.as_micros())) }
     }
 
-    /// Sets the clock to `instant`, ahead or back.
+    /// Sets the clock to `instant`, which may be in its past.
     pub fn set(&self, instant: Timestamp) {
         self.micros.store(instant.as_micros(), Ordering::SeqCst);
     }
@@ -100,7 +100,7 @@ mod tests {
             let before = wall_micros();
             let now = now().as_micros();
             let after = wall_micros();
-            // Counting on from an anchor drifts by parts per million of a tenth of a second.
+            // Between anchors, the counter drifts by parts per million of a tenth of a second.
             assert!(now + 1_000 >= before && now <= after + 1_000, "{before} {now} {after}");
         }
     }

@@ -4,17 +4,17 @@ use crate::time::Micros;
 
 /// The decision of one limit on one request.
 ///
-/// The numbers are exact. After an allowed request they include its charge. A denied request spends nothing, so they
-/// describe the key as it is.
+/// The numbers are exact. After an allowed request, they include its charge. A denied request spends nothing, so
+/// the numbers describe the key as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the request may go ahead.
     pub outcome: Outcome,
-    /// The most that this limit can ever admit at once.
+    /// The most that this limit can admit at once.
     pub limit: u64,
     /// The largest cost that would be admitted right now.
     pub remaining: u64,
-    /// The time until everything spent has recovered. For a fixed window: until it ends.
+    /// The time until all spending has recovered; for a fixed window, the time until the window ends.
     pub reset_after: Micros,
 }
 
@@ -28,10 +28,11 @@ pub enum Outcome {
     },
     /// The request may not go ahead now.
     Deny {
-        /// The exact wait after which the request succeeds if nothing else is spent. A microsecond less is too short. Never zero.
+        /// The exact wait after which the request succeeds if nothing else is spent. One microsecond less is too
+        /// short. Never zero.
         retry_after: Micros,
     },
-    /// The request can never succeed: it costs more than the limit holds.
+    /// The request can never succeed: its cost is above the limit's capacity.
     TooLarge {
         /// The largest cost that can succeed.
         max: u64,
@@ -43,7 +44,7 @@ impl Decision {
     pub const NONE: Decision =
         Decision { outcome: Outcome::Allow { delay: Micros::ZERO }, limit: 0, remaining: 0, reset_after: Micros::ZERO };
 
-    /// Whether the request may go ahead (perhaps after [`Decision::delay`]).
+    /// Whether the request may go ahead, possibly after [`Decision::delay`].
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         matches!(self.outcome, Outcome::Allow { .. })

@@ -2,21 +2,21 @@
 
 use std::num::NonZeroU16;
 
-/// The parts of a limit that clients see. Operators see all of it.
+/// The parts of a limit that clients see. Operators see the whole limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Disclosure {
-    /// Whether clients see the limit at all: in headers, and by its name in the body of a denial.
+    /// Whether clients see the limit: in headers, and by name in the body of a denial.
     pub is_shown: bool,
-    /// The unit of its quota.
+    /// The unit of the quota.
     pub unit: QuotaUnit,
-    /// The problem type of its denials.
+    /// The problem type of denials.
     pub problem: DenialKind,
-    /// The HTTP status of its denials; `None` for 429.
+    /// The HTTP status of denials; `None` for 429.
     pub status: Option<DenialStatus>,
 }
 
 impl Disclosure {
-    /// A limit on requests that clients see.
+    /// The default: a limit on requests, shown to clients.
     pub const DEFAULT: Disclosure =
         Disclosure { is_shown: true, unit: QuotaUnit::Requests, problem: DenialKind::QuotaExceeded, status: None };
 }
@@ -47,14 +47,14 @@ pub enum DenialKind {
     /// The client has used up its quota.
     #[default]
     QuotaExceeded,
-    /// The client behaves in a way that suggests a mistake or an attack.
+    /// The client's behaviour suggests a mistake or an attack.
     AbnormalUsage,
-    /// There is too little capacity for all requests.
+    /// There is not enough capacity for all requests.
     ReducedCapacity,
 }
 
 impl DenialKind {
-    /// The word for it in rules files.
+    /// The name of the problem type in rules files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl DenialKind {
 pub struct DenialStatus(NonZeroU16);
 
 impl DenialStatus {
-    /// `None` unless `status` says that a request failed (4xx, 5xx).
+    /// Creates a status. `None` unless `status` is a client or server error (4xx, 5xx).
     #[must_use]
     pub const fn new(status: u16) -> Option<DenialStatus> {
         match NonZeroU16::new(status) {

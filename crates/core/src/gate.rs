@@ -10,7 +10,7 @@ use crate::decision::{Decision, Outcome};
 use crate::key::{Key, RuleId};
 use crate::limit::Limit;
 use crate::memory::MemoryStore;
-use crate::permit::Permit;
+pub use crate::permit::Permit;
 use crate::store::{Adjustment, Answer, StoreError};
 use crate::time::Micros;
 
@@ -31,10 +31,10 @@ pub struct Gate<C: Clock = SystemClock> {
     limit: Limit,
 }
 
-/// The error of a request that was not admitted. Nothing was taken.
+/// The error for a request that was not admitted. Nothing was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The limit denied it.
+    /// The limit denied the request.
     Denied(Decision),
     /// The store has no room for the reservation.
     Store(StoreError),
@@ -62,7 +62,7 @@ impl From<StoreError> for Refusal {
 }
 
 impl Gate {
-    /// A gate that enforces `limit`, by the machine's clock.
+    /// A gate that enforces `limit` with the machine's clock.
     #[must_use]
     pub fn new(limit: Limit) -> Gate {
         Gate::in_store(Arc::new(MemoryStore::new()), "gate", limit)
@@ -70,25 +70,26 @@ impl Gate {
 }
 
 impl<C: Clock> Gate<C> {
-    /// A gate that enforces `limit` with state in `store`. Several gates may share a store: state belongs to the name.
+    /// A gate that enforces `limit` with state in `store`. Several gates may share a store: gates with the same
+    /// name share state.
     pub fn in_store(store: Arc<MemoryStore<C>>, name: &str, limit: Limit) -> Gate<C> {
         Gate { store, rule: RuleId::new(name), limit }
     }
 
-    /// Takes one unit from `key`, or denies it and says when to retry.
+    /// Takes one unit from `key`. A denial states when to retry.
     #[inline(always)]
     pub fn check<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
         self.check_cost(key, 1)
     }
 
-    /// Takes `cost` units from `key`, or denies it and says when to retry. Slots taken this way are released only when their
-    /// lease ends; [`Gate::slot`] releases them earlier.
+    /// Takes `cost` units from `key`. A denial states when to retry. Slots taken this way are released only when
+    /// their lease ends; [`Gate::slot`] releases them earlier.
     #[inline(always)]
     pub fn check_cost<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.decide_one(&self.rule, key.into().borrow(), &self.limit, cost)
     }
 
-    /// The standing of `key`, without spending.
+    /// The state of `key`, without spending.
     pub fn peek<'k>(&self, key: impl Into<Key<'k>>) -> Decision {
         self.peek_cost(key, 0)
     }
@@ -98,11 +99,12 @@ impl<C: Clock> Gate<C> {
         self.store.peek_one(&self.charge(&key.into(), cost))
     }
 
-    /// Takes `cost` units until the permit is settled at the actual cost or dropped. The permit can be settled for
-    /// `ttl`; under a concurrency limit it holds slots for the length of their lease.
+    /// Takes `cost` units until the permit is settled at the actual cost, or dropped. The permit can be settled for
+    /// `ttl`. Under a concurrency limit, it holds slots for the length of their lease.
     ///
     /// # Errors
-    /// [`Refusal::Denied`] if the limit denies it, [`Refusal::Store`] if there is no room for the reservation.
+    /// [`Refusal::Denied`] if the limit denies the request, [`Refusal::Store`] if there is no room for the
+    /// reservation.
     pub fn reserve<'k>(
         &self,
         key: impl Into<Key<'k>>,
@@ -112,7 +114,8 @@ impl<C: Clock> Gate<C> {
         self.hold(&self.charge(&key.into(), cost).reserve(ttl))
     }
 
-    /// Takes one slot of a concurrency limit until the permit is dropped. Under any other limit it takes one unit for good.
+    /// Takes one slot of a concurrency limit until the permit is dropped. Under any other limit, takes one unit
+    /// permanently.
     ///
     /// # Errors
     /// [`Refusal::Denied`] if all slots are taken.
@@ -128,17 +131,17 @@ impl<C: Clock> Gate<C> {
         }
     }
 
-    /// Charges `cost` to `key` even if there is no room for it, and returns the standing of the key after it.
+    /// Charges `cost` to `key` even if there is no room for it, and returns the state of the key afterwards.
     pub fn penalize<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.adjust(&self.charge(&key.into(), cost), Adjustment::Penalty)
     }
 
-    /// Refunds `cost` to `key`, as far as anything is spent, and returns the standing of the key after it.
+    /// Refunds up to `cost` of what `key` has spent, and returns the state of the key afterwards.
     pub fn credit<'k>(&self, key: impl Into<Key<'k>>, cost: u64) -> Decision {
         self.store.adjust(&self.charge(&key.into(), cost), Adjustment::Credit)
     }
 
-    /// Forgets everything that `key` has spent. Returns whether there was anything.
+    /// Forgets everything that `key` has spent. Returns whether anything was spent.
     pub fn reset<'k>(&self, key: impl Into<Key<'k>>) -> bool {
         self.store.reset(&self.rule, &key.into())
     }

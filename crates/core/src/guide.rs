@@ -1,8 +1,8 @@
 //! A guide to the crate, by example. This module has no code.
 //!
 //! # One limit
-//! A [`Gate`](crate::Gate) holds one limit over any number of keys. It is `Send` and `Sync`; share it by reference or in an
-//! [`Arc`](std::sync::Arc).
+//! A [`Gate`](crate::Gate) enforces one limit for any number of keys. It is `Send` and `Sync`; share it by
+//! reference or in an [`Arc`](std::sync::Arc).
 //!
 //! ```
 //! use tidegate_core::{Gate, Limit};
@@ -17,8 +17,8 @@
 //! ```
 //!
 //! # Keys
-//! A key is text, bytes, a number, an address, or several parts. [`Key::GLOBAL`](crate::Key::GLOBAL) is the one key of a limit
-//! that everybody shares.
+//! A key is text, bytes, a number, an address, or several parts. [`Key::GLOBAL`](crate::Key::GLOBAL) is the single
+//! key of a limit that all requests share.
 //!
 //! ```
 //! use std::net::IpAddr;
@@ -49,8 +49,8 @@
 //! ```
 //!
 //! # Costs
-//! A request may cost more than one unit. A cost above the burst can never be admitted, and
-//! [`Outcome::TooLarge`](crate::Outcome::TooLarge) says so.
+//! A request may cost more than one unit. A cost above the burst can never be admitted; the outcome is then
+//! [`Outcome::TooLarge`](crate::Outcome::TooLarge).
 //!
 //! ```
 //! use tidegate_core::{Gate, Limit, Outcome};
@@ -61,8 +61,8 @@
 //! ```
 //!
 //! # Reservations and slots
-//! A [`Permit`](crate::Permit) holds an estimate until the real cost is known, or a slot of a concurrency limit. A permit
-//! that is dropped refunds what it holds.
+//! A [`Permit`](crate::gate::Permit) holds an estimate until the real cost is known, or a slot of a concurrency limit.
+//! Dropping a permit refunds what it holds.
 //!
 //! ```
 //! use std::time::Duration;
@@ -79,7 +79,7 @@
 //! assert!(uploads.slot("alice").is_err());
 //! drop(upload);
 //! assert!(uploads.slot("alice").is_ok());
-//! # Ok::<(), tidegate_core::Refusal>(())
+//! # Ok::<(), tidegate_core::gate::Refusal>(())
 //! ```
 //!
 //! # Several limits, all or none
@@ -100,7 +100,7 @@
 //! ```
 //!
 //! # Tests without waiting
-//! Logic that depends on time gets a [`ManualClock`](crate::ManualClock).
+//! Tests of time-dependent logic use a [`ManualClock`](crate::ManualClock).
 //!
 //! ```
 //! use std::sync::Arc;

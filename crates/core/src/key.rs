@@ -1,4 +1,4 @@
-//! Keys and rule ids: the owners of state.
+//! Keys and rule ids, which identify state.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -25,12 +25,12 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Key<'a>(Parts<'a>);
 
-/// The parts of a key. Each of several parts is preceded by its length, as a LEB128 number: seven bits per byte, the last byte
-/// below 128.
+/// The parts of a key. If there are several, each is preceded by its length as a LEB128 number: seven bits per
+/// byte, with the last byte below 128.
 #[derive(Clone)]
 enum Parts<'a> {
     One(&'a [u8]),
-    /// Several parts in few bytes, which are copied without an allocation.
+    /// Several parts in few bytes, stored inline: copying them does not allocate.
     Few {
         bytes: [u8; INLINE_BYTES],
         length: u8,
@@ -38,7 +38,7 @@ enum Parts<'a> {
     Many(Arc<[u8]>),
 }
 
-/// The bytes that fit into a key of 64 bytes beside its other fields.
+/// Number of bytes that fit into a 64-byte key beside its other fields.
 const INLINE_BYTES: usize = 62;
 
 /// A borrowed key.
@@ -62,12 +62,12 @@ impl Key<'static> {
         builder.into_key()
     }
 
-    /// The key of one part, which is `part` as displayed. It must fit inline.
+    /// The key of one part: `part` as displayed, which must fit inline.
     fn displayed(part: impl fmt::Display) -> Key<'static> {
         let mut key = Key::GLOBAL;
         key.write_one(|mut room| {
             let before = room.len();
-            // No address and no number is longer than the buffer, so this cannot fail.
+            // Cannot fail: no address or number is longer than the buffer.
             let _ = write!(room, "{part}");
             u8::try_from(before - room.len()).unwrap_or(0)
         });
@@ -76,11 +76,11 @@ impl Key<'static> {
 }
 
 impl Key<'_> {
-    /// Replaces the key by one short part. `write` writes the part into the given buffer and returns its length. A length past the
-    /// end of the buffer counts as all of it.
+    /// Replaces the key by one short part. `write` writes the part into the given buffer and returns its length. A
+    /// length past the end of the buffer counts as the whole buffer.
     ///
-    /// Writing in place is several times as fast as moving a key that was just written byte by byte: the move would cause
-    /// store-forwarding stalls.
+    /// Writing in place is several times as fast as moving a key that was just written byte by byte: the move would
+    /// cause store-forwarding stalls.
     pub fn write_one(&mut self, write: impl FnOnce(&mut [u8]) -> u8) {
         // Bytes of the previous key may remain behind the end of this one.
         if !matches!(self.0, Parts::Few { .. }) {
@@ -232,7 +232,7 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Key<'a> {
     }
 }
 
-/// The key of the address as it is usually written: `203.0.113.7`, `2001:db8::1`.
+/// The key of the address in its usual notation: `203.0.113.7`, `2001:db8::1`.
 impl From<IpAddr> for Key<'static> {
     fn from(address: IpAddr) -> Key<'static> {
         Key::displayed(address)
@@ -259,7 +259,7 @@ impl Eq for Key<'_> {}
 
 impl Hash for Key<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // A part is hashed with its length, so parts do not run together.
+        // A part is hashed with its length, so that `("ab")` and `("a", "b")` differ.
         self.parts().for_each(|part| part.hash(state));
     }
 }
@@ -307,7 +307,7 @@ impl RuleId {
     }
 }
 
-/// FNV-1a with 128 bits. Operators name the rules, so this hash needs no secret key; the hashes of keys have one.
+/// FNV-1a with 128 bits. Operators name the rules, so this hash needs no secret key. The hash of a [`Key`] has one.
 fn salt(name: &[u8]) -> u128 {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
@@ -347,72 +347,4 @@ impl fmt::Display for RuleId {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_ends_with_its_buffer() {
-        let mut key = Key::GLOBAL;
-        key.write_one(|room| {
-            room.fill(b'a');
-            u8::MAX
-        });
-        assert_eq!(key, Key::of([vec![b'a'; INLINE_BYTES - 1]]));
-    }
-
-    #[test]
-    fn parts_come_back_as_they_went_in() {
-        for parts in [
-            &[][..],
-            &[""],
-            &["", ""],
-            &["a"],
-            &["a", "", "b"],
-            &[&"x".repeat(61)],
-            &[&"x".repeat(62)],
-            &[&"x".repeat(30), &"y".repeat(30)],
-            &[&"x".repeat(30), &"y".repeat(31), "z"],
-            &[&"x".repeat(127), &"y".repeat(128), &"z".repeat(70_000)],
-        ] {
-            let key = Key::of(parts);
-            let back: Vec<_> = key.parts().map(|part| std::str::from_utf8(part).unwrap()).collect();
-            assert_eq!(back, parts);
-        }
-    }
-
-    #[test]
-    fn an_owned_key_is_the_key_that_it_was_made_of() {
-        for length in [0, 1, 60, 61, 62, 63, 127, 128, 255, 256, 70_000] {
-            let part = "x".repeat(length);
-            let (borrowed, owned) = (Key::from(&part), Key::from(&part).owned());
-            assert_eq!(borrowed, owned);
-            assert_eq!(owned, Key::of([&part]));
-            assert!(owned.parts().eq([part.as_bytes()]), "{length}");
-            assert_ne!(owned, Key::of([&part, ""]));
-        }
-    }
-
-    #[test]
-    fn nothing_of_another_key_is_left() {
-        for before in [Key::GLOBAL, Key::from("alice"), Key::of(["x".repeat(60)]), Key::of(["x".repeat(70)])] {
-            for part in ["", "b", "a rather long part"] {
-                let mut key = before.clone();
-                key.set_one(part.as_bytes());
-                assert_eq!(key, Key::from(part));
-                assert!(key.parts().eq([part.as_bytes()]));
-            }
-        }
-    }
-
-    #[test]
-    fn no_part_and_an_empty_part_differ() {
-        assert_ne!(Key::GLOBAL, Key::from(""));
-    }
-
-    #[test]
-    fn rules_are_told_apart_by_name() {
-        assert_eq!(RuleId::new("a"), RuleId::new("a"));
-        assert_ne!(RuleId::new("a"), RuleId::new("b"));
-        assert_ne!(RuleId::new("a").salt(), RuleId::new("b").salt());
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Answers that are there at once, or have to be waited for.
+//! Answers that are available immediately, or have to be awaited.
 
 use std::future::{Future, IntoFuture, Ready};
 use std::pin::{Pin, pin};
@@ -6,16 +6,15 @@ use std::task::{Context, Poll, Waker};
 
 use pin_project_lite::pin_project;
 
-/// An answer that is there, or the future of one.
+/// An answer that is available immediately, or the future of one.
 ///
-/// An operation decides call by call which of the two it returns. Callers that cannot wait take the answer with
-/// [`now`](NowOrLater::now); the others await it.
+/// For each call, an operation chooses which of the two to return. Callers that cannot wait take the answer with
+/// [`now`](NowOrLater::now); all others await it.
 ///
-/// A future that was never polled has done nothing. A caller may therefore drop it, and ask again in a place where it can
-/// wait.
+/// A future that was never polled has done nothing. So a caller may drop it, and ask again where it can wait.
 ///
 /// ```
-/// use tidegate_core::NowOrLater;
+/// use tidegate_core::store::NowOrLater;
 /// use std::future::Ready;
 ///
 /// let there: NowOrLater<u64, Ready<u64>> = NowOrLater::ready(7);
@@ -31,14 +30,14 @@ pub enum NowOrLater<T, F> {
 }
 
 impl<T> NowOrLater<T, Ready<T>> {
-    /// An answer that is there, from an operation that never has to wait.
+    /// An answer that is available immediately, from an operation that never has to wait.
     pub const fn ready(answer: T) -> Self {
         NowOrLater::Now(answer)
     }
 }
 
 impl<T, F> NowOrLater<T, F> {
-    /// The answer, if it is there. A future is dropped: nothing has been done then.
+    /// The answer, if it is available immediately. Otherwise the future is dropped, and nothing has been done.
     #[inline]
     pub fn now(self) -> Option<T> {
         match self {
@@ -47,7 +46,7 @@ impl<T, F> NowOrLater<T, F> {
         }
     }
 
-    /// The same answer, from a future that `change` makes of this one.
+    /// The same answer, but with the future that `change` makes of this one.
     #[inline]
     pub fn map_later<G>(self, change: impl FnOnce(F) -> G) -> NowOrLater<T, G> {
         match self {
@@ -58,7 +57,7 @@ impl<T, F> NowOrLater<T, F> {
 }
 
 impl<T, F: Future<Output = T>> NowOrLater<T, F> {
-    /// The answer changed by `change`, now or later.
+    /// The answer after `change`, now or later.
     #[inline]
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> NowOrLater<U, impl Future<Output = U>> {
         match self {
@@ -96,7 +95,7 @@ impl<T, F: Future<Output = T>> Future for Answering<T, F> {
     type Output = T;
 
     /// # Panics
-    /// If it is polled after it was ready.
+    /// Panics if it is polled after completion.
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let this = self.project();
@@ -107,13 +106,14 @@ impl<T, F: Future<Output = T>> Future for Answering<T, F> {
     }
 }
 
-/// The answer of a future that is ready at its first poll, as all of a [store in memory](crate::MemoryStore) are. Needs no
-/// runtime.
+/// Polls a future once, and returns its answer. Sufficient for all futures of a [store in memory](crate::MemoryStore).
+/// Needs no runtime.
 ///
-/// `None` if it is not ready. It is dropped then, and may have begun.
+/// `None` if the future is not ready. The future is dropped in that case, but may have begun.
 ///
 /// ```
-/// use tidegate_core::{Charge, Key, MemoryStore, RuleId, Store, now_or_never};
+/// use tidegate_core::{Charge, Key, MemoryStore, RuleId, Store};
+/// use tidegate_core::store::now_or_never;
 ///
 /// let (store, rule) = (MemoryStore::new(), RuleId::new("api"));
 /// let known = now_or_never(Store::reset(&store, &rule, &Key::from("alice")));

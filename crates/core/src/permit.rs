@@ -18,13 +18,13 @@ pub struct Permit<C: Clock> {
 }
 
 impl<C: Clock> Permit<C> {
-    /// A permit for the things that `receipt` holds in `store`, if any.
+    /// A permit for what `receipt` holds in `store`, if anything.
     #[must_use]
     pub fn new(store: Arc<MemoryStore<C>>, receipt: Option<Receipt>) -> Permit<C> {
         Permit { store, receipt }
     }
 
-    /// Settles at the actual costs: one number for each thing held, in the receipt's order. Slots are released.
+    /// Settles at the actual costs: one number for each hold, in the receipt's order. Slots are released.
     pub fn settle(mut self, actual: &[u64]) -> Settlement {
         self.receipt.take().map_or(Settlement::Gone, |receipt| self.store.settle(&receipt, actual))
     }

@@ -4,21 +4,21 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// The priority of a request when not all can be served.
+/// The priority of a request when not all requests can be served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Served last.
     Low,
-    /// As most.
+    /// The usual priority.
     #[default]
     Normal,
-    /// Served before most.
+    /// Served before requests of normal priority.
     High,
-    /// Served as long as anything is.
+    /// Served as long as any request is served.
     Critical,
 }
 
-/// Text that is not a priority.
+/// The error for text that is not a priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriorityError;
 
@@ -31,10 +31,10 @@ impl fmt::Display for PriorityError {
 impl Error for PriorityError {}
 
 impl Priority {
-    /// All, the least important one first: the order of their numbers.
+    /// All priorities, least important first, which is the order of their numbers.
     pub const ALL: [Priority; 4] = [Priority::Low, Priority::Normal, Priority::High, Priority::Critical];
 
-    /// The word for it, as in rules and headers.
+    /// The name of the priority in rules and headers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Priority {
         }
     }
 
-    /// The priority of a request of which nothing else is known: those that read (GET, HEAD, OPTIONS) are normal, and others high.
+    /// The default priority for a method: normal for requests that read (GET, HEAD, OPTIONS), high for all others.
     #[must_use]
     pub fn of_method(method: &str) -> Priority {
         let reads = ["GET", "HEAD", "OPTIONS"].iter().any(|known| method.eq_ignore_ascii_case(known));
@@ -56,7 +56,7 @@ impl Priority {
 impl FromStr for Priority {
     type Err = PriorityError;
 
-    /// Reads the word in any case.
+    /// Parses the name, in any case.
     fn from_str(text: &str) -> Result<Priority, PriorityError> {
         let is_word = |priority: &Priority| text.trim().eq_ignore_ascii_case(priority.as_str());
         Priority::ALL.into_iter().find(is_word).ok_or(PriorityError)

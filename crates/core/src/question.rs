@@ -1,8 +1,8 @@
-//! Questions: all that a store is asked to decide for one request.
+//! Questions: everything that a store is asked to decide for one request.
 
 use crate::charge::Charge;
 
-/// The charges of one request: those that count, and those of rules in shadow mode.
+/// The charges of one request: counting charges, and those of rules in shadow mode.
 ///
 /// ```
 /// use tidegate_core::{Charge, Key, Limit, MemoryStore, Question, RuleId};
@@ -21,25 +21,26 @@ use crate::charge::Charge;
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Question<'q> {
-    /// The charges that count. All are made, or none.
+    /// The counting charges. All are made, or none.
     pub counting: &'q [Charge<'q>],
-    /// The charges of each rule in shadow mode. They do not affect the outcome. If the request is allowed, each rule is decided
-    /// by itself, all of its charges or none; if it is denied, each of its charges is only peeked at.
+    /// The charges of each rule in shadow mode, which do not affect the outcome. If the request is allowed, each rule is
+    /// decided separately: all of its charges or none. If the request is denied, they are only peeked at.
     pub shadows: &'q [&'q [Charge<'q>]],
 }
 
 impl<'q> Question<'q> {
-    /// The charges that count, and then those of each rule in shadow mode.
+    /// The counting charges, followed by those of each rule in shadow mode.
     pub fn groups(self) -> impl Iterator<Item = &'q [Charge<'q>]> + Clone {
         std::iter::once(self.counting).chain(self.shadows.iter().copied())
     }
 
-    /// All charges, in the order of their groups. [`StoreError::UnusableKey`](crate::StoreError::UnusableKey) counts in it.
+    /// All charges, in the order of their groups. [`StoreError::UnusableKey`](crate::StoreError::UnusableKey) contains
+    /// indexes into it.
     pub fn charges(self) -> impl Iterator<Item = &'q Charge<'q>> + Clone {
         self.groups().flatten()
     }
 
-    /// Whether nothing is asked.
+    /// Whether there are no charges.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.charges().next().is_none()

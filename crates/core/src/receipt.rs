@@ -4,8 +4,8 @@ use crate::key::{Key, RuleId};
 use crate::limit::{ChargeMark, Limit};
 pub use crate::receipt_id::{ReceiptId, ReceiptIdError};
 
-/// The most things between an alias and the thing that it repeats. The aliases of a rule follow its limits at once; the bound keeps
-/// forged receipts from costing quadratic time.
+/// Maximum distance between an alias and the hold that it repeats. The aliases of a rule follow its limits directly. The
+/// bound prevents forged receipts from taking quadratic time.
 const FARTHEST_ALIAS: usize = 128;
 
 /// The reserved costs and held slots of one admission.
@@ -15,28 +15,29 @@ const FARTHEST_ALIAS: usize = 128;
 pub struct Receipt {
     /// The id of the admission.
     pub id: ReceiptId,
-    /// The things held, in the order of the charges that took them.
+    /// The holds, in the order of the charges that took them.
     pub held: Vec<Held>,
 }
 
 impl Receipt {
-    /// Whether the thing with this index repeats an earlier one under a second name of the same key. Both were taken together while
-    /// the secret that names keys was rotated.
+    /// Whether the hold with this index repeats an earlier one under a second name of the same key. Both were taken
+    /// together while the secret that names keys was rotated.
     ///
-    /// Derived from fields that every version of a receipt has, so that nodes of different versions settle each other's receipts.
+    /// Derived from fields that every version of a receipt has, so that nodes of different versions can settle each other's
+    /// receipts.
     #[must_use]
     pub fn is_alias(&self, number: usize) -> bool {
         let Some((held, before)) = self.held.get(..=number).and_then(<[Held]>::split_last) else { return false };
         before.iter().rev().take(FARTHEST_ALIAS).any(|other| held.is_alias_of(other))
     }
 
-    /// The things held, without aliases.
+    /// The holds, without aliases.
     pub fn things(&self) -> impl Iterator<Item = &Held> {
         self.held.iter().enumerate().filter(|(number, _)| !self.is_alias(*number)).map(|(_, held)| held)
     }
 }
 
-/// One thing that an admission holds.
+/// The hold of an admission on one key: a reserved cost or slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The rule that was charged.
@@ -52,7 +53,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Whether both belong to one key under two names, which differ only in hashes of secrets.
+    /// Whether both holds belong to one key under two names, which differ only in hashes of secrets.
     fn is_alias_of(&self, other: &Held) -> bool {
         let is_hash = |part: &[u8]| part.len() == 32 && part.iter().all(u8::is_ascii_hexdigit);
         let is_same = |(one, other): (&[u8], &[u8])| one == other || is_hash(one) && is_hash(other);
@@ -67,11 +68,11 @@ impl Held {
 /// The effect of settling a receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// The receipt was open and is settled now.
+    /// The receipt was open and is now settled.
     Settled {
-        /// The sum of refunds over all things held, without [aliases](Receipt::is_alias). Slots count as their cost.
+        /// The sum of refunds over all holds without [aliases](Receipt::is_alias). Slots count as their cost.
         given_back: u64,
-        /// The sum of additional charges over the same things, as far as the bound on a key's debt permits.
+        /// The sum of additional charges over the same holds, as far as the bound on a key's debt permits.
         charged: u64,
     },
     /// The receipt was settled before or has expired. Nothing changed.

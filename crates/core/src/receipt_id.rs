@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The id of one admission among all that a store has made.
+/// The id of one admission of a store.
 ///
-/// Anyone who knows an id can settle its admission, so stores draw ids that cannot be guessed.
+/// Any caller that knows an id can settle its admission, so stores draw ids that cannot be guessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReceiptId(u128);
 

@@ -1,7 +1,7 @@
-//! Shares of a capacity that several parties want: regions of a fleet, or the proxies of a quota service.
+//! Division of a capacity among several parties: regions of a fleet, or the proxies of a quota service.
 //!
-//! Amounts are whole numbers. To divide more finely, count in smaller units. A division never hands out more than there is, nor
-//! more to anybody than they want, and leaves nothing over that somebody wants.
+//! Amounts are integers. To divide more finely, count in smaller units. A division never exceeds the capacity, never gives
+//! a party more than it wants, and leaves nothing over that a party wants.
 //!
 //! ```
 //! use tidegate_core::shares::{Want, fair, proportional};
@@ -17,7 +17,8 @@
 pub struct Want {
     /// The amount that it could use.
     pub amount: u64,
-    /// Its weight among the others. A party of weight 2 has the claim of two parties of weight 1; one of weight 0 has none.
+    /// The weight of the party. A party of weight 2 has the claim of two parties of weight 1. A party of weight 0 gets
+    /// nothing.
     pub weight: u32,
 }
 
@@ -35,15 +36,16 @@ impl Want {
     }
 }
 
-/// Divides `capacity` fairly: everybody gets what they want, up to a level for each unit of weight that is the same for all.
+/// Divides `capacity` fairly: each party gets what it wants, up to a level per unit of weight that is the same for all.
 ///
-/// Nobody who gets less than they want could get more, unless somebody with the same or a smaller share for their weight got less.
+/// A party that gets less than it wants could get more only if another party with the same or a smaller share for its
+/// weight got less.
 #[must_use]
 pub fn fair(capacity: u64, wants: &[Want]) -> Vec<u64> {
     let mut shares = vec![0; wants.len()];
     let mut left = capacity;
     let mut open: Vec<usize> = (0..wants.len()).filter(|&party| wants[party].weight > 0).collect();
-    // Those who want the least for their weight are served first. What they do not take is there for the others.
+    // Parties that want the least for their weight come first. What they leave is available to the rest.
     open.sort_by(|&one, &other| {
         let (one, other) = (wants[one], wants[other]);
         let cross = |amount: u64, weight: u32| u128::from(amount) * u128::from(weight);
@@ -52,7 +54,7 @@ pub fn fair(capacity: u64, wants: &[Want]) -> Vec<u64> {
     let mut weights: u64 = open.iter().map(|&party| u64::from(wants[party].weight)).sum();
     while let Some(&party) = open.first() {
         let Want { amount, weight } = wants[party];
-        // Whether it wants no more than its part of what is left.
+        // Whether the party wants no more than its part of the remaining capacity.
         if u128::from(amount) * u128::from(weights) > u128::from(left) * u128::from(weight) {
             break;
         }
@@ -68,8 +70,8 @@ pub fn fair(capacity: u64, wants: &[Want]) -> Vec<u64> {
     shares
 }
 
-/// Divides `capacity` by demand: everybody has a claim to an equal part for their weight. What some do not take of it goes to
-/// the others, in proportion to what they want beyond their parts.
+/// Divides `capacity` by demand: each party has a claim to a part in proportion to its weight. What some parties leave of
+/// their parts goes to the others, in proportion to what they want beyond their parts.
 #[must_use]
 pub fn proportional(capacity: u64, wants: &[Want]) -> Vec<u64> {
     let equal = divide(capacity, &wants.iter().map(|want| u64::from(want.weight)).collect::<Vec<_>>());
@@ -83,8 +85,8 @@ pub fn proportional(capacity: u64, wants: &[Want]) -> Vec<u64> {
     shares.iter().zip(more).map(|(share, more)| share + more).collect()
 }
 
-/// Divides `amount` in proportion to weights, to the last unit: parts are rounded down, and the units that are left go to those
-/// that lost the most by that, the first ones among equals. Nobody gets anything if all weights are 0.
+/// Divides `amount` completely in proportion to weights: parts are rounded down, and the remaining units go to the parties
+/// that lost the most by rounding, in order among equals. All parts are 0 if all weights are 0.
 #[must_use]
 pub fn divide(amount: u64, weights: &[u64]) -> Vec<u64> {
     let total: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
@@ -177,7 +179,7 @@ mod tests {
             let shares = fair(capacity, &wants);
             for (share, want) in shares.iter().zip(&wants).filter(|(share, want)| want.weight > 0 && **share < want.amount) {
                 for (other, its) in shares.iter().zip(&wants).filter(|(_, its)| its.weight > 0) {
-                    // A unit for each, since they are whole numbers.
+                    // Allows for one unit of rounding each, because parts are integers.
                     let (here, there) = (u128::from(*share + 1) * u128::from(its.weight), u128::from(other.saturating_sub(1)) * u128::from(want.weight));
                     prop_assert!(here >= there, "{} of {:?} beside {} of {:?}", share, want, other, its);
                 }

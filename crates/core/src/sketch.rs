@@ -1,8 +1,8 @@
 //! Most frequent keys, in bounded memory.
 //!
-//! Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005) with a fixed number `n` of counters. A new key takes over
-//! the smallest counter and its count. Counts are never too small, and too large by at most the count taken over, which
-//! is kept as the error. Every key with more than `1/n` of the total has a counter.
+//! Implements the Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005) with a fixed number `n` of counters. A new key
+//! takes over the smallest counter and its count. A count is never too small. It is too large by at most the count that was
+//! taken over, which is kept as the error. Every key with more than `1/n` of the total has a counter.
 //!
 //! ```
 //! use tidegate_core::sketch::Sketch;
@@ -33,16 +33,16 @@ pub struct Sketch<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SketchEntry<T> {
     hash: u64,
-    /// The name that it was given when it got its counter.
+    /// The name given when the key got its counter.
     pub name: T,
-    /// Upper bound of its count.
+    /// Upper bound on the key's count.
     pub count: u64,
-    /// By how much the count may be too large.
+    /// Upper bound on the count's error.
     pub error: u64,
 }
 
 impl<T> Sketch<T> {
-    /// A sketch that keeps `most` counters; one at least.
+    /// A sketch with `most` counters, at least one.
     #[must_use]
     pub fn new(most: usize) -> Sketch<T> {
         let most = most.max(1);
@@ -51,8 +51,8 @@ impl<T> Sketch<T> {
         Sketch { most, entries: Vec::new(), by_hash, total: 0 }
     }
 
-    /// Counts the key with this hash, `weight` times. `name` is called only if it had no counter. The hash should be keyed:
-    /// keys with equal hashes count as one.
+    /// Counts the key with this hash, `weight` times. `name` is called only if the key had no counter. The hash should be
+    /// keyed: keys with equal hashes count as one.
     pub fn add(&mut self, hash: u64, weight: u64, name: impl FnOnce() -> T) {
         self.total += weight;
         if let Some(entry) = self.by_hash.get(&hash).and_then(|&place| self.entries.get_mut(place)) {
@@ -86,7 +86,7 @@ impl<T> Sketch<T> {
 }
 
 impl<T> SketchEntry<T> {
-    /// The hash that the key was counted by.
+    /// The hash under which the key is counted.
     #[must_use]
     pub const fn hash(&self) -> u64 {
         self.hash

@@ -12,7 +12,7 @@ use crate::charge::Charge;
 use crate::decision::Decision;
 use crate::key::{Key, RuleId};
 use crate::lease::{Grants, LeaseRequest};
-use crate::now_or_later::NowOrLater;
+pub use crate::now_or_later::{Answering, NowOrLater, now_or_never};
 use crate::question::Question;
 use crate::receipt::{Receipt, Settlement};
 
@@ -22,13 +22,13 @@ pub type Decisions = SmallVec<[Decision; 4]>;
 /// A store's answer to a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// One decision for each charge that counts, in their order. If any is not an [`Allow`](crate::Outcome::Allow), nothing
-    /// was charged, and the numbers of the others do not include this request.
+    /// One decision for each counting charge, in order. If any is not an [`Allow`](crate::Outcome::Allow), nothing was
+    /// charged, and the numbers of the allowed ones do not include this request.
     pub decisions: Decisions,
     /// The receipt for reserved costs and slots; `None` if nothing is held.
     pub receipt: Option<Receipt>,
-    /// One answer for each rule in shadow mode, in their order. If the request was denied, they come from peeking and nothing was
-    /// taken.
+    /// One answer for each rule in shadow mode, in order. If the request was denied, these are only peeked at and nothing
+    /// was taken.
     pub shadows: Box<[Answer]>,
 }
 
@@ -39,14 +39,14 @@ impl Answer {
         Answer { decisions, receipt, shadows: Box::default() }
     }
 
-    /// Whether every charge that counts was allowed, and so all were made. Rules in shadow mode do not matter.
+    /// Whether every counting charge was allowed, so that all were made. Rules in shadow mode do not matter.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.decisions.iter().all(Decision::is_allowed)
     }
 }
 
-/// A change that is made even if there is no room for it.
+/// A change that is made regardless of the remaining quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adjustment {
     /// Charges the cost, up to a debt of one capacity.
@@ -55,9 +55,9 @@ pub enum Adjustment {
     Credit,
 }
 
-/// The error of a store that could not decide. It never means *denied*.
+/// The error of a store that could not decide. Never means *denied*.
 ///
-/// Each error says whether the charges (or another operation) may have taken effect. Reasons are for people.
+/// Each error states whether the charges (or another operation) may have taken effect. Reasons are text for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -65,7 +65,7 @@ pub enum StoreError {
     Full,
     /// The call did not reach the store. Nothing was charged.
     Unreachable {
-        /// The obstacle.
+        /// Why the store could not be reached.
         reason: Arc<str>,
     },
     /// The store answered with an error instead of a decision. Nothing was charged.
@@ -75,14 +75,14 @@ pub enum StoreError {
     },
     /// The call was sent but no reply came back. It may have been charged.
     AnswerLost {
-        /// The way in which the reply was lost.
+        /// The cause of the loss of the reply.
         reason: Arc<str>,
     },
-    /// The keys of these charges hold data that is not Tidegate's. Nothing was charged, and the data was not changed. The other
-    /// charges can be decided without these.
+    /// The keys of these charges contain data that is not Tidegate's. Nothing was charged, and the data was not changed.
+    /// The remaining charges can be decided without these.
     UnusableKey {
-        /// The indexes of the charges among [all of the question](Question::charges), or of the things held if a receipt was
-        /// settled.
+        /// The indexes of the charges among [all charges of the question](Question::charges), or of the holds if a receipt
+        /// was settled.
         charges: SmallVec<[usize; 2]>,
         /// The kind of data that was found.
         reason: Arc<str>,
@@ -106,8 +106,8 @@ impl fmt::Display for StoreError {
 impl Error for StoreError {}
 
 impl StoreError {
-    /// The error for the charges of this range alone, with indexes from its start. `None` if only keys of other charges are
-    /// unusable: then these can still be decided.
+    /// The error for the charges in this range alone, with indexes from its start. `None` if only keys of other charges are
+    /// unusable, so that these can still be decided.
     #[must_use]
     pub fn among(&self, some: Range<usize>) -> Option<StoreError> {
         let StoreError::UnusableKey { charges, reason } = self else { return Some(self.clone()) };
@@ -116,7 +116,7 @@ impl StoreError {
         (!charges.is_empty()).then(|| StoreError::UnusableKey { charges, reason: reason.clone() })
     }
 
-    /// Whether the operation may have taken effect. If not, it certainly has not.
+    /// Whether the operation may have taken effect. If `false`, it certainly has not.
     #[must_use]
     pub const fn may_have_charged(&self) -> bool {
         match self {
@@ -129,44 +129,45 @@ impl StoreError {
     }
 }
 
-/// The share of a store's answers that are there at once.
+/// The availability of a store's answers: always, sometimes or never immediate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Always: every answer is [there](NowOrLater::Now), and every future is ready at its first poll, without a runtime. So it
-    /// is for a store in this process.
+    /// Always: every answer is [available immediately](NowOrLater::Now), and every future is ready at its first poll,
+    /// without a runtime. Intended for a store in this process.
     Always,
     /// Often enough that a caller should ask even if it cannot wait.
     Often,
-    /// So rarely that a caller which cannot wait should not prepare a question.
+    /// So rarely that a caller that cannot wait should not prepare a question.
     Rarely,
 }
 
 /// A store: keeps the state of every key and decides charges.
 ///
-/// A store may be a table in this process or a server elsewhere. Each call takes effect at one instant of the store's own
-/// clock, wholly or not at all, with any number of concurrent callers. A store whose keys lie on several servers may need several
-/// instants for a request that concerns several of them; it still never admits too much.
+/// A store may be a table in this process or a remote server. Each call takes effect at one instant of the store's own
+/// clock, completely or not at all, with any number of concurrent callers. If the keys of a request are on several servers,
+/// a store may need several instants for it; it still never admits too much.
 pub trait Store: Send + Sync {
-    /// The share of answers that are there at once. Only [`Readiness::Always`] is a promise; each call tells by its answer.
+    /// Whether answers are available immediately. Only [`Readiness::Always`] is a guarantee; otherwise each answer shows
+    /// whether it is.
     fn readiness(&self) -> Readiness {
         Readiness::Rarely
     }
 
-    /// Decides all charges of one request together: if each is allowed all are made, otherwise none. A store that has to
-    /// wait for its answer waits no longer than the shortest [deadline](Charge::deadline) among them.
+    /// Decides all charges of one request together: if each is allowed, all are made, otherwise none. A store that has to
+    /// wait for its answer waits no longer than the shortest [deadline](Charge::deadline) among the charges.
     ///
-    /// The answer is written to `answer`, which is empty. Writing in place saves the move of a large value that was just
+    /// The answer is written to `answer`, which is empty. Writing in place avoids moving a large value that was just
     /// stored, which would cause store-forwarding stalls. A future that is never polled decides nothing.
     ///
-    /// This applies to the charges that count. Those of rules in shadow mode are decided afterwards, as [`Question::shadows`]
-    /// says.
+    /// This applies to the counting charges. Charges of rules in shadow mode are decided afterwards: see
+    /// [`Question::shadows`].
     fn decide_into(
         &self,
         question: Question<'_>,
         answer: &mut Answer,
     ) -> NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send>;
 
-    /// [`Store::decide_into`] a new answer.
+    /// Like [`Store::decide_into`], with a new answer.
     fn decide<'q>(&self, question: impl Into<Question<'q>>) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         let question = question.into();
         async move {
@@ -176,36 +177,36 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// Settles an admission at its actual costs: one number for each thing held, in the receipt's order. The
-    /// difference is refunded or charged in addition. Slots are released, whatever their number.
+    /// Settles an admission at its actual costs: one number for each hold, in the receipt's order. The difference is
+    /// refunded or charged in addition. Slots are released, whatever their number.
     fn settle(&self, receipt: &Receipt, actual: &[u64]) -> impl Future<Output = Result<Settlement, StoreError>> + Send;
 
     /// Restarts the time to live of a receipt's leases and reservations. `false` if any has already ended.
     fn renew(&self, receipt: &Receipt) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// The decisions that [`Store::decide`] would make on each charge by itself, without spending.
+    /// The decisions that [`Store::decide`] would make on each charge separately, without spending.
     fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Decisions, StoreError>> + Send;
 
-    /// Applies the charge's cost as a penalty or a credit, and returns the standing of the key after it.
+    /// Applies the charge's cost as a penalty or a credit, and returns the state of the key afterwards.
     fn adjust(
         &self,
         charge: &Charge<'_>,
         adjustment: Adjustment,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
 
-    /// Forgets everything that a key has spent under a rule. Returns whether there was anything.
+    /// Forgets everything that a key has spent under a rule. Returns whether anything was spent.
     fn reset(&self, rule: &RuleId, key: &Key<'_>) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Answers the questions of nodes about their leases (see [`lease`](crate::lease)), each by itself. A question that may have
-    /// reached the store is never sent again, whatever the error.
+    /// Answers the lease renewals of nodes (see [`lease`](crate::lease)), each separately. A renewal that may have reached
+    /// the store must never be sent again, whatever the error.
     ///
-    /// A store that grants no leases fails.
+    /// The default, for stores that grant no leases, returns an error.
     fn lease(&self, _requests: &[LeaseRequest<'_>]) -> impl Future<Output = Result<Grants, StoreError>> + Send {
         ready(Err(StoreError::Failed { reason: "this store grants no leases".into() }))
     }
 
-    /// The number of times that a server of this store was replaced by another one, which may not know of all leases. It rises
-    /// before the new server gets any call. Nodes then [claim](crate::lease::Holding::server_replaced) the tokens that they hold.
+    /// Number of times that a server of this store was replaced by another one, which may not know of all leases. Increases before
+    /// the new server gets any call. Nodes then [claim](crate::lease::Holding::server_replaced) the tokens that they hold.
     fn server_generation(&self) -> u64 {
         0
     }

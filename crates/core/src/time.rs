@@ -7,7 +7,7 @@ pub use date::Date;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// The largest integer that every part of Tidegate can hold exactly.
+/// The largest integer that every part of Tidegate can represent exactly.
 ///
 /// Redis scripts compute in doubles, which are exact up to 2^53. With the same bound here, both compute the same numbers.
 pub const MAX_EXACT: u64 = 1 << 53;
@@ -19,7 +19,7 @@ pub struct Timestamp(u64);
 impl Timestamp {
     /// The first instant, the Unix epoch.
     pub const EPOCH: Timestamp = Timestamp(0);
-    /// The last instant, in the year 2255. Later ones become this one.
+    /// The last instant, in the year 2255. Later instants are replaced by it.
     pub const MAX: Timestamp = Timestamp(MAX_EXACT - 1);
 
     /// The instant `micros` microseconds after the epoch, or [`Timestamp::MAX`] if that is earlier.
@@ -28,7 +28,7 @@ impl Timestamp {
         if micros > Timestamp::MAX.0 { Timestamp::MAX } else { Timestamp(micros) }
     }
 
-    /// The inverse of [`Timestamp::as_micros`], without the check of the bound.
+    /// The inverse of [`Timestamp::as_micros`], without checking the bound.
     #[inline]
     pub(crate) const fn read_back(micros: u64) -> Timestamp {
         debug_assert!(micros <= Timestamp::MAX.0);
@@ -47,7 +47,7 @@ impl Timestamp {
         self.0
     }
 
-    /// The time since `earlier`; zero if it lies ahead.
+    /// The time since `earlier`; zero if `earlier` is later than this instant.
     #[must_use]
     pub const fn since(self, earlier: Timestamp) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
@@ -104,13 +104,13 @@ impl Micros {
         self.0
     }
 
-    /// Whole seconds, rounded up, so that waiting them is always enough.
+    /// Whole seconds, rounded up, so that waiting that long is always enough.
     #[must_use]
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
 
-    /// Whole milliseconds, rounded up, so that waiting them is always enough.
+    /// Whole milliseconds, rounded up, so that waiting that long is always enough.
     #[must_use]
     pub const fn as_millis_ceil(self) -> u64 {
         self.0.div_ceil(1_000)
@@ -129,7 +129,7 @@ impl From<Micros> for Duration {
     }
 }
 
-/// Rounds up to whole microseconds; spans too long to count become the longest one.
+/// Rounds up to whole microseconds. Spans that are too long become the longest span.
 impl From<Duration> for Micros {
     fn from(duration: Duration) -> Micros {
         Micros(u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX))

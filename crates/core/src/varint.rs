@@ -1,4 +1,4 @@
-//! Unsigned LEB128: numbers as seven bits a byte, the lowest first.
+//! Unsigned LEB128: numbers as seven bits per byte, lowest first.
 
 /// Appends a number. The last byte is below 128.
 pub fn write(bytes: &mut Vec<u8>, mut number: u64) {

@@ -9,11 +9,11 @@ use crate::time::Micros;
 pub struct Verdict {
     /// Whether the request may go ahead.
     ///
-    /// If all limits allow it: after the longest of the delays. If some deny it: after the longest wait among them, since until
-    /// then at least one of them still denies it. If it is too large for any of them: never.
+    /// If all limits allow it, it may go ahead after the longest delay. If some deny it, after the longest wait among them,
+    /// because until then at least one of them still denies it. If it is too large for any limit, never.
     pub outcome: Outcome,
-    /// The index of the binding limit among the charges, which belongs in headers: the one that determines the outcome if the
-    /// request was denied, otherwise the one with the smallest share left. `None` if there were no charges.
+    /// The index of the binding limit among the charges, which belongs in headers. If the request was denied, this is the
+    /// limit that determines the outcome, otherwise the one with the smallest share left. `None` if there were no charges.
     pub binding: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ impl Verdict {
         matches!(self.outcome, Outcome::Allow { .. })
     }
 
-    /// The charges that were denied, with the decisions on them.
+    /// The denied charges, with their decisions.
     pub fn refusals<'a, 'b>(
         charges: &'a [Charge<'b>],
         decisions: &'a [Decision],

@@ -55,7 +55,7 @@ fn fill(limit: &str, charges: usize, reserve: bool) {
                 clock.advance(Micros::new(1));
                 let charge = Charge::new(rule, &key, &limit);
                 let charge = if reserve { charge.reserve(Micros::from_secs(600)) } else { charge };
-                // The receipt belongs to the client.
+                // The receipt would be stored by the client.
                 drop(store.decide(&[charge]));
             }
             if number % 64 == 0 && store.stats().overflowed > overflowed + 1_000 {

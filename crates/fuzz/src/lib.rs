@@ -4,8 +4,8 @@
 //! and then for [`MOMENT`] on random bytes. `make fuzz TARGET=NAME` runs it under libFuzzer, guided by coverage, until it
 //! is stopped. Inputs that failed are kept in the corpus under a descriptive name.
 //!
-//! Files of a corpus are plain input: a rules file is a rules file. Random bytes seldom form valid input, so a target passes
-//! the words of its language to [`text`], which replaces bytes beyond ASCII by words.
+//! Files of a corpus are plain input: a rules file is a rules file. Random bytes seldom form valid input, so a target
+//! passes the words of its language to [`text`], which replaces non-ASCII bytes by words.
 
 #[doc(hidden)]
 pub use bolero;
@@ -24,10 +24,10 @@ macro_rules! target {
     };
 }
 
-/// Escapes a byte beyond ASCII, so that it is not replaced by a word.
+/// Escapes a non-ASCII byte, so that it is not replaced by a word.
 const ITSELF: u8 = 0xFF;
 
-/// Replaces bytes beyond ASCII by words. `0xFF` escapes the next byte.
+/// Replaces non-ASCII bytes by words. `0xFF` escapes the next byte.
 ///
 /// ```
 /// let words = ["rules:", "limit: "];
@@ -50,7 +50,7 @@ pub fn text(bytes: &[u8], words: &[impl AsRef<[u8]>]) -> Vec<u8> {
     text
 }
 
-/// The bytes in pieces, split in four ways: whole, byte by byte, and in two sizes derived from the bytes.
+/// The bytes split into pieces in four ways: as a whole, byte by byte, and with two sizes derived from the bytes.
 pub fn in_pieces(bytes: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
     let sum = bytes.iter().fold(7_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
     let length = bytes.len().max(1);

@@ -24,8 +24,8 @@ pub fn prefers_html(headers: &HeaderMap) -> bool {
     html > json
 }
 
-/// The weight of each group of media types in `Accept`, in thousandths. It is the highest weight of any type in the group,
-/// and 0 if `Accept` names none of them.
+/// The weight of each group of media types in `Accept`, in thousandths: the highest weight of any type in the group,
+/// or 0 if `Accept` names none of them.
 #[must_use]
 pub fn accepted_weights<const N: usize>(headers: &HeaderMap, groups: [&[&str]; N]) -> [u32; N] {
     let mut weights = [0; N];

@@ -2,7 +2,7 @@
 
 use tidegate_rules::{BodyNumber, FieldPath};
 
-/// The numbers in a few fields of a request's JSON body, read before the request is decided.
+/// The numbers in some fields of a request's JSON body, read before the request is decided.
 ///
 /// ```
 /// use tidegate_rules::BodyNumber;

@@ -14,7 +14,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
 
 /// The origins whose scripts may read Tidegate's own responses.
 ///
-/// Responses of a service are left alone, because the service has its own CORS policy.
+/// Responses of a service are unchanged, because the service has its own CORS policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     origins: Vec<AllowedOrigin>,
@@ -112,8 +112,8 @@ impl Cors {
     }
 }
 
-/// Exposes the rate-limit fields of a service's response to the scripts that may read the response. A response without CORS
-/// headers stays unchanged.
+/// Exposes the rate-limit fields of a service's response to the scripts that may read the response. A response
+/// without CORS headers is unchanged.
 pub fn expose_limits(response: &mut HeaderMap) {
     if response.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
         // Fails if the response already has as many headers as a map can hold. It then stays unchanged.

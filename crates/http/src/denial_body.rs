@@ -53,7 +53,7 @@ impl Default for DenialBodies {
 }
 
 impl DenialBodies {
-    /// JSON for everyone.
+    /// JSON for all clients.
     #[must_use]
     pub const fn json() -> DenialBodies {
         DenialBodies {
@@ -64,13 +64,14 @@ impl DenialBodies {
         }
     }
 
-    /// Whether a request is answered with an HTML page.
+    /// Whether the body is an HTML page for this request.
     #[must_use]
     pub fn is_page_for(&self, request: &HeaderMap) -> bool {
         self.html.is_some() && prefers_html(request)
     }
 
-    /// The body of a denial. Its headers are added to `answer`. `problem` makes the JSON body if there is no template.
+    /// Writes the body of a denial, and adds its headers to `answer`. `problem` supplies the JSON body if there is no
+    /// template.
     pub(crate) fn write(
         &self,
         explanation: TemplateValues<'_>,
@@ -96,7 +97,7 @@ impl DenialBodies {
         Bytes::from(text)
     }
 
-    /// The request's own id. It is shown to its sender only, so it need not be verified.
+    /// The request's own id. It need not be verified, because only its sender sees it.
     fn request_id<'h>(&self, request: &'h HeaderMap) -> Option<&'h str> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+=".contains(&byte);
         let id = request.get(&self.request_id)?.to_str().ok()?;
@@ -120,7 +121,7 @@ impl HtmlPage {
     }
 }
 
-/// A page of the built-in kind for something that is no denial, with its headers.
+/// The built-in page for an error other than a denial, with its headers.
 #[must_use]
 pub fn failure_page(status: StatusCode, detail: &dyn fmt::Display, answer: &mut HeaderMap) -> Bytes {
     let title = crate::template::reason(status);

@@ -1,4 +1,4 @@
-//! The facts of an HTTP request, for rules to key and match by.
+//! Facts of an HTTP request, for keys and conditions of rules.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -12,16 +12,16 @@ use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Priority, Values};
 use crate::body_fields::BodyFields;
 use crate::claims::Claims;
 
-/// The facts of an HTTP request, read from it when a rule asks for them.
+/// The facts of an HTTP request, read from it when a rule needs them.
 ///
 /// Facts of the request itself are borrowed from it. Verified facts are never taken from the request; the code that has
 /// verified them adds them: the client's [address](HttpFacts::address), the user, the API key, claims and the tier.
 ///
-/// Facts are [read](tidegate_rules::facts::read) as those of every protocol are. The authority is that of the target, which is
-/// `:authority` in HTTP/2; bytes in headers that are not UTF-8 become U+FFFD; fields of the body are those that were found there
-/// before ([`BodyFields`]).
+/// Facts are [read](tidegate_rules::facts::read) in the same way for every protocol. The authority is that of the
+/// target, which is `:authority` in HTTP/2. Bytes in headers that are not UTF-8 become U+FFFD. Fields of the body must
+/// be found beforehand ([`BodyFields`]).
 ///
-/// A fact that comes more than once has several [values](Facts::values). Rules decide how such a request is treated.
+/// A repeated fact has several [values](Facts::values). Rules decide how such a request is treated.
 #[derive(Clone, Debug)]
 pub struct HttpFacts<'a> {
     method: &'a str,
@@ -37,6 +37,7 @@ pub struct HttpFacts<'a> {
     hits: Option<u64>,
     body: Option<&'a BodyFields>,
     is_unmeasured: bool,
+    is_never_shed: bool,
     priority: Option<Priority>,
 }
 
@@ -73,6 +74,7 @@ impl<'a> HttpFacts<'a> {
             hits: None,
             body: None,
             is_unmeasured: false,
+            is_never_shed: false,
             priority: None,
         }
     }
@@ -137,7 +139,7 @@ impl<'a> HttpFacts<'a> {
         self
     }
 
-    /// Sets the cost that the caller of the API states.
+    /// Sets the cost stated by the caller of the API.
     #[must_use]
     pub const fn hits(mut self, hits: u64) -> HttpFacts<'a> {
         self.hits = Some(hits);
@@ -151,10 +153,17 @@ impl<'a> HttpFacts<'a> {
         self
     }
 
-    /// Sets the priority that a trusted caller states.
+    /// Sets the priority stated by a trusted caller.
     #[must_use]
     pub const fn priority(mut self, priority: Priority) -> HttpFacts<'a> {
         self.priority = Some(priority);
+        self
+    }
+
+    /// Has rules with `shed` let the request pass.
+    #[must_use]
+    pub const fn never_shed(mut self) -> HttpFacts<'a> {
+        self.is_never_shed = true;
         self
     }
 
@@ -172,8 +181,7 @@ impl<'a> HttpFacts<'a> {
     }
 }
 
-/// The host of a target and its port. `Uri::host` would read authorities that are not well formed differently from all other
-/// protocols.
+/// The host and port of a target. `Uri::host` would parse malformed authorities differently from all other protocols.
 fn authority_of(uri: &Uri) -> Option<&str> {
     let authority = uri.authority()?.as_str();
     Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
@@ -234,6 +242,10 @@ impl Facts for HttpFacts<'_> {
 
     fn priority(&self) -> Option<Priority> {
         self.priority
+    }
+
+    fn is_never_shed(&self) -> bool {
+        self.is_never_shed
     }
 
     fn body(&self, path: &FieldPath) -> Option<BodyNumber> {

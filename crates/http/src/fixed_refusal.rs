@@ -1,4 +1,4 @@
-//! Refusals that always read the same.
+//! Refusals with a constant text.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -10,20 +10,20 @@ use crate::problem_document::{PROBLEM_JSON, ProblemDocument, UNTYPED};
 /// The refusal of a request for a reason other than a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedRefusal {
-    /// The type of the problem, a URI.
+    /// The type of the problem, as a URI.
     pub kind: &'static str,
-    /// The type in words. `None` is the usual phrase for the status.
+    /// The title of the problem. `None` means the usual phrase for the status.
     pub title: Option<&'static str>,
     /// The status of the response.
     pub status: StatusCode,
     /// The status of the response to a gRPC call.
     pub grpc_status: u8,
-    /// The mistake, and what to do instead: printable ASCII without `%`.
+    /// The problem and a suggestion: printable ASCII without `%`.
     pub detail: &'static str,
 }
 
 impl FixedRefusal {
-    /// A refusal whose problem has no type beside its status.
+    /// A refusal whose problem has no type besides its status.
     #[must_use]
     pub const fn new(status: StatusCode, grpc_status: u8, detail: &'static str) -> FixedRefusal {
         FixedRefusal { kind: UNTYPED, title: None, status, grpc_status, detail }

@@ -200,12 +200,12 @@ impl ReplyHeaders {
         usize::from(self.policy.is_some()) + self.ends.iter().filter(|end| **end > 0).count()
     }
 
-    /// Inserts them into `headers`, merged with an upstream's own. `RateLimit` and `RateLimit-Policy` list the upstream's
-    /// limits after ours. Of the two sets of `X-RateLimit` fields the stricter one stays.
+    /// Inserts them into `headers`, merged with an upstream's own. `RateLimit` and `RateLimit-Policy` list the
+    /// upstream's limits after Tidegate's. Of the two sets of `X-RateLimit` fields, the stricter one is kept.
     pub fn insert_into(self, headers: &mut HeaderMap) {
         let count = self.len();
-        // Reserving lets the map grow at most once. It fails if the response already has as many headers as a map can hold;
-        // such a response gets none of ours.
+        // Reserving lets the map grow at most once. It fails if the response already has as many headers as a map can
+        // hold; then none are added.
         if count == 0 || headers.try_reserve(count).is_err() {
             return;
         }
@@ -238,8 +238,8 @@ impl ReplyHeaders {
         }
     }
 
-    /// Whether an upstream's `X-RateLimit` fields stay alone. They do if ours lack `-Remaining`: clients would take ours
-    /// for a part of the upstream's.
+    /// Whether an upstream's `X-RateLimit` fields are kept and Tidegate's omitted. They are if Tidegate's lack
+    /// `-Remaining`: clients would take them for a part of the upstream's.
     fn keeps_upstream(&self, headers: &HeaderMap) -> bool {
         let is_written = |name: LimitHeader| self.ends[name as usize] > 0;
         !is_written(LimitHeader::Remaining)
@@ -247,7 +247,7 @@ impl ReplyHeaders {
             && LimitHeader::ALL.into_iter().any(|name| name.is_conventional() && headers.contains_key(name.header()))
     }
 
-    /// Takes the text that `write` appends as a header's value, if it appends any. Must be called in the order of
+    /// Stores the text that `write` appends as a header's value, if it appends any. Must be called in the order of
     /// [`LimitHeader`].
     fn write(&mut self, name: LimitHeader, write: impl FnOnce(&mut String)) {
         if self.text.capacity() == 0 {

@@ -66,6 +66,6 @@ pub use path_refusal::path_refused;
 pub use problem_document::{PROBLEM_JSON, ProblemDocument, REDUCED_CAPACITY, UNTYPED};
 pub use reply::{Reply, ReplyContext};
 pub use style::{Audience, Caller, HeaderStyle, IetfForm, ResetForm};
-pub use target::{apply_path_policy, path_of_target};
+pub use target::{apply_path_policy, check_asterisk, path_of_target};
 pub use template::{Template, TemplateError};
 pub use usage_scanner::{UsageScanner, is_encoded};

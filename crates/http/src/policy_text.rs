@@ -1,7 +1,7 @@
-//! Limits as text of the IETF's headers, cached from one response to the next.
+//! Limits formatted for the IETF's headers, cached across responses.
 //!
-//! Requests under the same limits get the same names and policies, and formatting them as structured fields takes longer
-//! than deciding the limits.
+//! Requests under the same limits get the same names and policies, and formatting them as structured fields takes
+//! longer than deciding the limits.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -17,13 +17,13 @@ use tidegate_rules::Ruled;
 #[derive(Default)]
 pub(crate) struct PolicyText {
     limits: Vec<LimitText>,
-    /// `"burst";q=50;w=3, "daily";q=1000;w=86400`
+    /// Such as `"burst";q=50;w=3, "daily";q=1000;w=86400`.
     policy: Option<HeaderValue>,
 }
 
 struct LimitText {
     id: LimitIdentity,
-    /// `"burst"`
+    /// Such as `"burst"`.
     name: String,
 }
 
@@ -76,7 +76,7 @@ impl PolicyText {
                 let policy = match ruled.unit() {
                     QuotaUnit::ConcurrentRequests => policy.parameter(UNIT, CONCURRENT),
                     QuotaUnit::ContentBytes => policy.parameter(UNIT, BYTES),
-                    // Requests are the default unit, and the draft has no name for others.
+                    // Requests are the default unit, and the draft has no names for other ones.
                     QuotaUnit::Requests | QuotaUnit::Other => policy,
                 };
                 if let Some(window) = ruled.recovery.window() {
@@ -104,7 +104,7 @@ fn identity(ruled: &Ruled<'_>) -> LimitIdentity {
     (ruled.id.stable_hash(), ruled.decision.limit, ruled.recovery.window(), ruled.unit())
 }
 
-/// A name in characters that a header can hold.
+/// A name with only characters that are valid in a header.
 pub(crate) fn printable(name: &str) -> Cow<'_, str> {
     let is_printable = |byte: u8| (b' '..=b'~').contains(&byte);
     if name.bytes().all(is_printable) { Cow::Borrowed(name) } else { Cow::Owned(name.escape_default().to_string()) }

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 /// The media type of problems.
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// The type of problems that need no type beside their status.
+/// The type of problems that need no type besides their status.
 pub const UNTYPED: &str = "about:blank";
 
 /// The type of problems for lack of capacity.
@@ -18,14 +18,14 @@ pub const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-ty
 /// A problem: the members that all problems have, and an extension with members that only some have.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ProblemDocument<D: Display, X: Serialize = ()> {
-    /// The type, a URI.
+    /// The type, as a URI.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The type in words.
+    /// The title of the type.
     pub title: &'static str,
     /// The status of the response.
     pub status: u16,
-    /// The mistake, and what to do instead.
+    /// The problem and a suggestion.
     #[serde(serialize_with = "as_text")]
     pub detail: D,
     /// Members after the others: a struct, a map, or nothing.
@@ -36,7 +36,7 @@ pub struct ProblemDocument<D: Display, X: Serialize = ()> {
 impl<D: Display, X: Serialize> ProblemDocument<D, X> {
     /// The document as JSON.
     pub fn to_json(&self) -> Bytes {
-        // Large enough for most problems, so that the buffer seldom grows.
+        // Large enough for most problems, so that the buffer rarely grows.
         let mut text = Vec::with_capacity(320);
         // Cannot fail: text, numbers and lists are always valid JSON.
         let _ = serde_json::to_writer(&mut text, self);

@@ -1,4 +1,4 @@
-//! Refusals by the rules as problems.
+//! Converts refusals by the rules to problems.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ pub(crate) fn json(reply: &Reply<'_, '_>, refusal: ReplyRefusal) -> Bytes {
     ProblemDocument { kind, title, status, detail: ProblemDetail { reply, refusal }, extension }.to_json()
 }
 
-/// The reason for a refusal in a sentence or two.
+/// The reason for a refusal, in one or two sentences.
 pub(crate) struct ProblemDetail<'a, 'r> {
     pub(crate) reply: &'a Reply<'a, 'r>,
     pub(crate) refusal: ReplyRefusal,
@@ -58,7 +58,7 @@ impl fmt::Display for ProblemDetail<'_, '_> {
             }
             ReplyRefusal::Denied(_) => write!(f, "Too many requests. Try again in {seconds} s."),
             ReplyRefusal::Unavailable(_) => {
-                write!(f, "Whether there is room for this request cannot be told now. Try again in {seconds} s.")
+                write!(f, "The limits of this request cannot be checked now. Try again in {seconds} s.")
             }
             ReplyRefusal::TooLarge(max) if self.reply.shows_max() => {
                 write!(f, "This request costs more than can ever pass at once, which is {max}. Trying again is no use.")
@@ -67,14 +67,14 @@ impl fmt::Display for ProblemDetail<'_, '_> {
                 f.write_str("This request costs more than can ever pass at once. Trying again is no use.")
             }
             ReplyRefusal::Unkeyed(KeyFault::Missing) => {
-                f.write_str("This request does not say whom it is for, and is refused without that.")
+                f.write_str("This request lacks a value that its limit is counted by, and is refused without it.")
             }
             ReplyRefusal::Unkeyed(KeyFault::Repeated) => f.write_str(
                 "A header, cookie or query parameter that requests are limited by comes more than once. Send it once.",
             ),
-            ReplyRefusal::Unkeyed(KeyFault::Unmeasured) => f.write_str(
-                "This request costs as much as its body is long, and does not say that. Send a Content-Length.",
-            ),
+            ReplyRefusal::Unkeyed(KeyFault::Unmeasured) => {
+                f.write_str("The cost of this request is the length of its body. Send a Content-Length.")
+            }
         }
     }
 }

@@ -1,18 +1,18 @@
-//! The reply to a request: allowed, or refused for a reason and for a time.
+//! The reply to a request: allowed, or refused with a reason and a time to wait.
 
 use http::StatusCode;
 use tidegate_core::disclosure::DenialKind;
 use tidegate_core::limit::Recovery;
-use tidegate_core::{Micros, Outcome, Timestamp};
+use tidegate_core::{Decision, Micros, Outcome, Timestamp};
 use tidegate_rules::{DecidedBy, KeyFault, Partitions, Ruled, Ruling};
 
 use crate::style::{Caller, HeaderStyle};
 
-/// The shortest wait under overload, and the most that is added to it at random.
+/// The shortest wait under overload. A random time of up to `OVERLOAD_JITTER` is added to it.
 const OVERLOAD_WAIT: Micros = Micros::from_secs(1);
 const OVERLOAD_JITTER: Micros = Micros::from_secs(4);
 
-/// The circumstances of a request that a reply depends on.
+/// The context of a request that a reply depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyContext {
     /// The time of the check, read *before* it. A time read after the check may shift a reset into the next second.
@@ -41,7 +41,7 @@ pub(crate) enum ReplyRefusal {
     Denied(Micros),
     /// The store is unavailable, and a rule denies requests meanwhile.
     Unavailable(Micros),
-    /// The request costs more than this, the most that can ever pass.
+    /// The request costs more than this, the most that the limit can ever admit.
     TooLarge(u64),
 }
 
@@ -67,7 +67,7 @@ impl<'a, 'r> Reply<'a, 'r> {
             Outcome::TooLarge { .. } => Some(match self.visible_max() {
                 Some(max) => ReplyRefusal::TooLarge(max),
                 // A 413 would reveal the size of a hidden limit.
-                None => ReplyRefusal::Denied(self.hidden_wait()),
+                None => ReplyRefusal::Denied(self.stand_in_wait()),
             }),
             Outcome::Deny { retry_after } if self.is_store_unavailable() => {
                 Some(ReplyRefusal::Unavailable(retry_after))
@@ -88,7 +88,7 @@ impl<'a, 'r> Reply<'a, 'r> {
     #[must_use]
     pub fn retry_after(&self) -> Option<Micros> {
         match self.refusal()? {
-            // Slots come free when other requests end, not when their leases do.
+            // Slots are released when other requests end, usually before their leases expire.
             ReplyRefusal::Denied(_) if self.is_shed() => {
                 let jitter = self.context.random % OVERLOAD_JITTER.get();
                 Some(Micros::new(OVERLOAD_WAIT.get() + jitter))
@@ -101,7 +101,7 @@ impl<'a, 'r> Reply<'a, 'r> {
         }
     }
 
-    /// Whether the request is denied only because slots are taken that it shares with others.
+    /// Whether the request is denied only because of slots that it shares with other requests.
     fn is_shed(&self) -> bool {
         let is_slots = |ruled: &Ruled<'_>| matches!(ruled.recovery, Recovery::OnRelease);
         self.denial_kind() == DenialKind::ReducedCapacity && self.ruling.deniers().all(is_slots)
@@ -114,6 +114,7 @@ impl<'a, 'r> Reply<'a, 'r> {
     /// | 200 | was allowed |
     /// | 429 | was denied by a limit, unless its rule sets another `status` |
     /// | 413 | costs more than a limit can ever hold, unless the [style](HeaderStyle::too_large) sets another status |
+    /// | 503 | was denied by a rule with `shed`, unless the rule sets another `status` |
     /// | 503 | was denied only because the store is unavailable and a rule has `on_store_failure: deny` |
     /// | 403 | lacks a part of a rule's key, and the rule has `on_missing_key: refuse` |
     /// | 400 | repeats a part of a rule's key, and the rule does not have `on_repeated_key: join` |
@@ -133,7 +134,7 @@ impl<'a, 'r> Reply<'a, 'r> {
 
     /// The status of the first rule that denies and has one.
     pub(crate) fn status_of_rule(&self) -> Option<StatusCode> {
-        // A client that has used up its quota is not told that the server lacks capacity.
+        // A client that has used up its quota must not be informed of a lack of capacity.
         let is_overload = self.denial_kind() == DenialKind::ReducedCapacity;
         let counts = |ruled: &&Ruled<'_>| is_overload || ruled.disclosure.problem != DenialKind::ReducedCapacity;
         let status = self.ruling.deniers().filter(counts).find_map(|ruled| ruled.disclosure.status)?;
@@ -158,9 +159,10 @@ impl<'a, 'r> Reply<'a, 'r> {
         self.style.audience.includes(self.context.caller)
     }
 
-    /// The most that can ever pass the visible limits. `None` if the request is too large only for hidden ones.
+    /// The most that the visible limits can ever admit. `None` if the request is too large only for hidden ones, or for those without
+    /// any capacity.
     fn visible_max(&self) -> Option<u64> {
-        let shown = self.ruling.deniers().filter(|ruled| ruled.disclosure.is_shown);
+        let shown = self.ruling.deniers().filter(|ruled| ruled.disclosure.is_shown && !has_no_capacity(ruled));
         let max = shown.filter_map(|ruled| match ruled.decision.outcome {
             Outcome::TooLarge { max } => Some(max),
             Outcome::Allow { .. } | Outcome::Deny { .. } => None,
@@ -168,10 +170,11 @@ impl<'a, 'r> Reply<'a, 'r> {
         max.min()
     }
 
-    /// The wait of a request that is too large for a hidden limit: the same as if the limit were exhausted.
-    fn hidden_wait(&self) -> Micros {
-        let resets = self.ruling.deniers().map(|ruled| ruled.decision.reset_after);
-        resets.max().unwrap_or(Micros::ZERO).max(Micros::from_secs(1))
+    /// The wait of a request that is too large for limits which do not say so: the same as if they were exhausted.
+    fn stand_in_wait(&self) -> Micros {
+        let wait = |decision: &Decision| decision.retry_after().unwrap_or(decision.reset_after);
+        let waits = self.ruling.deniers().map(|ruled| wait(&ruled.decision));
+        waits.max().unwrap_or(Micros::ZERO).max(Micros::from_secs(1))
     }
 
     /// The kind of the denial: abnormal usage if any denying rule has that kind, and reduced capacity only if all have it.
@@ -186,4 +189,11 @@ impl<'a, 'r> Reply<'a, 'r> {
             DenialKind::QuotaExceeded
         }
     }
+}
+
+/// Whether a limit that stands for a capacity has none, such as a rule with `shed` for a priority whose part is 0%. No request fits in,
+/// so this one is not too large.
+fn has_no_capacity(ruled: &Ruled<'_>) -> bool {
+    ruled.disclosure.problem == DenialKind::ReducedCapacity
+        && matches!(ruled.decision.outcome, Outcome::TooLarge { max: 0 })
 }

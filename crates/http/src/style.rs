@@ -1,4 +1,4 @@
-//! The style of replies: which rate-limit headers a response has, in which form, and for whom.
+//! The style of replies: the rate-limit headers of a response, their form and their audience.
 
 use http::StatusCode;
 use tidegate_core::Micros;
@@ -7,7 +7,7 @@ use crate::facts::HttpFacts;
 
 /// The selection of rate-limit headers, and their audience.
 ///
-/// `Retry-After` is not part of it: every denial has one, unless a retry can never succeed.
+/// `Retry-After` is not affected: every denial has one, unless a retry can never succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderStyle {
     /// The form of `X-RateLimit-Reset`. `None` omits it, `X-RateLimit-Limit` and `X-RateLimit-Remaining`. They describe the
@@ -23,7 +23,7 @@ pub struct HeaderStyle {
     pub reset_after: bool,
     /// Adds the headers to responses of allowed requests too.
     pub on_allowed: bool,
-    /// The callers who see the headers. Others see only `Retry-After` on a denial.
+    /// The callers who see the headers. All others see only `Retry-After` on a denial.
     pub audience: Audience,
     /// The longest random time to add to waits, so that clients denied together do not retry together.
     pub jitter: Micros,
@@ -32,7 +32,8 @@ pub struct HeaderStyle {
 }
 
 impl Default for HeaderStyle {
-    /// `X-RateLimit` headers with seconds to go and the IETF's headers, on every response, for everyone, without jitter.
+    /// `X-RateLimit` headers with remaining seconds and the IETF's headers, on every response, for everyone, without
+    /// jitter.
     fn default() -> HeaderStyle {
         HeaderStyle {
             x_ratelimit: Some(ResetForm::Delta),
@@ -59,7 +60,7 @@ impl HeaderStyle {
 /// The form of a reset time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResetForm {
-    /// Seconds to go.
+    /// Remaining seconds.
     Delta,
     /// Seconds since the Unix epoch.
     Epoch,

@@ -45,12 +45,22 @@ fn with_path(target: &mut Uri, mut path: String) -> Result<(), PathRefusal> {
     Ok(())
 }
 
+/// Checks that the path `*`, the server as a whole, comes with `OPTIONS`. Servers read it in different ways with other methods, and
+/// rules for paths do not match it.
+///
+/// # Errors
+/// The path is `*`, and the method is another.
+#[inline]
+pub fn check_asterisk(method: &str, path: &str) -> Result<(), PathRefusal> {
+    if path == "*" && method != "OPTIONS" { Err(PathRefusal::Asterisk) } else { Ok(()) }
+}
+
 /// The path of a target as sent in the request line, with the fragment if there is one. Use it for [`PathPolicy::check`].
 #[must_use]
 pub fn path_of_target(target: &str) -> &str {
     let (authority, rest) = split_authority(target);
     let path = rest.split_once('?').map_or(rest, |(path, _)| path);
-    // A whole URI may have no path, which is that of the root. What then stands in its place is a fragment.
+    // An absolute URI may have an empty path, which is equivalent to `/`. Any text in its place is a fragment.
     if authority.is_some() && !path.starts_with('/') { "/" } else { path }
 }
 
@@ -75,6 +85,15 @@ mod tests {
             let before = uri.to_string();
             apply_path_policy(PathPolicy::Strict, &mut uri).unwrap();
             assert_eq!(uri.to_string(), before, "{target}");
+        }
+    }
+
+    #[test]
+    fn only_options_asks_for_the_server_as_a_whole() {
+        assert_eq!(check_asterisk("OPTIONS", "*"), Ok(()));
+        for method in ["GET", "POST", "options", "CONNECT", ""] {
+            assert_eq!(check_asterisk(method, "*"), Err(PathRefusal::Asterisk));
+            assert_eq!(check_asterisk(method, "/*"), Ok(()));
         }
     }
 

@@ -24,9 +24,9 @@ pub struct TemplateError {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// The mistake.
+    /// The problem.
     pub problem: String,
-    /// The text to write instead.
+    /// The suggested text.
     pub help: String,
 }
 

@@ -1,19 +1,20 @@
-//! Merging an upstream's own rate-limit headers with Tidegate's.
+//! Merges an upstream's own rate-limit headers with Tidegate's.
 //!
-//! An intermediary must neither remove such fields nor make them more permissive. `RateLimit` and `RateLimit-Policy` are
-//! lists, which can hold the limits of both. The `X-RateLimit` fields describe one limit, so the stricter one stays.
+//! An intermediary must neither remove such fields nor make them more permissive. `RateLimit` and `RateLimit-Policy`
+//! are lists, which can contain the limits of both. The `X-RateLimit` fields describe one limit, so the stricter one is
+//! kept.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, FieldType, Item, List, ListEntry, Parser};
 
-/// Prefix for an upstream's limit that has the name of one of ours.
+/// Prefix for an upstream's limit with the same name as one of Tidegate's.
 const UPSTREAM: &str = "upstream:";
 
-/// Joins an upstream's values of a field and our own, which is the last, into one list. If the upstream's value is not a
-/// valid list, it stays alone: appending to it would make both unreadable.
+/// Joins an upstream's values of a field and Tidegate's, which is the last, into one list. If the upstream's value is
+/// not a valid list, it is kept alone: appending to it would make both unreadable.
 ///
-/// Clients look limits up by name. An upstream's limit with the name of one of ours is renamed, and entries that are not
-/// limits are dropped.
+/// Clients look limits up by name. An upstream's limit with the name of one of Tidegate's is renamed, and entries that
+/// are not limits are dropped.
 pub(crate) fn join_lists(headers: &mut HeaderMap, name: &HeaderName) {
     let mut theirs: Vec<HeaderValue> = headers.get_all(name).iter().cloned().collect();
     let Some(ours) = theirs.pop() else { return };
@@ -42,7 +43,7 @@ fn name_of(entry: &ListEntry) -> Option<&str> {
     }
 }
 
-/// An upstream's limit under a name that none of ours has. `None` if the entry is not a limit.
+/// An upstream's limit under a name that none of Tidegate's has. `None` if the entry is not a limit.
 fn renamed(entry: ListEntry, ours: &[&str]) -> Option<ListEntry> {
     let mut name = name_of(&entry)?.to_owned();
     while ours.contains(&name.as_str()) {
@@ -69,8 +70,8 @@ pub(crate) enum Stricter {
     Theirs,
 }
 
-/// Compares an upstream's values with ours, which are the last. The side with less remaining is stricter; on a tie, the side
-/// that resets later. Ours wins if the upstream does not state what remains.
+/// Compares an upstream's values with Tidegate's, which are the last. The side with less remaining is stricter; on a
+/// tie, the side that resets later. Tidegate's are stricter if the upstream does not state what remains.
 pub(crate) fn stricter(headers: &HeaderMap, remaining: &HeaderName, reset: &HeaderName) -> Stricter {
     let (Some((their_left, our_left)), resets) = (both(headers, remaining), both(headers, reset)) else {
         return Stricter::Ours;
@@ -79,7 +80,7 @@ pub(crate) fn stricter(headers: &HeaderMap, remaining: &HeaderName, reset: &Head
     if their_left < our_left || (their_left == our_left && is_later()) { Stricter::Theirs } else { Stricter::Ours }
 }
 
-/// The upstream's number and ours.
+/// The upstream's number and Tidegate's.
 fn both(headers: &HeaderMap, name: &HeaderName) -> Option<(u64, u64)> {
     let mut values = headers.get_all(name).iter();
     let (theirs, ours) = (values.next()?, values.next_back()?);
@@ -91,7 +92,7 @@ fn number(value: &HeaderValue) -> Option<u64> {
     value.to_str().ok()?.split([',', ';']).next()?.trim().parse().ok()
 }
 
-/// Keeps one side's values of a field. Ours is the last value if `is_ours_there`.
+/// Keeps one side's values of a field. Tidegate's is the last value if `is_ours_there`.
 pub(crate) fn keep(headers: &mut HeaderMap, name: &HeaderName, whose: Stricter, is_ours_there: bool) {
     let mut theirs: Vec<HeaderValue> = headers.get_all(name).iter().cloned().collect();
     let ours = if is_ours_there { theirs.pop() } else { None };

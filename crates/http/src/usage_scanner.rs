@@ -1,4 +1,4 @@
-//! Scanning a response body for numbers, such as token usage, while it is passed on.
+//! Scans a response body for numbers, such as token usage, while it is forwarded.
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -6,7 +6,7 @@ use tidegate_rules::FieldPath;
 
 use crate::json::{EventFinder, FieldFinder};
 
-/// Scans a body for the numbers in a few fields while it is passed on: a body of JSON, of JSON lines, or of
+/// Scans a body for the numbers in some fields while it is forwarded: a body of JSON, of JSON lines, or of
 /// `text/event-stream` events. The body is not buffered.
 #[derive(Debug)]
 pub enum UsageScanner {

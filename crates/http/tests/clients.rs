@@ -204,8 +204,8 @@ proptest! {
         }
     }
 
-    /// The same for `Forwarded`, where an open quotation can spoil a line that proxies append to. The client gains nothing:
-    /// it then has the proxy's address.
+    /// The same for `Forwarded`, where an open quotation can spoil a line that proxies append to. The client gains
+    /// nothing: its address is then that of the proxy.
     #[test]
     fn no_lie_in_forwarded_reaches_past_a_trusted_proxy(lie in lies(), honest in untrusted(), peer in trusted()) {
         let added = match honest {

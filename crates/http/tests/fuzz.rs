@@ -95,7 +95,7 @@ fn numbers_in_json_are_found_where_serde_finds_them() {
     });
 }
 
-/// The data of each event, and whether one of its lines is the mark that ends some streams, as the HTML standard says.
+/// The data of each event, and whether a line is the end marker of some streams, by the HTML standard.
 fn events_by_the_book(text: &[u8]) -> (Vec<Vec<u8>>, bool) {
     let text = text.iter().map(|byte| char::from(*byte)).collect::<String>().replace("\r\n", "\n").replace('\r', "\n");
     let (mut events, mut data, mut is_done) = (Vec::new(), Vec::<String>::new(), false);
@@ -214,7 +214,7 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// The parser of an upstream.
+/// A model of an upstream's JSON parser.
 #[derive(Clone, Copy, Debug)]
 struct Upstream {
     duplicates: Duplicates,
@@ -229,7 +229,7 @@ struct Upstream {
 enum Duplicates {
     First,
     Last,
-    /// Go decodes all of them into one struct.
+    /// Go decodes all values into one struct.
     Merge,
 }
 
@@ -281,7 +281,7 @@ fn costs(pieces: &[&[u8]]) -> Vec<Option<BodyNumber>> {
     (0..PATHS.len()).map(|field| finder.found(field)).collect()
 }
 
-/// No parser of an upstream finds more in a body than is charged.
+/// No upstream's parser finds more in a body than is charged.
 #[test]
 fn no_upstream_finds_more_in_a_body_than_is_charged() {
     target!("request-body").for_each(|bytes: &[u8]| {
@@ -318,8 +318,8 @@ fn no_upstream_finds_more_in_a_body_than_is_charged() {
     });
 }
 
-/// A trusted proxy appends the client's address to the header that the client sent. No header of a client changes its
-/// address: it is the appended one, or the proxy's.
+/// A trusted proxy appends the client's address to the header that the client sent. No client header changes the
+/// client's address: it is the appended one, or the proxy's.
 #[test]
 fn no_forwarding_header_makes_a_client_somebody_else() {
     const WORDS: [&str; 24] = [
@@ -368,7 +368,7 @@ fn no_forwarding_header_makes_a_client_somebody_else() {
             let on_its_own_line = client(&[&sent, added]);
             assert!(on_its_own_line.is_none_or(|client| client == seen), "{header:?}: {}", sent.escape_ascii());
             let behind_it = client(&[&[&sent, &b", "[..], added].concat()]);
-            // A quotation that the client leaves open swallows the proxy's element.
+            // An open quotation by the client encloses the proxy's element.
             let may_be_proxy = *header == ForwardingHeader::Forwarded && sent.contains(&b'"');
             let is_right = |client| client == seen || may_be_proxy && client == proxy;
             assert!(behind_it.is_none_or(is_right), "{header:?}: {}", sent.escape_ascii());

@@ -1,4 +1,4 @@
-//! Finding numbers in JSON that arrives in pieces, with the same result as serde_json for any pieces.
+//! Finds numbers in JSON that arrives in pieces, with the same result as serde_json for any pieces.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
@@ -17,7 +17,7 @@ fn by_serde(value: &Value) -> Vec<Option<String>> {
     paths().iter().map(|path| at(path).filter(Value::is_number).map(|number| number.to_string())).collect()
 }
 
-/// The number at each path as the finder finds it, fed in pieces that end at these offsets.
+/// The number at each path, from the finder fed in pieces that end at these offsets.
 fn by_finder(text: &[u8], cuts: &[usize]) -> Vec<Option<String>> {
     let mut finder = FieldFinder::new(&paths());
     pieces(text, cuts).for_each(|piece| finder.feed(piece));
@@ -73,7 +73,7 @@ proptest! {
         prop_assert_eq!(by_finder(&text, &each), by_serde(&object), "byte by byte");
     }
 
-    /// Repeated fields, which a map cannot hold.
+    /// Fields are repeated, which a map cannot contain.
     #[test]
     fn of_a_field_that_comes_twice_the_last_counts(
         fields in prop::collection::vec((key(), json()), 0..8), cuts in prop::collection::vec(any::<usize>(), 0..4),
@@ -182,7 +182,7 @@ fn a_number_counts_however_long_the_text_behind_it_is() {
     {
         for shift in ["", " ", "  ", "   "] {
             let text = format!(r#"{{"n": "{shift}100000 {}"}}"#, behind.repeat(times));
-            // More than the real number, if all of the kept text could be part of a number.
+            // Never less than the real number, even if the truncated text could be part of a longer number.
             let found = costs(text.as_bytes())[0].map(BodyNumber::largest);
             assert!(found >= Some(100_000), "{behind} {times} {shift:?}: {found:?}");
         }

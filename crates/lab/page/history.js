@@ -1,4 +1,4 @@
-// Decisions a second of the last hour, kept by the page: also across reconnections and a reload of the page.
+// Decisions a second of the last hour: as the server has kept them, and from then on as the page sees them.
 
 /** Columns of a chart, whatever its span. */
 export const COLUMNS = 120;
@@ -6,40 +6,35 @@ export const COLUMNS = 120;
 const HOUR = 3_600;
 /** For so many seconds each rule is kept too. */
 const BY_RULE = 120;
-const PLACE = "tidegate-live-hour";
 
-/** Rates with the time at which each was measured, in order. */
+/** Rates with the time at which each was measured, and the seconds that it covers, in order. */
 export class History {
-  /** What `storage` has of the hour before `now`. */
-  constructor(storage, now) {
-    this.storage = storage;
+  constructor() {
     this.points = [];
-    try {
-      const saved = JSON.parse(storage.getItem(PLACE) ?? "[]");
-      this.points = saved
-        .filter(([at]) => at <= now && at > now - HOUR * 1_000)
-        .map(([at, allowed, denied]) => ({ at, allowed, denied, rules: null }));
-    } catch {
-      // Not ours, or storage is off: the hour begins now.
-    }
   }
 
   push(point) {
     this.points.push(point);
-    const first = this.points.findIndex(({ at }) => at > point.at - HOUR * 1_000);
-    this.points.splice(0, first);
+    this.#forget(point.at);
     const older = this.points.at(-BY_RULE - 1);
     if (older) older.rules = null;
   }
 
-  /** Keeps it for the next page of this tab. */
-  save() {
-    try {
-      const saved = this.points.map(({ at, allowed, denied }) => [at, Math.round(allowed * 10) / 10, Math.round(denied * 10) / 10]);
-      this.storage.setItem(PLACE, JSON.stringify(saved));
-    } catch {
-      // Full or off: the page works without it.
-    }
+  /** Adds the server's samples of the times that the page has not seen itself. */
+  fill(samples) {
+    const unseen = samples.filter(({ at_ms: end, span_ms: span }) =>
+      !this.points.some(({ at }) => at > end - span && at <= end));
+    const points = unseen.map(({ at_ms: at, span_ms: span, allowed, denied, refused }) => {
+      const seconds = span / 1_000;
+      return { at, seconds, allowed: allowed / seconds, denied: (denied + refused) / seconds, rules: null };
+    });
+    this.points = [...this.points, ...points].sort((one, other) => one.at - other.at);
+    if (this.last) this.#forget(this.last.at);
+  }
+
+  #forget(now) {
+    const first = this.points.findIndex(({ at }) => at > now - HOUR * 1_000);
+    this.points.splice(0, first);
   }
 
   get last() {
@@ -57,15 +52,18 @@ export class History {
     const columns = new Array(COLUMNS).fill(null);
     if (!last) return columns;
     const width = (seconds * 1_000) / COLUMNS;
-    for (const { at, allowed, denied } of this.points) {
-      const n = COLUMNS - 1 - Math.floor((last.at - at) / width);
-      if (n < 0 || n >= COLUMNS) continue;
-      const column = (columns[n] ??= { allowed: 0, denied: 0, count: 0 });
-      column.allowed += allowed;
-      column.denied += denied;
-      column.count += 1;
+    for (const { at, seconds: covered, allowed, denied } of this.points) {
+      const end = COLUMNS - 1 - Math.floor((last.at - at) / width);
+      const wide = Math.max(1, Math.round((covered * 1_000) / width));
+      for (let n = end; n > end - wide; n -= 1) {
+        if (n < 0 || n >= COLUMNS) continue;
+        const column = (columns[n] ??= { allowed: 0, denied: 0, seconds: 0 });
+        column.allowed += allowed * covered;
+        column.denied += denied * covered;
+        column.seconds += covered;
+      }
     }
     return columns.map((column) =>
-      column && { allowed: column.allowed / column.count, denied: column.denied / column.count });
+      column && { allowed: column.allowed / column.seconds, denied: column.denied / column.seconds });
   }
 }

@@ -28,9 +28,8 @@ export class Live {
   constructor(place) {
     this.place = place;
     this.isOpen = false;
-    this.history = new History(sessionStorage, Date.now());
+    this.history = new History();
     this.seconds = SPANS[0][0];
-    addEventListener("pagehide", () => this.history.save());
     this.#forget();
   }
 
@@ -85,7 +84,10 @@ export class Live {
     this.stream = follow("../v1/stream?most=50", {
       headers: authorization(),
       silence: 6_000,
-      opened: () => this.#state("running", "Live."),
+      opened: () => {
+        this.#state("running", "Live.");
+        this.#recall();
+      },
       event: (kind, view) => {
         if (kind === "view") this.#see(view);
       },
@@ -104,6 +106,19 @@ export class Live {
         }
       },
     });
+  }
+
+  /** What the server has decided while this page was not connected. */
+  async #recall() {
+    try {
+      const response = await fetch("../v1/history", { headers: authorization(), cache: "no-store" });
+      if (!response.ok) return;
+      this.history.fill((await response.json()).samples);
+      this.touch();
+    } catch (error) {
+      // The network's errors are told by the stream, which is asked again for its history when it is back.
+      if (!(error instanceof TypeError) && error.name !== "AbortError") throw error;
+    }
   }
 
   #build() {
@@ -179,7 +194,7 @@ export class Live {
     const denied = gained((requests) => requests.denied + requests.refused, view.requests, then);
     if (before) {
       const rules = new Map(rates.map((rule) => [rule.rule, [rule.allowedRate, rule.deniedRate + rule.shadowRate]]));
-      this.history.push({ at: view.at_ms, allowed, denied, rules });
+      this.history.push({ at: view.at_ms, seconds, allowed, denied, rules });
     }
     const reload = view.reload;
     if (reload?.problem && reload.at_ms !== before?.reload?.at_ms) {

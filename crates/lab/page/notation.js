@@ -12,7 +12,7 @@ const algorithm = (id, name, about, fields) => ({ id, name, about, fields });
 /** The algorithms, with the fields of each. A limit's text begins with the id, but for the token bucket's. */
 export const ALGORITHMS = [
   algorithm("token-bucket", "Token bucket", "a sustained rate, with bursts", [COUNT, "period", BURST]),
-  algorithm("gcra", "GCRA", "the token bucket, told by one timestamp", [COUNT, "period", BURST]),
+  algorithm("gcra", "GCRA", "the token bucket as one timestamp", [COUNT, "period", BURST]),
   algorithm("meter", "Leaky bucket, meter", "refuses what would overflow", [COUNT, "period", BURST]),
   algorithm("shaper", "Leaky bucket, shaper", "delays, so that they leave evenly", [COUNT, "period", field("queue", "Queue", 5, 50)]),
   algorithm("fixed", "Fixed window", "one counter for each window", [COUNT, "period", "calendar"]),

@@ -319,7 +319,7 @@ function sliding(context, box, ink, standing, counted, time, level) {
   context.lineWidth = 1.5;
   const left = box.x + width * (1 - covered);
   context.strokeRect(left, box.y, width * (spent.length - 1), tall + 3);
-  const counts = `${trimmed(covered * 100, 0)} % of the oldest counts`;
+  const counts = `oldest sub-window counts ${trimmed(covered * 100, 0)} %`;
   label(context, ink, box, `about ${short(level)} of ${short(standing.top)}`, counts);
 }
 

@@ -72,7 +72,8 @@ export class Reports {
       parts.push(...(comparison ? this.#compared(outcome, comparison) : this.#set("", outcome)));
     }
     parts.push(...report.suggestions.map((suggestion) => this.#suggestion(suggestion, report.suggestions_only)));
-    const left = reading.malformed > 0 ? `, ${count(reading.malformed)} of them unparsable` : "";
+    const ofFuture = reading.in_future > 0 ? ` (${count(reading.in_future)} with a time in the future)` : "";
+    const left = reading.malformed > 0 ? `, ${count(reading.malformed)} of them unparsable${ofFuture}` : "";
     parts.push(h("p", { class: "hint" }, `${count(reading.lines)} lines were read${left}.`));
     this.shown.replaceChildren(...parts);
     this.touch();

@@ -37,7 +37,7 @@ export class Runner {
     this.stream = follow(`run?${toQuery(asked)}${name}`, {
       headers: authorization(),
       opened: () => {
-        if (lost) this.#state("running", "The connection is back: the run goes on where it was.");
+        if (lost) this.#state("running", "The connection is back: the run continues where it stopped.");
         lost = false;
       },
       event: (kind, data) => {
@@ -65,7 +65,7 @@ export class Runner {
       },
       lost: () => {
         lost = true;
-        this.#state("lost", "The connection is lost. Trying again; what has come so far stays.");
+        this.#state("lost", "The connection is lost. Reconnecting; the results so far are kept.");
       },
       refused: (problem, status) => this.#refused(problem, status),
     });
@@ -91,7 +91,7 @@ export class Runner {
     this.#state("ended", `${text} ${count(record.length)} requests, ${count(record.length * totals.length)} decisions.`);
     this.stage.ended(this.chosen);
     document.documentElement.dataset.counted = String(counted);
-    if (!counted) this.#problem("What was counted here is not what the engine counted. Please report this.");
+    if (!counted) this.#problem("The counts of this page differ from those of the engine. Please report this.");
     this.stage.touch();
   }
 

@@ -309,7 +309,7 @@ mod tests {
         };
         assert!(wrong("10/s") > 0.01);
         assert_eq!(wrong("5/s"), 0.0);
-        // The first minute fills up, and from then on it is over its limit for good.
+        // The first minute fills the window, and from then on the client is always over its limit.
         assert!(wrong("40/s") < 0.001);
     }
 

@@ -92,7 +92,7 @@ mod tests {
     fn nothing_is_fetched_from_elsewhere() {
         for PageFile { name, text, .. } in FILES {
             let outside = text.match_indices("://").filter(|(at, _)| {
-                // XML namespaces of the W3C look like addresses, but are never fetched.
+                // XML namespaces of the W3C look like URLs, but are never fetched.
                 !text[..*at].ends_with("http") || !text[*at..].starts_with("://www.w3.org/")
             });
             assert_eq!(outside.count(), 0, "{name} names an address");

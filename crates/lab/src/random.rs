@@ -29,7 +29,7 @@ impl Random {
         Random { state: seed }
     }
 
-    /// A seed derived from this one. Each part of a model takes its own, so that the parts draw independently.
+    /// A seed derived from this one. Each part of a model uses a different one, so that the parts draw independently.
     #[must_use]
     pub const fn branch(seed: u64, number: u64) -> u64 {
         mix(seed ^ mix(number.wrapping_add(1).wrapping_mul(STEP)))
@@ -42,14 +42,14 @@ impl Random {
         mix(self.state)
     }
 
-    /// A whole number below `bound`, or zero if that is zero. No number is likelier than another by more than
-    /// `bound / 2^64`.
+    /// A random integer below `bound`, or zero if `bound` is zero. Probabilities differ by at most `bound / 2^64`,
+    /// relatively.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number above 0 and up to 1.
+    /// A random number above 0 and up to 1.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         const SCALE: f64 = 1.0 / (1_u64 << 53) as f64;
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_stream_is_the_published_one() {
-        // The first numbers of SplitMix64 from the seed 1234567, as its authors' C code prints them.
+        // The first numbers of SplitMix64 with the seed 1234567, from its authors' C code.
         let mut random = Random::seeded(1_234_567);
         let drawn: Vec<u64> = (0..3).map(|_| random.bits()).collect();
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

@@ -248,13 +248,46 @@ fn time_does_not_go_back() {
 }
 
 #[test]
+fn a_line_from_the_future_does_not_move_the_others() {
+    let combined = |time: &str| format!("192.0.2.1 - - [15/Nov/{time} +0000] \"GET / HTTP/1.1\" 200 2\n");
+    // 15 November 2026, 09:52:00.
+    let now = Timestamp::from_secs(1_794_736_320);
+    let settings = ReplaySettings { not_after: Some(now + Micros::from_secs(86_400)), ..ReplaySettings::default() };
+    let read = |log: String| {
+        let mut replay = Replay::with(rules(RULES), None, &settings);
+        let mut times = Vec::new();
+        replay.read_each(input(log), |_| {}, |_, at, _| times.push(at.as_micros())).unwrap();
+        (times, replay.report(10))
+    };
+    let log = ["2026:09:51:00", "9999:23:59:59", "2026:09:51:01", "2026:09:51:03"].map(combined).concat();
+    let (times, report) = read(log + "broken\n");
+    let at = |second: u64| (1_794_736_260 + second) * 1_000_000;
+    assert_eq!(times, [at(0), at(1), at(3)]);
+    let reading = &report.reading;
+    assert_eq!((reading.lines, reading.malformed, reading.in_future, reading.out_of_order), (5, 2, 1, 0));
+    assert_eq!((reading.shown[0].line, reading.shown[0].problem.as_str()), (2, "its time is in the future"));
+    let said = replay::text(&report);
+    assert!(said.contains("left out: 2 unparsable lines, 1 of them with a time in the future\n  line 2: "), "{said}");
+    assert!(replay::html(&report).contains("2 of them unparsable, 1 with a time in the future."));
+
+    let table = |last: u64| format!("time,address\n1794736319.5,192.0.2.1\n{last}.5,192.0.2.1\n");
+    assert_eq!(read(table(1_794_736_320 + 86_399)).1.reading.in_future, 0);
+    assert_eq!(read(table(1_794_736_320 + 86_400)).1.reading.in_future, 1);
+    // Lines of a second that is read again with the next block are counted once.
+    let block: String = (0..20_000).map(|_| combined("2026:09:51:00") + &combined("9999:23:59:59")).collect();
+    let (times, report) = read(block);
+    let reading = report.reading;
+    assert_eq!((times.len(), reading.lines, reading.malformed, reading.in_future), (20_000, 40_000, 20_000, 20_000));
+}
+
+#[test]
 fn a_comparison_names_those_who_are_affected() {
     let mut log = "time,address,user\n".to_owned();
     for n in 0..20 {
         writeln!(log, "{}.1,192.0.2.1,ann", 1_000 + n).unwrap();
         writeln!(log, "{}.2,192.0.2.2,bob", 1_000 + n / 4).unwrap();
     }
-    // Out of order on purpose: Bob sends bursts.
+    // Deliberately in another order: Bob sends bursts.
     let mut lines: Vec<&str> = log.lines().skip(1).collect();
     lines.sort_by(|one, other| {
         one.split(',')

@@ -1,9 +1,9 @@
-//! Waiting for several futures at once.
+//! Waiting for several futures concurrently.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-/// Waits for all of them at once.
+/// Waits for all futures concurrently.
 pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.map(Box::pin).collect();
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();

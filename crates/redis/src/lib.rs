@@ -1,8 +1,9 @@
-//! One limit for the fleet: state in Redis, Valkey or Redis Cluster.
+//! One limit for a whole fleet: state in Redis, Valkey or Redis Cluster.
 //!
-//! One script decides all charges of a request ([`RedisStore`]), at one instant of the server's clock, all or none. It
-//! computes what the limits of [`tidegate_core`] compute, to the microsecond. A [`link`] batches requests and enforces their
-//! deadlines. A [`tier`] in front of the store answers repeated denials from memory. [`fleet`] publishes rules to all nodes.
+//! One script decides all charges of a request ([`RedisStore`]), at one instant of the server's clock, all or none. Its
+//! results equal those of the limits of [`tidegate_core`], to the microsecond. A [`link`] batches requests and enforces
+//! their deadlines. A [`tier`] in front of the store answers repeated denials from memory. [`fleet`] publishes rules to all
+//! nodes.
 //!
 //! ```no_run
 //! use tidegate_rules::{Limiter, Request, RuleSet};
@@ -19,12 +20,13 @@
 //! # }
 //! ```
 
-// Modules that unit tests share with `tests/` refer to the crate by its name.
+// Modules that unit tests share with `tests/` use the crate's name.
 #[cfg(test)]
 extern crate self as tidegate_redis;
 
 pub mod fleet;
 mod frame;
+mod frame_draft;
 mod join_all;
 mod limits;
 pub mod link;

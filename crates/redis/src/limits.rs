@@ -4,7 +4,7 @@ use tidegate_core::limit::{Algorithm, Calendar, Rate, Windows};
 use tidegate_core::time::MAX_EXACT;
 use tidegate_core::{Limit, Micros};
 
-/// A limit as the script reads it.
+/// A limit in the encoding of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitNumbers {
     pub(crate) kind: Kind,
@@ -15,7 +15,7 @@ pub(crate) struct LimitNumbers {
     pub(crate) capacity: u64,
     /// The lease of slots; 0 for limits without slots.
     pub(crate) lease: Micros,
-    /// Whether it is a bucket that is a part of a limit, which cuts no debt.
+    /// Whether this is a bucket that is a part of a limit, whose debt is not capped.
     pub(crate) is_part: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Slots = 8,
 }
 
-/// The bit beside the kind that marks a part of a limit.
+/// The bit of the kind that marks a part of a limit.
 pub(crate) const PART: u8 = 16;
 
 impl Kind {
@@ -75,7 +75,7 @@ impl LimitNumbers {
     }
 }
 
-/// Cuts a cost or a time to the largest number that the script can count exactly. It is more than any limit allows.
+/// Limits a cost or a time to the largest number that the script can count exactly. It is more than any limit allows.
 pub(crate) fn countable(number: u64) -> u64 {
     number.min(MAX_EXACT)
 }

@@ -1,13 +1,14 @@
 //! Names of keys in Redis.
 //!
-//! `prefix:{tag}:rule` is the state of a client under a rule. The tag stands for the client's key: all limits of one client
-//! share it, and so, in a cluster, are in one slot. `prefix:{tag}~receipt.number` is a held charge of that client.
+//! `prefix:{tag}:rule` is the state of a client under a rule. The tag represents the client's key. All limits of one client
+//! have the same tag, so in a cluster they are in one slot. `prefix:{tag}~receipt.number` is a held charge of that client, and
+//! `prefix:{tag}~region.born.number:rule` marks that a transfer from a region has charged its state.
 //!
-//! A rule that is a [part](part_of) of a split limit has another tag, so that the parts of one key are on different servers:
-//! `prefix:{alice~2of4}:exports~2of4`.
+//! A rule that is a [part](part_of) of a split limit has another tag, so that the parts of one key are on different
+//! servers: `prefix:{alice~2of4}:exports~2of4`.
 //!
-//! Tags are readable: `{acme,alice}` is the key of two parts. Special characters are percent-encoded (`%2C`). A long key is
-//! cut, with a hash of all of it: `{the beginning#0a1b…}`.
+//! Tags are readable: `{acme,alice}` is the key with two parts. Special characters are percent-encoded (`%2C`). A long key
+//! is truncated, followed by a hash of the whole key: `{the beginning#0a1b…}`.
 
 use std::hash::Hasher;
 
@@ -17,11 +18,11 @@ use tidegate_core::{Key, RuleId};
 
 use crate::slots::slot_of;
 
-/// The longest tag that is not cut.
+/// Maximum length of a tag that is not truncated.
 const LONGEST_TAG: usize = 128;
 /// The length of the part of a longer tag that is kept.
 const BEGINNING: usize = 32;
-/// The tag of the key that all requests share: it has no parts, and an empty tag would be none for a cluster.
+/// The tag of the key shared by all requests. That key has no parts, and an empty tag would not be a hash tag.
 const GLOBAL: &[u8] = b"*";
 /// An empty part.
 const EMPTY: &[u8] = b"%";
@@ -32,9 +33,9 @@ pub struct Names {
     prefix: String,
 }
 
-/// A prefix with braces, which would change the hash tag.
+/// The error for a prefix with braces, which would change the hash tag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{prefix}\" cannot be the prefix of keys: leave out the braces, which mark what a cluster keeps together")]
+#[error("\"{prefix}\" cannot be the prefix of keys: leave out the braces, which are hash tags of Redis Cluster")]
 pub struct PrefixError {
     prefix: String,
 }
@@ -43,7 +44,7 @@ impl Names {
     /// Names with this prefix, so that several programs can share a Redis.
     ///
     /// # Errors
-    /// A prefix with a brace in it.
+    /// Fails if the prefix contains a brace.
     pub fn new(prefix: &str) -> Result<Names, PrefixError> {
         let prefix = prefix.to_owned();
         if prefix.contains(['{', '}']) { Err(PrefixError { prefix }) } else { Ok(Names { prefix }) }
@@ -90,7 +91,7 @@ impl Default for Names {
     }
 }
 
-/// `2of4`, if a rule is part 2 of 4 of a limit that is split: its id ends with `~2of4`.
+/// `2of4` if the id of the rule ends with `~2of4`, which means part 2 of 4 of a split limit.
 pub(crate) fn part_of(rule: &RuleId) -> Option<&str> {
     let (_, part) = rule.as_str().rsplit_once('~')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -106,7 +107,7 @@ fn write_tag(name: &mut Vec<u8>, key: &Key<'_>) {
         if part.is_empty() {
             name.extend_from_slice(EMPTY);
         }
-        // A byte is encoded as one byte or more, so the rest of a very long part cannot fit.
+        // Encoding a byte takes at least one byte, so the rest of a very long part cannot fit.
         for &byte in part.iter().take(LONGEST_TAG + 1) {
             write_byte(name, byte);
         }
@@ -131,7 +132,7 @@ fn write_byte(name: &mut Vec<u8>, byte: u8) {
     }
 }
 
-/// The same on every node, so that a fleet shares its counters.
+/// A hash that is the same on every node, so that a fleet shares its counters.
 fn hash(key: &Key<'_>) -> u128 {
     let mut hasher = SipHasher24::new_with_key(b"tidegate, a name");
     for part in key.parts() {
@@ -217,7 +218,7 @@ mod tests {
         }
     }
 
-    /// The part of a key that a cluster hashes to find its slot.
+    /// The part of a key that determines its slot in a cluster.
     fn tag(name: &[u8]) -> &[u8] {
         let start = name.iter().position(|&byte| byte == b'{').unwrap() + 1;
         let length = name[start..].iter().position(|&byte| byte == b'}').unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::receipt::ReceiptId;
 
-/// Draws ids that are unique in the fleet and cannot be guessed: a count, hashed with random keys of this process.
+/// Draws ids that are unique in the fleet and unpredictable: a counter, hashed with random keys of this process.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiptIds {
     high: RandomState,

@@ -1,26 +1,26 @@
 //! Replies of the script.
 
 use smallvec::SmallVec;
-use tidegate_core::lease::{Generation, Grant, Grants, LeaseRequest};
+use tidegate_core::lease::{Grant, Grants, LeaseGeneration, LeaseRequest};
 use tidegate_core::limit::ChargeMark;
 use tidegate_core::store::Decisions;
 use tidegate_core::{Charge, Decision, Limit, Micros, Outcome, Receipt, Settlement};
 
-/// A reply that cannot be used.
+/// Why a reply cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReplyError {
-    /// Keys that hold data of another program. Nothing was done.
+    /// Keys contain data of another program. Nothing was done.
     #[error("something that is not a limit's state")]
     Foreign {
         /// The indexes of the charges, or held charges.
         charges: SmallVec<[usize; 2]>,
     },
-    /// A reply of another script, or of another version of this one.
+    /// The reply is that of another script, or of another version of this one.
     #[error("a reply that cannot be read")]
     Unreadable,
 }
 
-/// The decisions on charges and, if they are made, the marks of the held ones.
+/// The decisions on charges and, if the charges were made, the marks of the held ones.
 pub(crate) type Decided = (Decisions, SmallVec<[ChargeMark; 2]>);
 
 /// The decisions on charges, and the marks of the held ones.
@@ -31,7 +31,7 @@ pub(crate) fn decisions_and_marks(reply: &[u8], charges: &[Charge<'_>]) -> Resul
     Ok(decided)
 }
 
-/// The same for each of several groups. The first is the enforced one.
+/// The same for each of several groups, of which the first is the enforced one.
 pub(crate) fn groups<'g, 'a: 'g>(
     reply: &[u8],
     groups: impl Iterator<Item = &'g [Charge<'a>]>,
@@ -54,7 +54,7 @@ pub(crate) fn decision(reply: &[u8], limit: &Limit) -> Result<Decision, ReplyErr
     Ok(decision)
 }
 
-/// The decisions on charges, each by itself.
+/// The decisions on charges, each made separately.
 pub(crate) fn decisions(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decisions, ReplyError> {
     let mut reader = ReplyReader::of(reply)?;
     let decisions = charges.iter().map(|charge| reader.decision(charge.limit)).collect::<Result<_, _>>()?;
@@ -108,7 +108,7 @@ pub(crate) fn any_settled(reply: &[u8], count: usize) -> Result<bool, ReplyError
     Ok(any)
 }
 
-/// Whether all of `count` answers are yes.
+/// Whether all of `count` answers are positive.
 pub(crate) fn all(reply: &[u8], count: usize) -> Result<bool, ReplyError> {
     let mut reader = ReplyReader::of(reply)?;
     let mut all = true;
@@ -119,7 +119,7 @@ pub(crate) fn all(reply: &[u8], count: usize) -> Result<bool, ReplyError> {
     Ok(all)
 }
 
-/// The grants to renewals of leases.
+/// The grants in answers to renewals.
 pub(crate) fn grants<'r, 'a: 'r>(
     reply: &[u8],
     requests: impl Iterator<Item = &'r LeaseRequest<'a>>,
@@ -189,7 +189,7 @@ impl<'a> ReplyReader<'a> {
         let outstanding = self.number(7)?;
         Ok(Grant {
             tokens,
-            generation: Generation { epoch, part: has_part.then_some(part) },
+            generation: LeaseGeneration { epoch, part: has_part.then_some(part) },
             ends_after,
             is_short,
             outstanding,

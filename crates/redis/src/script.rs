@@ -1,11 +1,11 @@
 //! The Lua script that decides requests.
 //!
-//! Redis caches it by its SHA-1 and runs it atomically, so a call happens at one instant. The script is one chunk of Lua in
-//! several files. A call passes keys, the present instant (or nothing, for the server's clock) and one [body](crate::Frame)
-//! for each request. It returns one [reply](crate::reply) for each.
+//! Redis caches the script by its SHA-1 and runs it atomically, so a call takes effect at one instant. The script is one
+//! chunk of Lua in several files. A call passes keys, the present instant (or nothing, for the server's clock) and one
+//! [body](crate::Frame) for each request. It returns one [reply](crate::reply) for each request.
 
 /// The whole script.
-// The library is a function within a function: closures of the inner one reach the locals of the outer one as upvalues,
+// The library is a function within a function: closures of the inner one access the locals of the outer one as upvalues,
 // without table lookups. Creating closures is most of the cost of the library.
 pub(crate) const SOURCE: &str = concat!(
     include_str!("script/head.lua"),

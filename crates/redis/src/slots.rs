@@ -3,8 +3,8 @@
 /// The number of slots of a cluster.
 pub(crate) const SLOTS: usize = 16_384;
 
-/// The slot of a key: the CRC16 of the text between its first `{` and the next `}` if there is any, else of the whole key,
-/// modulo 16 384.
+/// The slot of a key: the CRC16, modulo 16 384, of the text between its first `{` and the next `}`. Without such text, the
+/// CRC16 of the whole key.
 #[must_use]
 pub fn slot_of(key: &[u8]) -> u16 {
     crc16(tag(key)) % 16_384

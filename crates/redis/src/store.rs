@@ -1,4 +1,4 @@
-//! The store in Redis, which a fleet shares.
+//! The store in Redis, which is shared by a fleet.
 
 mod multi_slot;
 mod refund;
@@ -13,10 +13,8 @@ use std::time::Duration;
 use tidegate_core::lease::{Grants, LeaseRequest};
 use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::{Held, ReceiptId};
-use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{
-    Charge, Clock, Decision, Key, NowOrLater, Question, Receipt, RuleId, Settlement, Store, StoreError,
-};
+use tidegate_core::store::{Adjustment, Answer, Decisions, NowOrLater};
+use tidegate_core::{Charge, Clock, Decision, Key, Question, Receipt, RuleId, Settlement, Store, StoreError};
 use tokio::runtime::Handle;
 
 use self::refund::Refunds;
@@ -27,11 +25,11 @@ use crate::receipt_ids::ReceiptIds;
 use crate::reply::{self, ReplyError};
 use crate::script::SOURCE;
 
-/// State in Redis. Every node that uses the same server and the same prefix shares it.
+/// State in Redis, shared by all nodes with the same server and the same prefix.
 ///
-/// Each request is one round trip, whatever the number of its charges, and is decided at one instant. The exception is a
-/// request whose keys are in several slots of a cluster: it is decided slot by slot, and refunded where it was charged if a
-/// later slot denies it. That never admits too much, but a charge can deny other requests until it is refunded.
+/// Each request takes one round trip for any number of charges, and is decided at one instant. The exception is a request
+/// whose keys are in several slots of a cluster: it is decided slot by slot, and if a later slot denies it, the earlier
+/// charges are refunded. This never admits too much, but a charge can deny other requests until it is refunded.
 #[derive(Debug)]
 pub struct RedisStore {
     link: Arc<Link>,
@@ -42,17 +40,17 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// State in the servers that `settings` name, under names that begin with `tidegate`. Connects in the background, and
-    /// decides by the servers' clock.
+    /// State in the servers of `settings`, under names that begin with `tidegate`. Connects in the background, and decides
+    /// by the servers' clock.
     ///
     /// # Errors
-    /// If the settings are invalid, or there is no Tokio runtime.
+    /// Fails if the settings are invalid, or there is no Tokio runtime.
     pub fn open(settings: Settings) -> Result<RedisStore, SettingsError> {
         let deadline = settings.deadline;
         RedisStore::over(Link::open(settings, SOURCE)?, deadline)
     }
 
-    /// As [`RedisStore::open`], but decides by `clock`. All nodes that share the state have to share the clock too.
+    /// Like [`RedisStore::open`], but decides by `clock`. All nodes that share the state must also share the clock.
     ///
     /// # Errors
     /// As [`RedisStore::open`].
@@ -68,19 +66,19 @@ impl RedisStore {
         Ok(RedisStore { link, names: Names::default(), deadline, receipts: ReceiptIds::default(), refunds })
     }
 
-    /// The same store with other names.
+    /// Sets the names of keys.
     #[must_use]
     pub fn with_names(self, names: Names) -> RedisStore {
         RedisStore { names, ..self }
     }
 
-    /// The state of the servers, and counters.
+    /// The state of the servers, and their counters.
     #[must_use]
     pub fn stats(&self) -> LinkStats {
         self.link.stats()
     }
 
-    /// The refunds of requests over several slots of a cluster.
+    /// The refunds of requests with keys in several slots of a cluster.
     #[must_use]
     pub fn refunds(&self) -> RefundCounts {
         self.refunds.counts()
@@ -96,7 +94,7 @@ impl RedisStore {
         Ok(self.link.call(frame, deadline).await?)
     }
 
-    /// The shortest deadline of the charges, or the store's own if they have none.
+    /// The shortest deadline of the charges; the store's default if they have none.
     fn deadline<'c>(&self, charges: impl IntoIterator<Item = &'c Charge<'c>>) -> Duration {
         charges.into_iter().filter_map(|charge| charge.deadline).min().map_or(self.deadline, Duration::from)
     }
@@ -112,7 +110,7 @@ impl RedisStore {
         self.decide_together(question.counting).await
     }
 
-    /// Decides enforced charges, of which there is at least one.
+    /// Decides enforced charges. There must be at least one.
     async fn decide_together(&self, charges: &[Charge<'_>]) -> Result<Answer, StoreError> {
         if let Some(parts) = self.apart(charges.iter().map(|charge| (charge.rule, charge.key))) {
             // Boxed: keeps the large future of this rare path out of the common one.
@@ -208,7 +206,7 @@ fn unusable(error: ReplyError) -> StoreError {
     let reason = error.to_string().into();
     match error {
         ReplyError::Foreign { charges } => StoreError::UnusableKey { charges, reason },
-        // Some script ran.
+        // Some script ran, so the charges may have been made.
         ReplyError::Unreadable => StoreError::AnswerLost { reason },
     }
 }

@@ -1,4 +1,4 @@
-//! Limits of a rule whose rate follows the service behind it.
+//! Limits of a rule whose rate adapts to the service behind it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,13 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tidegate_core::adaptive::{OutcomeWindow, OverloadSignal, RateSteps, ServiceHealth};
 use tidegate_core::lease::Leasing;
-use tidegate_core::limit::LimitError;
 use tidegate_core::notation::write_span;
 use tidegate_core::{Charge, Key, Limit, Micros, RuleId};
-
-use super::RuleSet;
-use super::rule::{Mode, Rule};
-use super::rule_limits::RuleLimit;
 
 /// The present rate of a rule, between its bounds.
 ///
@@ -21,13 +16,13 @@ use super::rule_limits::RuleLimit;
 #[derive(Debug)]
 pub struct AdaptiveRate {
     rule: Arc<str>,
-    steps: RateSteps,
+    pub(super) steps: RateSteps,
     period: Micros,
     window: OutcomeWindow,
     /// The present step.
     step: AtomicU32,
     decreases: AtomicU64,
-    /// The names under which the store keeps the present step and the last decrease. No rule can have them.
+    /// The names under which the store keeps the present step and the last decrease. No rule can have these names.
     ids: [RuleId; 2],
 }
 
@@ -44,7 +39,7 @@ impl AdaptiveRate {
         }
     }
 
-    /// The id of its rule.
+    /// The id of the rule.
     #[must_use]
     pub fn rule(&self) -> &str {
         &self.rule
@@ -62,7 +57,7 @@ impl AdaptiveRate {
         self.steps.bounds()
     }
 
-    /// The period in which the tokens come.
+    /// The period of the rate.
     #[must_use]
     pub const fn period(&self) -> Micros {
         self.period
@@ -76,7 +71,7 @@ impl AdaptiveRate {
         format!("{tokens}/{}", unit.unwrap_or(&period))
     }
 
-    /// The number of times that this process has lowered the rate.
+    /// Number of times that this process has lowered the rate.
     #[must_use]
     pub fn decreases(&self) -> u64 {
         self.decreases.load(Ordering::Relaxed)
@@ -88,6 +83,12 @@ impl AdaptiveRate {
         &self.window
     }
 
+    /// Sets the rate, in tokens: the greatest step that is not above it. For a rate that is known from elsewhere, as from a running
+    /// server.
+    pub fn set_tokens(&self, tokens: u64) {
+        self.step.store(self.steps.step_at(tokens), Ordering::Relaxed);
+    }
+
     pub(crate) fn step(&self) -> u32 {
         self.step.load(Ordering::Relaxed).min(self.steps.count())
     }
@@ -96,12 +97,12 @@ impl AdaptiveRate {
         &self.steps
     }
 
-    /// Follows the store.
+    /// Sets the step that the store returned.
     pub(crate) fn set_step(&self, step: u64) {
         self.step.store(u32::try_from(step).unwrap_or(u32::MAX).min(self.steps.count()), Ordering::Relaxed);
     }
 
-    /// Moves by itself, while the store is unavailable.
+    /// Changes the step without the store, while it is unavailable.
     pub(crate) fn move_alone(&self, health: ServiceHealth) {
         let step = self.step();
         match health {
@@ -117,10 +118,10 @@ impl AdaptiveRate {
         self.decreases.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Begins where another one is, as far as the bounds allow.
+    /// Starts at the rate of `other`, within the bounds.
     pub(crate) fn continue_from(&self, other: &AdaptiveRate) {
         if self.period == other.period {
-            self.step.store(self.steps.step_at(other.tokens()), Ordering::Relaxed);
+            self.set_tokens(other.tokens());
         }
         self.decreases.store(other.decreases(), Ordering::Relaxed);
     }
@@ -140,7 +141,7 @@ impl AdaptiveRate {
     }
 }
 
-/// The terms, for people: `100/s..1000/s by aimd, down 30% on latency > 200ms or errors > 5%, up 5% of the range every 1s`.
+/// Displays the terms: `100/s..1000/s by aimd, down 30% on latency > 200ms or errors > 5%, up 5% of the range every 1s`.
 impl fmt::Display for AdaptiveRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (lowest, highest) = self.bounds();
@@ -155,58 +156,5 @@ impl fmt::Display for AdaptiveRate {
             self.steps.increase_percent(),
             write_span(self.steps.every()),
         )
-    }
-}
-
-/// A rule's limit at each step of its rate.
-#[derive(Clone, Debug)]
-pub(super) struct RateLadder {
-    pub(super) rate: Arc<AdaptiveRate>,
-    pub(super) limits: Box<[Arc<[RuleLimit]>]>,
-}
-
-impl RateLadder {
-    /// The limit `highest` at each step.
-    pub(super) fn new(rate: AdaptiveRate, highest: &RuleLimit) -> Result<RateLadder, LimitError> {
-        let limit = |step| -> Result<Arc<[RuleLimit]>, LimitError> {
-            let limit = highest.limit.at_rate(rate.steps.tokens(step))?;
-            Ok(Arc::new([RuleLimit { limit, ..highest.clone() }]))
-        };
-        let limits = (0..=rate.steps.count()).map(limit).collect::<Result<_, _>>()?;
-        Ok(RateLadder { rate: Arc::new(rate), limits })
-    }
-
-    /// The limit at the present step.
-    pub(super) fn present(&self) -> &Arc<[RuleLimit]> {
-        &self.limits[self.rate.step() as usize]
-    }
-}
-
-impl Rule {
-    /// The rule's rate, if it adapts.
-    #[must_use]
-    pub fn adaptive_rate(&self) -> Option<&Arc<AdaptiveRate>> {
-        self.limits.ladder().map(|ladder| &ladder.rate)
-    }
-}
-
-impl RuleSet {
-    /// The rates that adapt, of all rules that are not off.
-    pub fn adaptive_rates(&self) -> impl Iterator<Item = &Arc<AdaptiveRate>> {
-        let rules = self.written.adapts.then(|| self.in_force()).into_iter().flatten();
-        rules.filter(|(_, mode)| *mode != Mode::Off).filter_map(|(rule, _)| rule.adaptive_rate())
-    }
-
-    /// Has rates that adapt begin where those of the same rules in `other` are.
-    pub(crate) fn continue_rates_of(&self, other: &RuleSet) {
-        if !self.written.adapts || !other.written.adapts || self.shares_rules_with(other) {
-            return;
-        }
-        for rate in self.rules().iter().filter_map(Rule::adaptive_rate) {
-            let same = other.rules().iter().filter_map(Rule::adaptive_rate).find(|other| other.rule == rate.rule);
-            if let Some(other) = same {
-                rate.continue_from(other);
-            }
-        }
     }
 }

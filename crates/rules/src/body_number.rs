@@ -2,17 +2,17 @@
 
 use crate::decimal::multiplied;
 
-/// The number in a field of a request's JSON body, rounded up to a whole one.
+/// The number in a field of a request's JSON body, rounded up to an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyNumber {
-    /// Readers of JSON find this number there, or a smaller one.
+    /// All JSON parsers find this number in the field, or a smaller one.
     Exact(u64),
-    /// Readers differ: some find this number there, or a smaller one, and some may find none.
+    /// JSON parsers differ: some find this number or a smaller one, and some may find none.
     AtMost(u64),
 }
 
 impl BodyNumber {
-    /// A number as it is written, such as `500` or `1.5e3`. `None` if it is none, or negative.
+    /// Parses a number such as `500` or `1.5e3`. `None` if the text is not a number, or negative.
     ///
     /// ```
     /// use tidegate_rules::BodyNumber;
@@ -26,7 +26,7 @@ impl BodyNumber {
         multiplied(text, 1).map(BodyNumber::Exact)
     }
 
-    /// The largest number that a reader may find.
+    /// The largest number that a JSON parser may find.
     #[must_use]
     pub const fn largest(self) -> u64 {
         match self {

@@ -1,23 +1,24 @@
-//! One spelling for values that HTTP lets clients write in several ways.
+//! A single spelling for values that HTTP allows to be written in several ways.
 //!
-//! An upstream takes `secret`, `"secret"` and `s%65cret` for the same cookie, and `Bearer x` and `bearer  x` for the same
-//! credentials. If each spelling were a key of its own, one client would have as many limits as there are spellings. Where
-//! upstreams disagree on whether two spellings are equal they are one key: clients that differ in nothing else share a limit,
-//! and none has two.
+//! To an upstream, `secret`, `"secret"` and `s%65cret` are the same cookie, and `Bearer x` and `bearer  x` the same
+//! credentials. If each spelling had a key of its own, a client could multiply its limits by changing the spelling. If
+//! upstreams disagree on whether two spellings are equal, they have one key: clients that differ only in such a spelling
+//! share a limit, and no client has two.
 
 use std::borrow::Cow;
 
 use super::fact_name::FactName;
 
 impl FactName {
-    /// The spelling of a value by which keys know it.
+    /// The canonical spelling of a value, which is used in keys.
     pub(super) fn canonical<'v>(&self, value: Cow<'v, str>) -> Cow<'v, str> {
         match self {
-            FactName::Host => host(value),
+            _ if self.is_host() => host(value),
             FactName::Method => method(value),
             FactName::Cookie(_) => cookie(value),
             FactName::Header(name) if is_credentials(name) => credentials(value),
-            FactName::Header(_)
+            FactName::Host
+            | FactName::Header(_)
             | FactName::ApiKey
             | FactName::User
             | FactName::Tier
@@ -27,7 +28,7 @@ impl FactName {
         }
     }
 
-    /// Whether conditions are held against a value as it is written, too: people may have written it down that way.
+    /// Whether conditions are also compared with the original spelling, because rules may contain it.
     pub(super) fn is_matched_as_written(&self) -> bool {
         match self {
             FactName::Cookie(_) => true,
@@ -48,7 +49,7 @@ fn is_credentials(header: &str) -> bool {
     matches!(header, "authorization" | "proxy-authorization")
 }
 
-/// A host without the dot that may end it. Seldom in another case, and handed on as it is otherwise.
+/// Removes the final dot of a host, and converts it to lower case. Borrowed in the usual case, in which neither is needed.
 fn host(host: Cow<'_, str>) -> Cow<'_, str> {
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) || host.ends_with('.') {
         return host.trim_end_matches('.').to_ascii_lowercase().into();
@@ -63,7 +64,7 @@ fn method(method: Cow<'_, str>) -> Cow<'_, str> {
     method
 }
 
-/// Schemes of credentials in their usual spelling, which is what people write in conditions. Others are in lower case.
+/// Authentication schemes in their usual spelling, as written in conditions. Other schemes are in lower case.
 const SCHEMES: [&str; 16] = [
     "ApiKey",
     "AWS4-HMAC-SHA256",
@@ -83,7 +84,7 @@ const SCHEMES: [&str; 16] = [
     "vapid",
 ];
 
-/// A scheme has no case, and any number of blanks may follow it (RFC 9110, 11.4).
+/// Schemes are case-insensitive, and may be followed by any number of spaces (RFC 9110, 11.4).
 fn credentials(value: Cow<'_, str>) -> Cow<'_, str> {
     let Some((scheme, rest)) = value.split_once([' ', '\t']) else { return value };
     let usual = SCHEMES.into_iter().find(|usual| usual.eq_ignore_ascii_case(scheme));
@@ -95,8 +96,8 @@ fn credentials(value: Cow<'_, str>) -> Cow<'_, str> {
     format!("{usual} {credentials}").into()
 }
 
-/// Without the quotes that may stand around a cookie (RFC 6265, 4.1.1) and the escapes that Python's servers read there, and
-/// decoded, as PHP, Node and .NET do.
+/// Removes the optional quotes around a cookie (RFC 6265, 4.1.1) and the escapes that Python servers decode within them.
+/// Also decodes percent-encoding, as PHP, Node and .NET do.
 fn cookie(value: Cow<'_, str>) -> Cow<'_, str> {
     if !value.bytes().any(|byte| matches!(byte, b'"' | b'%' | b'+')) {
         return value;
@@ -106,7 +107,7 @@ fn cookie(value: Cow<'_, str>) -> Cow<'_, str> {
     String::from_utf8_lossy(&decoded(&bare)).into_owned().into()
 }
 
-/// `\"` is `"`, and `\145` is `e`.
+/// Decodes `\"` to `"`, and `\145` to `e`.
 fn without_backslashes(quoted: &[u8]) -> Cow<'_, [u8]> {
     if !quoted.contains(&b'\\') {
         return Cow::Borrowed(quoted);
@@ -126,7 +127,7 @@ fn without_backslashes(quoted: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(plain)
 }
 
-/// Escapes decoded, with blanks for `+`. A `%` that begins no escape stands for itself.
+/// Decodes percent-encoding, and `+` to a space. An invalid `%` is kept.
 fn decoded(written: &[u8]) -> Vec<u8> {
     let (mut plain, mut rest) = (Vec::with_capacity(written.len()), written);
     while let [first, behind @ ..] = rest {

@@ -28,7 +28,7 @@ pub(super) fn across(files: &[(Source, RulesFile)]) -> Vec<Diagnostic> {
 
 type Ids<'f> = HashMap<&'f str, (&'f Source, &'f Mention)>;
 
-/// Every id, with where it stands first.
+/// Finds every id, with the place where it is first used.
 fn ids<'f>(files: &'f [(Source, RulesFile)], findings: &mut Vec<Diagnostic>) -> Ids<'f> {
     let mut known = Ids::new();
     for (source, file) in files {
@@ -69,7 +69,7 @@ fn replaced(files: &[(Source, RulesFile)], known: &Ids<'_>, findings: &mut Vec<D
     }
 }
 
-/// The most rules that stop the search which others are held against: the check is for people's files.
+/// Maximum number of stopping rules examined; bounds the time for generated files.
 const MOST_STOPPING: usize = 1_000;
 
 fn unreachable(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
@@ -85,7 +85,7 @@ fn unreachable(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
         if findings.len() >= MOST_FINDINGS {
             return;
         }
-        // Others are for certain tiers or keys, or let some requests pass: what comes after them is reached.
+        // Rules that are limited to certain tiers or keys, or let some requests pass, do not hide the rules after them.
         let stops = rule.stops
             && rule.mode == Mode::Enforce
             && rule.limits.default.is_some()
@@ -96,7 +96,7 @@ fn unreachable(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     }
 }
 
-/// A rule that limits tiers and says nothing of the others leaves those who have none without a limit.
+/// If a rule limits certain tiers and has no default limit, requests of other tiers are not limited.
 fn unlimited_tiers(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     let default = files.iter().find_map(|(_, file)| file.tiers.as_ref()?.default.as_deref());
     for (source, rule) in rules(files).filter(|(_, rule)| rule.mode != Mode::Off) {
@@ -108,7 +108,7 @@ fn unlimited_tiers(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>
             None => default.is_some_and(limited),
         };
         if rule.limits.default.is_none() && !rule.limits.tiers.is_empty() && !all {
-            let problem = format!("the rule `{}` does not limit those who are of none of its tiers", rule.id());
+            let problem = format!("the rule `{}` does not limit requests whose tier it does not list", rule.id());
             let help = "add `limit`, or name one of its tiers as the `default` of the file's `tiers`";
             findings.push(at(source, rule, problem, help.to_owned()));
         }
@@ -121,19 +121,19 @@ fn tiers(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     if let [(first, first_at), rest @ ..] = &with_tiers[..] {
         for (source, at) in rest.iter().take(MOST_FINDINGS) {
             let help = Some(format!("the first is at {}; keep one", first.place(*first_at)));
-            findings.push(source.finding(Severity::Error, *at, "`tiers` is said a second time", help));
+            findings.push(source.finding(Severity::Error, *at, "`tiers` is set a second time", help));
         }
     }
 }
 
-/// One statement of regions is for all rules, and rules speak of no others.
+/// Only one file may define regions, and rules may only name regions defined there.
 fn regions(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     let stated = files.iter().filter_map(|(source, file)| Some((source, file.regions_at?)));
     let stated: Vec<(&Source, Position)> = stated.collect();
     if let [(first, first_at), rest @ ..] = &stated[..] {
         for (source, at) in rest.iter().take(MOST_FINDINGS) {
             let help = Some(format!("the first is at {}; keep one", first.place(*first_at)));
-            findings.push(source.finding(Severity::Error, *at, "`regions` is said a second time", help));
+            findings.push(source.finding(Severity::Error, *at, "`regions` is set a second time", help));
         }
     }
     let Some(known) = files.iter().find_map(|(_, file)| file.regions.as_ref()) else { return };
@@ -151,7 +151,7 @@ fn regions(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     }
 }
 
-/// A limit of which a region's share is too small denies every request there.
+/// If a region's share of a limit is too small, every request in that region is denied.
 fn closed_in_regions(files: &[(Source, RulesFile)], findings: &mut Vec<Diagnostic>) {
     let Some(regions) = files.iter().find_map(|(_, file)| file.regions.as_ref()) else { return };
     for (source, rule) in rules(files).filter(|(_, rule)| rule.regions == RegionChoice::OfFile) {
@@ -177,7 +177,7 @@ fn at(source: &Source, rule: &Rule, problem: String, help: String) -> Diagnostic
     source.finding(Severity::Warning, at, problem, Some(help))
 }
 
-/// Whether every request that meets `narrow` surely meets `wide`. Only what is plain to see counts.
+/// Whether every request that meets `narrow` certainly meets `wide`. Detects only simple cases.
 fn is_wider(wide: &Conditions, narrow: &Conditions) -> bool {
     let path = match (&wide.path, &narrow.path) {
         (None, _) => true,

@@ -1,4 +1,4 @@
-//! The cost of a request under a limit, and its source.
+//! The cost of a request under a limit, and where it is read.
 
 use std::fmt;
 
@@ -11,18 +11,18 @@ use tidegate_core::disclosure::QuotaUnit;
 #[derive(Clone, Debug)]
 pub(super) enum Cost {
     Fixed(u64),
-    /// A number in the request times a price; `otherwise` if it is missing or no number.
+    /// A number in the request times a price; `otherwise` if the number is missing or invalid.
     Said {
-        /// Of several, those that are there.
+        /// The sources. If several are present in a request, the largest cost counts.
         by: Vec<CostSource>,
         times: u64,
         otherwise: u64,
         /// Whether bodies without a stated length are refused: the cost is the length, and there is no `otherwise`.
         needs_length: bool,
     },
-    /// The cost that the protocol states; one if it states none.
+    /// The cost stated by the protocol; 1 if it states none.
     Hits,
-    /// By path, the first that matches; this much if none does.
+    /// The cost of the first path that matches; `otherwise` if none does.
     ByPath {
         paths: Vec<(PathPattern, u64)>,
         otherwise: u64,
@@ -30,7 +30,7 @@ pub(super) enum Cost {
 }
 
 impl Cost {
-    /// The source in the request, for people.
+    /// Describes the source of the cost in the request.
     pub(super) fn said_by(&self) -> Option<String> {
         match self {
             Cost::Said { by, times, .. } => {
@@ -42,7 +42,7 @@ impl Cost {
         }
     }
 
-    /// The fields of the request's body that say it.
+    /// The fields of the request's body that contain the cost.
     pub(super) fn fields(&self) -> impl Iterator<Item = &FieldPath> {
         let by = match self {
             Cost::Said { by, .. } => by.as_slice(),
@@ -54,7 +54,7 @@ impl Cost {
         })
     }
 
-    /// The unit that a limit with this cost counts, as far as there is a word for it.
+    /// The unit that a limit with this cost counts.
     pub(super) fn unit(&self) -> QuotaUnit {
         match self {
             Cost::Fixed(1) | Cost::Hits => QuotaUnit::Requests,
@@ -64,7 +64,7 @@ impl Cost {
     }
 }
 
-/// The source of a request's cost.
+/// The place in a request that states its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CostSource {
     Fact(FactName),
@@ -73,12 +73,12 @@ pub(super) enum CostSource {
 }
 
 impl CostSource {
-    /// Whether it is the length of the request's body.
+    /// Whether the cost is the length of the request's body.
     pub(super) fn is_length(&self) -> bool {
         matches!(self, CostSource::Fact(FactName::Header(name)) if name == "content-length")
     }
 
-    /// Whether anyone can send what they like there.
+    /// Whether clients can choose the value freely.
     pub(super) const fn is_unverified(&self) -> bool {
         match self {
             CostSource::Fact(fact) => fact.is_unverified(),

@@ -30,13 +30,13 @@ impl RuleSet {
     }
 }
 
-/// A number of things: `1 rule`, `2 rules`.
+/// A number with its noun: `1 rule`, `2 rules`.
 #[must_use]
 pub fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// `3 rules`, `1 domain with 5 descriptors`, or both.
+/// Displays `3 rules`, `1 domain with 5 descriptors`, or both.
 impl fmt::Display for RuleCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RuleCounts { rules, domains, descriptors } = *self;

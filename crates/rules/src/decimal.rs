@@ -1,8 +1,9 @@
-//! Decimal numbers, as they are written.
+//! Decimal numbers.
 
 use tidegate_core::time::MAX_EXACT;
 
-/// A decimal number, times a whole one, rounded up to a whole one. `None` if it is none, or negative.
+/// Parses a decimal number and multiplies it by `times`, rounded up to an integer. `None` if the text is not a number, or
+/// negative.
 pub(crate) fn multiplied(number: &str, times: u64) -> Option<u64> {
     let (digits, exponent) = match number.trim().split_once(['e', 'E']) {
         Some((digits, exponent)) => (digits, power(exponent)?),
@@ -13,7 +14,7 @@ pub(crate) fn multiplied(number: &str, times: u64) -> Option<u64> {
     if whole.is_empty() || !all_digits(whole) || !all_digits(fraction) {
         return None;
     }
-    // Digits beyond these are far below what is counted, or far above.
+    // Digits beyond these are insignificant, or make the number too large to count.
     const MOST_DIGITS: usize = 18;
     let significant = whole.bytes().chain(fraction.bytes()).skip_while(|byte| *byte == b'0');
     let kept = significant.clone().take(MOST_DIGITS);
@@ -22,7 +23,7 @@ pub(crate) fn multiplied(number: &str, times: u64) -> Option<u64> {
     let is_more = dropped.clone().any(|digit| digit != b'0');
     let dropped = i32::try_from(dropped.count()).ok()?;
     let power = exponent.saturating_add(dropped).saturating_sub(i32::try_from(fraction.len()).ok()?);
-    // What was dropped only rounds up.
+    // Dropped digits only round up.
     let product = (mantissa + u128::from(is_more)) * u128::from(times);
     if product == 0 {
         return Some(0);
@@ -36,7 +37,7 @@ pub(crate) fn multiplied(number: &str, times: u64) -> Option<u64> {
     u64::try_from(scaled.min(most)).ok()
 }
 
-/// An exponent. One that is out of all proportion is as large, or as small, as they get.
+/// Parses an exponent. An extremely large one is clamped.
 fn power(text: &str) -> Option<i32> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::RuleSet;
-use super::applicable_rule::{ApplicableRule, Mismatch};
+use super::applicable_rule::ApplicableRule;
+use super::condition::Mismatch;
 use super::fact_name::FactName;
 use super::index::IndexLookup;
 use super::key_parts::part_of;
@@ -17,30 +18,31 @@ use super::rule_effect::RuleEffect;
 use super::secret::Secret;
 use crate::facts::Facts;
 use crate::yaml::Place;
+use tidegate_core::Limit;
 use tidegate_core::disclosure::DenialStatus;
 use tidegate_core::notation::write_span;
+use tidegate_core::priority::Priority;
 use tidegate_core::write_behind::WriteBehind;
-use tidegate_core::{Limit, Priority};
 
-/// The outcome of a request, rule by rule. Values that are secret are hidden ([`Secret::display`]).
+/// The outcome of a request, rule by rule. Secret values are hidden ([`Secret::display`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// The method, in capitals.
+    /// The method, in upper case.
     pub method: Option<String>,
-    /// The host, in small letters.
+    /// The host, in lower case.
     pub host: Option<String>,
     /// The path as rules see it.
     pub path: String,
     /// The tier that the request belongs to.
     pub tier: Option<String>,
-    /// The client's address, in the one spelling that rules see.
+    /// The client's address, in its canonical form.
     pub address: Option<IpAddr>,
-    /// All rules, in the order in which they are looked at.
+    /// All rules, in the order of evaluation.
     pub rules: Vec<ExplainedRule>,
 }
 
 impl Explanation {
-    /// Adds the shares of each of this many nodes to limits that they decide by their own copies.
+    /// Adds the share of each of `nodes` nodes to limits that nodes decide by their own copies.
     pub fn set_nodes(&mut self, nodes: u32) {
         self.write_behind_mut().for_each(|shown| {
             shown.nodes = Some(nodes);
@@ -48,26 +50,37 @@ impl Explanation {
         });
     }
 
-    /// Whether nodes decide one of the limits by their own copies.
+    /// Whether any of the limits is decided by nodes' own copies.
     #[must_use]
     pub fn has_write_behind(&mut self) -> bool {
         self.write_behind_mut().next().is_some()
     }
 
     fn write_behind_mut(&mut self) -> impl Iterator<Item = &mut ShownWriteBehind> {
-        let limits = self.rules.iter_mut().filter_map(|rule| match &mut rule.outcome {
-            RuleOutcome::Matched(charged) => Some(&mut charged.limits),
-            _ => None,
-        });
-        limits.flatten().filter_map(|limit| limit.write_behind.as_mut())
+        self.limits_mut().filter_map(|(_, limit)| limit.write_behind.as_mut())
     }
 
-    /// The rules that limit the request: the same as [`RuleSet::matching`] finds.
+    /// Adds the present rate of a rule that adapts, such as `550/s`.
+    pub fn set_present_rate(&mut self, rule: &str, rate: &str) {
+        let adapting = self.limits_mut().filter(|(id, limit)| *id == rule && limit.adapt.is_some());
+        adapting.for_each(|(_, limit)| limit.present_rate = Some(rate.to_owned()));
+    }
+
+    /// The limits of rules that match, with the ids of these rules.
+    fn limits_mut(&mut self) -> impl Iterator<Item = (&str, &mut ShownLimit)> {
+        let limits = self.rules.iter_mut().filter_map(|rule| match &mut rule.outcome {
+            RuleOutcome::Matched(charged) => Some((rule.id.as_str(), &mut charged.limits)),
+            _ => None,
+        });
+        limits.flat_map(|(id, limits)| limits.iter_mut().map(move |limit| (id, limit)))
+    }
+
+    /// The rules that limit the request: the same that [`RuleSet::matching`] finds.
     pub fn matched(&self) -> impl Iterator<Item = &ExplainedRule> {
         self.rules.iter().filter(|rule| matches!(rule.outcome, RuleOutcome::Matched(_)))
     }
 
-    /// The rule that refuses the request because it cannot tell whom to charge or how much, if one does.
+    /// The rule, if any, that refuses the request because its key or cost cannot be determined.
     #[must_use]
     pub fn refused_by(&self) -> Option<&ExplainedRule> {
         let refuses = |rule: &&ExplainedRule| {
@@ -85,7 +98,7 @@ pub struct ExplainedRule {
     /// The place of the rule in its file.
     #[serde(flatten)]
     pub place: Place,
-    /// Whether it denies, only reports, or does nothing, switches included.
+    /// Whether the rule denies, only reports, or does nothing, including switches.
     pub mode: Mode,
     /// The outcome.
     #[serde(flatten)]
@@ -96,9 +109,9 @@ pub struct ExplainedRule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum RuleOutcome {
-    /// It does.
+    /// The rule limits the request.
     Matched(Charged),
-    /// A condition does not hold: the first of those that do not.
+    /// A condition does not hold. If several do not, this is the first.
     Mismatch {
         /// The subject of the condition, such as `path` or `header:x-env`.
         condition: String,
@@ -107,19 +120,19 @@ pub enum RuleOutcome {
         /// The request's value; `None` if it has none.
         actual: Option<String>,
     },
-    /// It would, but another rule that matches replaces it.
+    /// The rule matches, but another matching rule replaces it.
     Replaced {
         /// The id of the other rule.
         by: String,
     },
-    /// It was not looked at, because a rule before it matched and stops the search.
+    /// The rule was not evaluated, because an earlier rule matched and stops the search.
     NotReached {
         /// The id of the rule that stops.
         stopped_by: String,
     },
-    /// It is off.
+    /// The rule is off.
     Off,
-    /// Its conditions hold, but it limits only certain tiers or keys, and this is none of them.
+    /// The rule's conditions hold, but it limits only certain tiers or keys, not those of this request.
     NoLimit,
     /// The request lacks a part of the key, and the rule lets such requests pass.
     Skipped {
@@ -131,33 +144,33 @@ pub enum RuleOutcome {
         /// The part.
         missing: String,
     },
-    /// The request says a part of the key, or its tier, more than once, and the rule refuses such requests.
+    /// The request has several values for a part of the key or for its tier, and the rule refuses such requests.
     Repeated {
         /// The part.
         repeated: String,
     },
-    /// The request costs as much as its body is long and does not say how long that is.
+    /// The cost of the request is the length of its body, which is not stated.
     Unmeasured,
 }
 
-/// The key that a rule charges for a request, and the charges.
+/// The key that a rule charges for a request, and the limits that apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Charged {
-    /// The parts of the key. None if all requests share one.
+    /// The parts of the key. Empty if all requests share one key.
     pub key: Vec<ShownPart>,
-    /// The part of the key that the request lacks: it shares one key with all others that do.
+    /// The part of the key that the request lacks. All requests without it share one key.
     pub missing: Option<String>,
-    /// The holder of the limits that apply.
+    /// The group to which the limits that apply were granted.
     pub granted: Granted,
-    /// The limits. None if there is no limit for this tier or key.
+    /// The limits. Empty if there is no limit for this tier or key.
     pub limits: Vec<ShownLimit>,
     /// The policy for when the store cannot decide.
     pub on_store_failure: String,
-    /// For how long the request can wait for the store; `None` leaves it to the store.
+    /// The time that the request can wait for the store; `None` for the store's default.
     pub store_deadline: Option<String>,
-    /// The priority that the rule gives the request when not all can be served; `normal` if it sets none.
+    /// The priority that the rule gives the request; `normal` if it sets none.
     pub priority: &'static str,
-    /// The kind of denial that clients are told.
+    /// The problem type of denials.
     pub problem: &'static str,
     /// The HTTP status of a denial, if it is not 429.
     pub status: Option<u16>,
@@ -172,28 +185,28 @@ pub struct ShownPart {
     pub value: String,
 }
 
-/// A limit and what the request takes from it.
+/// A limit, and what the request takes from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownLimit {
-    /// The name that state is kept under: the rule's id, and which of its limits this is if it has several.
+    /// The name under which state is kept: the rule's id, with the number of the limit if the rule has several.
     pub id: String,
     /// The limit in its short notation.
     pub limit: String,
-    /// The most that it can ever admit at once.
+    /// The most that the limit can admit at once.
     pub capacity: u64,
-    /// The cost of the request. If that is more than the capacity, it is always denied.
+    /// The cost of the request. A cost above the capacity is always denied.
     pub cost: u64,
     /// The source of the cost in the request, such as `body:max_tokens`.
     pub cost_from: Option<String>,
-    /// Whether the request has no number there, so that the cost is the rule's `otherwise`.
+    /// Whether the request has no such number, so that the cost is the rule's `otherwise`.
     pub cost_is_fallback: bool,
-    /// For how long the cost stays open to be settled.
+    /// The time in which the cost can be settled.
     pub reserve: Option<String>,
-    /// The place in the response of the actual cost, such as `body:usage.total_tokens`.
+    /// The source of the actual cost in the response, such as `body:usage.total_tokens`.
     pub settle: Option<String>,
-    /// Whether and how the nodes of a fleet lease it: `auto`, `off`, or the terms. `None` if it never is.
+    /// Whether and how the nodes of a fleet lease the limit: `auto`, `off`, or the terms. `None` if it is never leased.
     pub lease: Option<String>,
-    /// The cost a second for a key at a node from which on the node leases it, under `auto` and other terms.
+    /// The cost per second for a key at a node from which on the node leases it, under `auto` and other terms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leased_from: Option<u64>,
     /// Bound on decisions by the nodes' own copies.
@@ -201,29 +214,32 @@ pub struct ShownLimit {
     /// The part of the limit that each node charges, such as `4 parts of shaper 1/40ms queue 12`. `None` if it is not split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
-    /// The share of the node's region, such as `60% of 20/s burst 50 in eu`. `None` if regions do not share the limit, or the
-    /// node is in none.
+    /// The share of the node's region, such as `60% of 20/s burst 50 in eu`. `None` if regions do not share the limit, or
+    /// the node is in no region.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// Whether clients see it.
+    /// Whether clients see the limit.
     pub show: bool,
-    /// The terms on which its rate adapts, if it does: `limit` is then the present one.
+    /// The terms on which the limit's rate adapts, if it does. In that case, `limit` is the present limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapt: Option<String>,
+    /// The present rate at a server, such as `550/s`. `None` unless it was [set](Explanation::set_present_rate).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub present_rate: Option<String>,
 }
 
 /// Bound on decisions by the nodes' own copies of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownWriteBehind {
-    /// The most that the fleet admits beyond the limit, in percent of it.
+    /// Maximum that the fleet admits beyond the limit, in percent of it.
     pub at_most_percent: u8,
-    /// The same as a number.
+    /// The same maximum as a number.
     pub at_most: u64,
     /// The time between two reports.
     pub every: String,
     /// The number of nodes, if it is known.
     pub nodes: Option<u32>,
-    /// The most that each of these nodes may have admitted and not reported, per key.
+    /// Maximum that each of these nodes may have admitted and not reported, per key.
     pub each_node: Option<u64>,
 }
 
@@ -240,9 +256,10 @@ impl ShownWriteBehind {
 }
 
 impl RuleSet {
-    /// Holds every rule against a request, and says of each what comes of it and why.
+    /// Evaluates every rule for a request, and gives each outcome with its reason.
     ///
-    /// Slower than [`RuleSet::matching`], which looks only at rules that may match: for people, not for traffic.
+    /// Slower than [`RuleSet::matching`], which evaluates only rules that may match. Intended for diagnosis, not for
+    /// traffic.
     #[must_use]
     pub fn explain<'r>(&'r self, facts: &(impl Facts + ?Sized)) -> Explanation {
         let request = RequestView::new(facts, &self.written.tiers, self.stored_tiers());
@@ -307,7 +324,7 @@ impl RuleSet {
             RuleEffect::Skipped => RuleOutcome::Skipped { missing: faulty.unwrap_or_default() },
             RuleEffect::Refused(KeyFault::Missing) => RuleOutcome::Refused { missing: faulty.unwrap_or_default() },
             RuleEffect::Refused(KeyFault::Repeated) => {
-                // A sound key leaves the tier, by which the rule's limits are found.
+                // If every part of the key has one value, the tier is what was repeated: it selects the rule's limits.
                 RuleOutcome::Repeated { repeated: faulty.unwrap_or_else(|| FactName::Tier.to_string()) }
             }
             RuleEffect::Refused(KeyFault::Unmeasured) => RuleOutcome::Unmeasured,
@@ -352,6 +369,7 @@ impl MatchedRule<'_, '_> {
             region: limit.whole.as_ref().map(ToString::to_string),
             show: limit.disclosure.is_shown,
             adapt: self.rule.adaptive_rate().map(ToString::to_string),
+            present_rate: None,
         });
         let disclosure = self.rule.disclosure();
         Charged {
@@ -398,7 +416,7 @@ impl Mismatch<'_> {
 }
 
 impl Pattern {
-    /// The values that match, in words. `show` writes a value down, or hides it.
+    /// Describes the values that match. `show` displays a value, or hides it.
     fn describe(&self, show: &dyn Fn(&str) -> String) -> String {
         match self {
             Pattern::Exact(values) => either(values.iter().map(|value| show(value))),

@@ -19,7 +19,7 @@ pub(super) enum FactName {
     Descriptor(String),
 }
 
-/// Whether the value of a header or parameter of this name is a secret: a credential of somebody. When in doubt, it is.
+/// Whether a header or parameter with this name contains a secret, such as a credential. In doubt, `true`.
 ///
 /// ```
 /// use tidegate_rules::is_secret_name;
@@ -43,7 +43,7 @@ pub fn is_secret_name(name: &str) -> bool {
 }
 
 impl FactName {
-    /// The fact of a name such as `user` or `header:X-Tenant`.
+    /// Parses the name of a fact, such as `user` or `header:X-Tenant`.
     pub(super) fn parse(text: &str) -> Option<FactName> {
         let (kind, name) = text.split_once(':').map_or((text, ""), |(kind, name)| (kind, name.trim()));
         let named = |make: fn(String) -> FactName| (!name.is_empty()).then(|| make(name.to_owned()));
@@ -78,12 +78,21 @@ impl FactName {
         }
     }
 
-    /// Whether a person who sees the value may be able to impersonate somebody else. If in doubt, true.
+    /// Whether the value may be sufficient to impersonate a client. In doubt, `true`.
     pub(super) fn is_secret(&self) -> bool {
         match self {
             FactName::ApiKey | FactName::Cookie(_) => true,
             FactName::Header(name) | FactName::Query(name) | FactName::Descriptor(name) => is_secret_name(name),
             FactName::Method | FactName::Host | FactName::User | FactName::Tier | FactName::Claim(_) => false,
+        }
+    }
+
+    /// Whether it is the host, by either of its names.
+    pub(super) fn is_host(&self) -> bool {
+        match self {
+            FactName::Host => true,
+            FactName::Header(name) => name == "host",
+            _ => false,
         }
     }
 
@@ -99,13 +108,13 @@ impl FactName {
         }
     }
 
-    /// Whether anyone can send what they like there.
+    /// Whether clients can choose the value freely.
     pub(super) const fn is_unverified(&self) -> bool {
         matches!(self, FactName::Header(_) | FactName::Query(_) | FactName::Cookie(_))
     }
 }
 
-/// Wherever these stand in a name, it tells of a secret.
+/// A name that contains any of these is that of a secret.
 const TELLING: [&str; 21] = [
     "2fa",
     "assertion",
@@ -129,15 +138,15 @@ const TELLING: [&str; 21] = [
     "token",
     "xsrf",
 ];
-/// Too short to be looked for inside of other words: `opinion` and `footprint` are no secrets.
+/// Too short to be searched within other words: `opinion` and `footprint` are not secrets.
 const TELLING_WORDS: [&str; 10] = ["cvc", "cvv", "hotp", "magic", "mfa", "otp", "pin", "sess", "ssn", "totp"];
-/// Words before `code` that make it an ordinary one. Any other is taken for a code that lets somebody in.
+/// Words before `code` that make the name harmless. With any other word, it is taken for an access code.
 const ORDINARY_CODES: [&str; 21] = [
     "airport", "area", "color", "country", "currency", "dial", "error", "exit", "item", "lang", "language", "locale",
     "post", "postal", "product", "reason", "region", "response", "state", "status", "zip",
 ];
 
-/// The words of `zip_code`, `zip-code` and `zipCode`, in lower case.
+/// Splits `zip_code`, `zip-code` or `zipCode` into words, in lower case.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut was_small = false;

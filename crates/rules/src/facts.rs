@@ -1,5 +1,6 @@
-//! Facts: the properties of a request that rules look at.
+//! Facts: the properties of a request that rules use.
 
+mod parameters;
 mod raw;
 mod request;
 pub mod syntax;
@@ -13,7 +14,7 @@ pub use self::request::Request;
 pub use self::values::Values;
 use crate::FieldPath;
 use crate::body_number::BodyNumber;
-use tidegate_core::Priority;
+use tidegate_core::priority::Priority;
 
 /// The name of a property of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub enum Fact<'n> {
     Method,
     /// The path, without its query.
     Path,
-    /// The host that the request was meant for, without a port.
+    /// The target host of the request, without a port.
     Host,
     /// The API key that came with the request.
     ApiKey,
@@ -30,7 +31,7 @@ pub enum Fact<'n> {
     User,
     /// The tier, as verified by the caller.
     Tier,
-    /// A header, by its name in any case.
+    /// A header, by its name in any case. `Host` is the same as [`Fact::Host`].
     Header(&'n str),
     /// A query parameter, by its decoded name in any case, as [`syntax::parameters`] finds it.
     Query(&'n str),
@@ -43,23 +44,24 @@ pub enum Fact<'n> {
 }
 
 impl Fact<'_> {
-    /// Whether a header, a query parameter, a cookie, a claim or an entry of a descriptor that is called `known` is this fact.
-    /// Headers and cookies are called by their names in any case, query parameters as [`syntax::parameters`] finds them, the
-    /// others by their exact names. A fact without a name never matches.
+    /// Whether a header, a query parameter, a cookie, a claim or an entry of a descriptor with the name `known` is this
+    /// fact. Names of headers and cookies are compared in any case, those of query parameters as by [`syntax::parameters`],
+    /// and all others exactly. A fact without a name never matches.
     #[must_use]
     pub fn is_called(self, known: &str) -> bool {
         match self {
             Fact::Header(name) | Fact::Cookie(name) => known.eq_ignore_ascii_case(name),
-            Fact::Query(name) => syntax::is_parameter(known, name),
+            Fact::Query(name) => parameters::is_parameter(known, name),
             Fact::Claim(name) | Fact::Descriptor(name) => known == name,
             Fact::Method | Fact::Path | Fact::Host | Fact::ApiKey | Fact::User | Fact::Tier => false,
         }
     }
 }
 
-/// The facts of one request. Rules ask only for those that they need.
+/// The facts of one request. Rules request only the facts that they need.
 ///
-/// Requests of a protocol implement [`RawRequest`] and [read](read()) their facts from that, so that all protocols agree.
+/// Protocols implement [`RawRequest`] for their requests and [read](read()) the facts from that, so that all protocols
+/// agree.
 pub trait Facts {
     /// The values of a fact: every one of them if the request has it more than once.
     fn values(&self, fact: Fact<'_>) -> Values<'_>;
@@ -74,19 +76,24 @@ pub trait Facts {
         None
     }
 
-    /// The cost that the request states, where its protocol has a place for it.
+    /// The cost stated by the request, if its protocol supports that.
     fn hits(&self) -> Option<u64> {
         None
     }
 
-    /// Whether the request has a body of unknown length. By default, so if it has a `Transfer-Encoding`.
+    /// Whether the request has a body of unknown length. The default is whether it has a `Transfer-Encoding`.
     fn has_unmeasured_body(&self) -> bool {
         !self.values(Fact::Header("transfer-encoding")).is_none()
     }
 
-    /// The priority that the request states, if it can be trusted. Rules come first.
+    /// The priority stated by the request, if it can be trusted. Priorities set by rules take precedence.
     fn priority(&self) -> Option<Priority> {
         None
+    }
+
+    /// Whether rules with `shed` let the request pass, whatever its priority is, as they do with health checks.
+    fn is_never_shed(&self) -> bool {
+        false
     }
 
     /// The number in a field of the request's JSON body, as far as that was read.

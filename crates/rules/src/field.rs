@@ -1,9 +1,9 @@
-//! Fields of JSON, by their path.
+//! Paths of fields in JSON.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The path of a field in a JSON object: a key, or several that lead into each other, such as `usage.total_tokens`.
+/// The path of a field in a JSON object: one key, or the keys of nested objects, such as `usage.total_tokens`.
 ///
 /// ```
 /// use tidegate_rules::FieldPath;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(Arc<str>);
 
-/// Text that is not a path of keys.
+/// The error for text that is not a path of keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "write 1 to {MOST_KEYS} keys of at most {LONGEST_KEY} bytes each with dots between, such as `usage.total_tokens`"
@@ -26,12 +26,12 @@ const MOST_KEYS: usize = 8;
 const LONGEST_KEY: usize = 64;
 
 impl FieldPath {
-    /// The keys, from the outermost on.
+    /// The keys, outermost first.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.split('.')
     }
 
-    /// The keys with dots between.
+    /// The keys, separated by dots.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,8 +1,8 @@
-//! Finding the few rules that a request may meet among the many there are.
+//! An index that finds the few rules that may match a request.
 //!
-//! Each rule is filed under one of its conditions: the one that the fewest other rules share. A rule for one tenant on a
-//! path that all tenants use is filed under the tenant, a rule for a path of its own under the path. A request looks in
-//! every file drawer once, and holds what it finds against all the conditions of those rules alone.
+//! Each rule is indexed by one of its conditions: the one shared with the fewest other rules. A rule for one tenant on a
+//! path that all tenants use is indexed by the tenant; a rule for a path that no other rule has, by the path. A request
+//! makes one lookup for each kind of condition, and evaluates only the rules that it finds.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ use smallvec::SmallVec;
 
 use super::fact_name::FactName;
 use super::pattern::Pattern;
-use super::route::{PathPattern, Routes};
+use super::route::{PathPattern, PathTree};
 use super::rule::{Conditions, Rule};
 use crate::facts::Values;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// The numbers of rules, by a text that they want.
+/// The numbers of rules, by the text that they require.
 type Filed = Map<Box<str>, Vec<u32>>;
 
 /// Numbers of rules, in the order of the files.
@@ -27,20 +27,20 @@ pub(super) type RuleNumbers = SmallVec<[u32; 16]>;
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    routes: Routes,
+    routes: PathTree,
     values: Vec<(FactName, Filed)>,
-    /// Hosts by the domain they lie in, with its leading dot.
+    /// Hosts by the domain that contains them, with its leading dot.
     domains: Filed,
-    /// Networks by their size and their bits.
+    /// Networks by their size and bits.
     networks: Vec<(NetworkSize, Map<u128, Vec<u32>>)>,
-    /// Rules that have nothing to be looked up by.
+    /// Rules without an indexable condition.
     others: Vec<u32>,
 }
 
-/// IPv4 or not, and the number of leading bits that count.
+/// Whether the address is IPv4, and the number of significant leading bits.
 type NetworkSize = (bool, u8);
 
-/// The key that a rule is indexed by.
+/// A key by which a rule is indexed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum IndexKey<'r> {
     Path(&'r PathPattern),
@@ -100,8 +100,8 @@ impl Index {
         }
     }
 
-    /// The rules that the request may meet; every rule that matches it is among them. They stand in `numbers`, which is empty,
-    /// unless they are the same for all requests.
+    /// The rules that may match the request; every rule that matches is among them. They are stored in `numbers`, which
+    /// must be empty, unless they are the same for all requests.
     pub(super) fn find<'n>(&'n self, request: &impl IndexLookup, numbers: &'n mut RuleNumbers) -> &'n [u32] {
         if self.is_empty() {
             return &self.others;
@@ -133,7 +133,7 @@ impl Index {
                 }
             }
         }
-        // Those that are found anyway are in order.
+        // The rules that are always found are already in order.
         if numbers.len() > self.others.len() {
             numbers.sort_unstable();
             numbers.dedup();
@@ -141,7 +141,7 @@ impl Index {
         numbers
     }
 
-    /// Whether no rule has anything to be looked up by.
+    /// Whether no rule has an indexable condition.
     fn is_empty(&self) -> bool {
         self.routes.is_empty() && self.values.is_empty() && self.domains.is_empty() && self.networks.is_empty()
     }
@@ -161,7 +161,7 @@ fn leading_bits(address: IpAddr, (is_ipv4, size): NetworkSize) -> Option<u128> {
     }
 }
 
-/// All the ways in which a rule can be filed: a list of index_keys, under each of which it then stands.
+/// All ways in which a rule can be indexed. Each is a list of keys, and the rule is stored under all of them.
 fn index_keys(conditions: &Conditions) -> Vec<Vec<IndexKey<'_>>> {
     let mut choices = Vec::new();
     if let Some(paths) = &conditions.path

@@ -8,13 +8,14 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 use super::fact_name::FactName;
+use super::override_name::override_name;
 use super::request_view::RequestView;
 use super::rule::{KeyFault, KeyPart, OnRepeatedKey, Rule};
 use super::secret::Secret;
 use crate::facts::{Facts, Values};
 use tidegate_core::Key;
 
-/// The value of a part of a key. Made without allocating unless the request itself had to.
+/// The value of a part of a key. Allocates only if reading the request did.
 #[derive(Clone, Debug)]
 pub(super) enum Piece<'a> {
     Text(Cow<'a, str>),
@@ -38,7 +39,7 @@ impl fmt::Display for Piece<'_> {
     }
 }
 
-/// The longest text that [`InlineText`] holds: an IPv6 network has 43 characters, a hidden secret 32.
+/// The longest text of an [`InlineText`]. An IPv6 network has 43 characters, a hidden secret 32.
 const INLINE: usize = 48;
 
 /// Text of at most 48 bytes.
@@ -49,10 +50,10 @@ pub(super) struct InlineText {
 }
 
 impl InlineText {
-    /// The printed form of `value`, as far as there is room.
+    /// The displayed form of `value`, truncated to the available room.
     fn of(value: impl fmt::Display) -> InlineText {
         let mut text = InlineText { bytes: [0; INLINE], length: 0 };
-        // Addresses and hashes fit: there is nothing to do about an error that cannot be.
+        // Cannot fail: addresses and hashes fit.
         let _ = write!(text, "{value}");
         text
     }
@@ -81,8 +82,8 @@ impl Write for InlineText {
     }
 }
 
-/// An IPv4 address as usual, which is what most keys are made of, without the detour of formatting. Says how long it is: at
-/// most 15 bytes.
+/// Writes an IPv4 address, the most frequent part of keys, without the overhead of formatting. Returns its length: at most
+/// 15 bytes.
 fn write_ipv4(address: Ipv4Addr, into: &mut [u8]) -> u8 {
     let mut length = 0;
     let mut push = |byte: u8| {
@@ -104,8 +105,8 @@ fn write_ipv4(address: Ipv4Addr, into: &mut [u8]) -> u8 {
     length
 }
 
-/// Makes `key` that of a request, and `previous` its name under the previous key of `secret`, if it has another there. Says
-/// by which name overrides know it if the rule has any.
+/// Writes the key of a request to `key`, and its name under the previous key of `secret` to `previous` if that is another.
+/// Returns the name for overrides if the rule has any.
 pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
     key: &mut Key<'a>,
     previous: &mut Option<Box<Key<'static>>>,
@@ -113,7 +114,7 @@ pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
     request: &RequestView<'f, F>,
     secret: &Secret,
 ) -> Result<Option<String>, KeyFault> {
-    // Most keys have one part or none, and go without a detour.
+    // Fast path: most keys have at most one part.
     if rule.limits.overrides.is_empty() {
         match &rule.key[..] {
             [] => {
@@ -144,8 +145,8 @@ pub(super) fn write_key<'a, 'f: 'a, F: Facts + ?Sized>(
     Ok(named)
 }
 
-/// The name of the key whose parts have these values, in clear, under the previous key of `secret`; `None` if no part is
-/// secret, for then it has one name only.
+/// The name, under the previous key of `secret`, of the key whose parts have these values, in clear. `None` if no part is
+/// secret, because such a key has only one name.
 #[cold]
 pub(super) fn previous_name<'p>(
     rule: &Rule,
@@ -160,7 +161,7 @@ pub(super) fn previous_name<'p>(
     Some(Box::new(Key::of(parts)))
 }
 
-/// Makes `key` that of the only part.
+/// Writes a key with a single part.
 fn write_only<'a, 'f: 'a, F: Facts + ?Sized>(
     key: &mut Key<'a>,
     part: &KeyPart,
@@ -180,7 +181,7 @@ fn write_only<'a, 'f: 'a, F: Facts + ?Sized>(
     Ok(())
 }
 
-/// The value of a fact as a part of a rule's key.
+/// The value of a fact, as a part of a rule's key.
 fn value_of<'f, F: Facts + ?Sized>(
     fact: &FactName,
     rule: &Rule,
@@ -194,7 +195,7 @@ fn value_of<'f, F: Facts + ?Sized>(
     }
 }
 
-/// All values as one, each with its length, so that no two lists make the same key: `1:a2:bc`.
+/// Joins all values, each with its length, so that no two lists make the same key: `1:a2:bc`.
 #[cold]
 fn joined(values: &[Cow<'_, str>]) -> String {
     override_name(values.iter().map(|value| &**value))
@@ -205,34 +206,6 @@ fn set_text<'a>(key: &mut Key<'a>, text: Cow<'a, str>) {
         Cow::Borrowed(text) => *key = Key::from(text),
         Cow::Owned(text) => key.set_one(text.as_bytes()),
     }
-}
-
-/// The name by which overrides know a key. Parts come with their lengths, so that no value can pass for two.
-pub(super) fn override_name<'p>(parts: impl ExactSizeIterator<Item = &'p str>) -> String {
-    let alone = parts.len() == 1;
-    let mut name = String::new();
-    for part in parts {
-        if !alone {
-            let _ = write!(name, "{}:", part.len());
-        }
-        name.push_str(part);
-    }
-    name
-}
-
-/// The parts of a key that overrides know by this name, if it has this many.
-pub(super) fn override_parts(name: &str, number: usize) -> SmallVec<[&str; 2]> {
-    if number == 1 {
-        return SmallVec::from_slice(&[name]);
-    }
-    let (mut parts, mut rest) = (SmallVec::new(), name);
-    while let Some((length, after)) = rest.split_once(':')
-        && let Some((part, after)) = length.parse().ok().and_then(|length| after.split_at_checked(length))
-    {
-        parts.push(part);
-        rest = after;
-    }
-    parts
 }
 
 /// The value of a part of a rule's key, in clear.
@@ -264,7 +237,7 @@ pub(super) fn part_of<'a, 'f: 'a, F: Facts + ?Sized>(
     }
 }
 
-/// The address, or the network of the given size that it lies in.
+/// The address, or the network of the given size that contains it.
 pub(super) fn network_of(address: IpAddr, ipv4: u8, ipv6: u8) -> InlineText {
     let (size, whole) = match address {
         IpAddr::V4(_) => (ipv4, 32),

@@ -12,12 +12,12 @@ use crate::yaml::{LARGEST_FILE, Node, Reader, Source, Value};
 
 /// The longest chain of includes.
 const LONGEST_CHAIN: usize = 32;
-/// The most files that are read.
+/// Maximum number of files.
 const MOST_FILES: usize = 1_024;
-/// The most bytes of all files together.
+/// Maximum total size of all files, in bytes.
 const MOST_BYTES: usize = 4 * LARGEST_FILE;
 
-/// Settings of a server that no rules file has: a file with one of them is its configuration.
+/// Settings of a server, which no rules file has. A file with one of them is a server's configuration.
 pub const SERVER_SETTINGS: [&str; 23] = [
     "access_log",
     "admin",
@@ -43,25 +43,25 @@ pub const SERVER_SETTINGS: [&str; 23] = [
     "traces",
     "trusted_proxies",
 ];
-/// The name of the configuration that `tidegate init` writes beside the rules.
+/// Names of the configuration that `tidegate init` writes beside the rules.
 const CONFIGURATION_FILES: [&str; 2] = ["tidegate.yaml", "tidegate.yml"];
 
-/// Rules that can be used, and what is doubtful about them.
+/// Valid rules, and warnings about them.
 #[derive(Debug)]
 pub struct Loaded {
     /// The rules.
     pub rules: RuleSet,
-    /// Warnings; no errors.
+    /// Warnings, without errors.
     pub warnings: Diagnostics,
-    /// All files that were read, included ones too.
+    /// All files that were read, including included ones.
     pub files: Vec<PathBuf>,
 }
 
-/// Reads files, and the YAML files in folders in the order of their names, with all that they include. A `tidegate.yaml` in a
-/// folder is left out: it is a server's configuration.
+/// Reads files, and the YAML files in folders in alphabetical order, with all files that they include. A `tidegate.yaml` in
+/// a folder is skipped, because it is a server's configuration.
 ///
 /// # Errors
-/// Everything that is wrong with them, if anything is an error.
+/// Returns all errors and warnings if there is any error.
 pub fn load(paths: &[PathBuf]) -> Result<Loaded, Diagnostics> {
     let mut loading = Loading::default();
     for path in paths {
@@ -70,7 +70,7 @@ pub fn load(paths: &[PathBuf]) -> Result<Loaded, Diagnostics> {
     loading.finish()
 }
 
-/// The rules files that lie at `paths`: files as they are, folders as the YAML files in them.
+/// The rules files at `paths`: files themselves, and the YAML files in folders.
 #[must_use]
 pub fn rules_files(paths: &[PathBuf]) -> Vec<PathBuf> {
     let expand = |path: &PathBuf| {
@@ -80,10 +80,10 @@ pub fn rules_files(paths: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 impl RuleSet {
-    /// Reads rules from text. `name` is what messages call it; it can include no other files.
+    /// Reads rules from text, which cannot include files. `name` is used in messages.
     ///
     /// # Errors
-    /// Everything that is wrong with it, if anything is an error.
+    /// Returns all errors and warnings if there is any error.
     pub fn parse(name: &str, text: &str) -> Result<Loaded, Diagnostics> {
         let mut loading = Loading::default();
         loading.bytes(name, text.as_bytes().to_vec(), None, 0);
@@ -98,15 +98,15 @@ struct Loading {
     findings: Vec<Diagnostic>,
     seen: BTreeSet<PathBuf>,
     bytes_read: usize,
-    /// More files were found than are read: the others are left aside.
+    /// Whether there are more files than the maximum. Further files are not read.
     is_full: bool,
 }
 
-/// The place that asked for a file.
+/// The place where a file is included.
 struct Included<'i> {
     by: &'i Source,
     node: &'i Node,
-    /// The number of includes that lead to it.
+    /// The depth of includes that lead to the file.
     depth: usize,
 }
 
@@ -124,7 +124,7 @@ impl Loading {
         }
     }
 
-    /// Reads a file, unless it was read already.
+    /// Reads a file, unless it has been read already.
     fn file(&mut self, path: &Path, included: Option<Included<'_>>) {
         if self.is_full {
             return;
@@ -233,7 +233,7 @@ impl Loading {
     }
 }
 
-/// The place of a setting of the server in a file.
+/// The place of a server setting in a file.
 fn setting_in(root: &Node) -> Option<Position> {
     let Value::Map(fields) = &root.value else { return None };
     fields.iter().find(|(name, _)| SERVER_SETTINGS.contains(&name.text.as_str())).map(|(name, _)| name.at)
@@ -244,10 +244,10 @@ fn unreadable(path: &Path, error: &io::Error) -> (String, &'static str) {
     (problem, "paths are taken from the folder of the file that includes")
 }
 
-/// The bytes of a rules file; of a file that is too large, one byte more than is ever read.
+/// The bytes of a rules file. Of a file that is too large, one byte more than the maximum.
 ///
 /// # Errors
-/// If it cannot be read, or is not a plain file: a device or a pipe may have no end.
+/// Fails if the file cannot be read, or is not a regular file: a device or a pipe may have no end.
 pub fn file_contents(path: &Path) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a file"));
@@ -257,7 +257,7 @@ pub fn file_contents(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Hidden files are left out: a Kubernetes `ConfigMap` keeps its versions in some. So is a server's configuration.
+/// Skips hidden files, in which a Kubernetes `ConfigMap` keeps its versions, and a server's configuration.
 fn yaml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -265,7 +265,7 @@ fn yaml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
         let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
         let yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
         let configuration = CONFIGURATION_FILES.iter().any(|name| path.ends_with(name));
-        // Tests of rules lie beside them: `rules.test.yaml`.
+        // Tests of rules are in the same folder: `rules.test.yaml`.
         let tests = path.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with(".test"));
         if yaml && !hidden && !configuration && !tests && path.is_file() {
             files.push(path);

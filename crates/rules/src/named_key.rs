@@ -1,4 +1,4 @@
-//! A rule's key as an operator names it: by the values of its parts, or by their hashes.
+//! A rule's key as named by an operator: by the values of its parts, or by their hashes.
 
 use std::net::IpAddr;
 
@@ -6,11 +6,11 @@ use smallvec::SmallVec;
 
 use super::RuleSet;
 use super::applicable_rule::MatchedReadings;
-use super::fact_name::FactName;
-use super::key_parts::{network_of, override_name, override_parts, previous_name};
+use super::key_parts::{network_of, previous_name};
 use super::matched::MatchedRule;
+use super::override_name::{override_name, override_parts};
 use super::rule::{KeyPart, OnMissingKey, Rule};
-use super::rule_limits::RuleLimit;
+use super::rule_limit::RuleLimit;
 use crate::facts::syntax::without_port;
 use crate::facts::{Fact, Facts, Values};
 use tidegate_core::notation::closest;
@@ -19,45 +19,45 @@ use tidegate_core::{Key, RuleId};
 /// A key under a rule, or under one of its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedKey<'a> {
-    /// The id of a rule, or of one of its limits, which alone is meant then.
+    /// The id of a rule, or of one of its limits. In the latter case, only that limit is meant.
     pub rule: &'a str,
-    /// The parts, in the order in which the rule names them. Empty for the key that requests without a part share.
+    /// The parts, in the order of the rule. Empty for the key shared by requests without a part.
     pub parts: &'a [PartName<'a>],
-    /// The tier whose limits are meant. If it is left out: the tier that a request with this key belongs to.
+    /// The tier whose limits are meant. The default is the tier of a request with this key.
     pub tier: Option<&'a str>,
 }
 
 /// One part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartName<'a> {
-    /// Its value, as requests have it.
+    /// The value, as in requests.
     Clear(&'a str),
-    /// The hash of a secret, as [`Secret::hide`](super::Secret::hide) makes it.
+    /// The hash of a secret, as returned by [`Secret::hide`](super::Secret::hide).
     Hash(&'a str),
 }
 
-/// There is nothing by that name.
+/// Why a named key does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoSuchKey {
-    /// No rule, and no limit, has this id.
+    /// No rule or limit has this id.
     #[error("there is no rule `{rule}`{}", meant(.closest))]
     Rule {
         /// The id.
         rule: String,
-        /// The id that was probably meant.
+        /// The most similar id.
         closest: Option<String>,
     },
-    /// The rule's key has another number of parts.
+    /// The rule's key has a different number of parts.
     #[error("the key of `{rule}` has {}; {} given", counted(.parts), number_given(*.given))]
     Parts {
         /// The rule.
         rule: String,
-        /// The parts that it has.
+        /// The parts of the rule's key.
         parts: Vec<String>,
         /// The number given.
         given: usize,
     },
-    /// A part of the key is an address, and what was given is none.
+    /// A part of the key is an address, but the given text is not.
     #[error("`{text}` is no address: write one such as 203.0.113.7 or 2001:db8::7")]
     Address {
         /// The text given.
@@ -81,7 +81,7 @@ pub enum NoSuchKey {
         /// The tiers that have limits.
         known: Vec<String>,
     },
-    /// Only the request tells which tier the key belongs to.
+    /// The tier of the key depends on the request.
     #[error("the limits of this key under `{rule}` depend on the tier of the request: give one of {}", quoted(.tiers))]
     TierWanted {
         /// The rule or the limit.
@@ -89,7 +89,7 @@ pub enum NoSuchKey {
         /// The tiers that have limits.
         tiers: Vec<String>,
     },
-    /// The rule limits other keys, and not this one.
+    /// The rule limits other keys, but not this one.
     #[error("`{rule}` does not limit that key")]
     NoLimit {
         /// The rule or the limit.
@@ -122,11 +122,11 @@ fn number_given(number: usize) -> String {
 }
 
 impl RuleSet {
-    /// The charges of a rule to the key whose parts have these values, in the order in which the rule names them and in clear,
-    /// at a cost of one. Without a tier, the limits are those of the tier that a request with this key belongs to.
+    /// The charges of a rule to a key with a cost of 1. The key is given by the values of its parts, in clear and in the
+    /// order of the rule. The default tier is that of a request with this key.
     ///
     /// # Errors
-    /// If there is no such rule, its key is made of something else, or it does not limit the key.
+    /// Fails if there is no such rule, if its key has other parts, or if it does not limit the key.
     pub fn key_of_rule(
         &self,
         rule: &str,
@@ -137,8 +137,8 @@ impl RuleSet {
         meant.matched(self, &named, tier)
     }
 
-    /// The charges of a rule to a key that an operator names. If the id is that of one limit, its rule's others are there too:
-    /// [`RuleSet::is_meant`] tells them apart.
+    /// The charges of a rule to a key named by an operator. If the id is that of one limit, the charges of the rule's other
+    /// limits are included: use [`RuleSet::is_meant`] to filter them.
     ///
     /// # Errors
     /// As [`RuleSet::key_of_rule`].
@@ -147,13 +147,13 @@ impl RuleSet {
         meant.matched(self, &named, key.tier)
     }
 
-    /// Whether an id that an operator gave means this limit: it is the limit's own, or that of its rule.
+    /// Whether an id given by an operator means this limit: it is the id of the limit, or that of its rule.
     pub(crate) fn is_meant(&self, id: &str, limit: &RuleId) -> bool {
         self.meant(id).is_ok_and(|meant| meant.limit.is_none_or(|one| one == limit))
     }
 
-    /// The ids that state belongs to under a rule, whatever the tier, and the names of the key whose parts have these
-    /// values: the present one, and the previous one if it has another.
+    /// The ids to which state belongs under a rule, for any tier, and the names of the key with these values: the present
+    /// one, and the previous one if it differs.
     ///
     /// # Errors
     /// As [`RuleSet::key_of_rule`].
@@ -162,7 +162,7 @@ impl RuleSet {
         Ok(meant.states(named))
     }
 
-    /// As [`RuleSet::states_of_key`], for a key that an operator names.
+    /// Like [`RuleSet::states_of_key`], for a key named by an operator.
     ///
     /// # Errors
     /// As [`RuleSet::key_of_rule`].
@@ -188,13 +188,13 @@ impl RuleSet {
         Ok((meant, named))
     }
 
-    /// The rule that an id belongs to, which is its own or that of one of its limits; `None` if there is none.
+    /// The rule with this id or with a limit of this id; `None` if there is none.
     #[must_use]
     pub fn rule_of(&self, id: &str) -> Option<&Rule> {
         self.find(id).map(|meant| meant.rule)
     }
 
-    /// The hashes of the secrets that the rules themselves name: API keys with a tier, and keys with limits of their own.
+    /// The hashes of all secrets in the rules: API keys with a tier, and keys with their own limits.
     pub fn known_hashes(&self) -> impl Iterator<Item = String> {
         self.named_values().map(|value| self.secret.hide(value))
     }
@@ -255,13 +255,13 @@ impl RuleSet {
         Ok(NamedPiece { key: Key::of(hidden), previous, named, values })
     }
 
-    /// The value that has this hash, if the rules name it.
+    /// The value with this hash, if the rules contain it.
     fn value_of(&self, hash: &str) -> Option<String> {
         self.named_values().find(|value| self.secret.hide(value) == hash).map(str::to_owned)
     }
 }
 
-/// The rule, or the limit of a rule, that an operator's id names.
+/// The rule, or the limit of a rule, with an id given by an operator.
 #[derive(Clone, Copy)]
 struct NamedTarget<'r> {
     rule: &'r Rule,
@@ -284,7 +284,7 @@ impl<'r> NamedTarget<'r> {
         (ids, std::iter::once(key).chain(previous.map(|previous| *previous)).collect())
     }
 
-    /// The tiers that have limits of this id.
+    /// The tiers with limits of this id.
     fn tiers(self) -> Vec<String> {
         let tiers = self.rule.limits.tiers.iter();
         tiers.filter(|(_, limits)| self.limits(limits.iter()).next().is_some()).map(|(tier, _)| tier.clone()).collect()
@@ -326,7 +326,7 @@ impl<'r> NamedTarget<'r> {
     }
 }
 
-/// The facts of a request with a certain key, from which its tier follows.
+/// The facts of a request with a given key, which determine its tier.
 struct KeyFacts<'k> {
     rule: &'k Rule,
     values: &'k [Option<String>],
@@ -347,28 +347,28 @@ impl Facts for KeyFacts<'_> {
     }
 }
 
-/// The ids that state belongs to, and the names of one key.
+/// The ids to which state belongs, and the names of one key.
 type States<'r> = (SmallVec<[&'r RuleId; 4]>, SmallVec<[Key<'static>; 2]>);
 
-/// A key that was named by its parts.
+/// A key named by its parts.
 struct NamedPiece {
     key: Key<'static>,
-    /// Its name under the previous secret, if it has another there.
+    /// The name under the previous secret, if it differs.
     previous: Option<Box<Key<'static>>>,
-    /// The name that overrides know it by, if all its parts are known in clear.
+    /// The name in overrides, if all parts are known in clear.
     named: Option<String>,
-    /// Its parts in clear, as far as they are known.
+    /// The parts in clear, as far as they are known.
     values: Vec<Option<String>>,
 }
 
 impl NamedPiece {
-    /// The key that requests share that lack a part of theirs.
+    /// The key shared by requests that lack a part of theirs.
     const fn shared() -> NamedPiece {
         NamedPiece { key: Key::GLOBAL, previous: None, named: None, values: Vec::new() }
     }
 }
 
-/// The value of a part as requests have it.
+/// The value of a part, spelled as in requests.
 fn clear(part: &KeyPart, value: &str) -> Result<String, NoSuchKey> {
     match part {
         KeyPart::Address { ipv4, ipv6 } => {
@@ -376,7 +376,7 @@ fn clear(part: &KeyPart, value: &str) -> Result<String, NoSuchKey> {
             let address = address.ok_or_else(|| NoSuchKey::Address { text: value.to_owned() })?;
             Ok(network_of(address.to_canonical(), *ipv4, *ipv6).as_str().to_owned())
         }
-        KeyPart::Fact(FactName::Host) => Ok(FactName::Host.canonical(without_port(value).into()).into_owned()),
+        KeyPart::Fact(fact) if fact.is_host() => Ok(fact.canonical(without_port(value).into()).into_owned()),
         KeyPart::Fact(fact) | KeyPart::Secret(fact) => Ok(fact.canonical(value.into()).into_owned()),
         KeyPart::Segment(_) | KeyPart::Route => Ok(value.to_owned()),
     }

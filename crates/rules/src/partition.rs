@@ -1,4 +1,4 @@
-//! Names for the keys that a request is charged to, which say nothing about them.
+//! Opaque names for the keys to which a request is charged.
 
 use std::fmt::Write;
 
@@ -9,16 +9,16 @@ use super::matched::{Matched, MatchedRule};
 use crate::facts::Facts;
 use tidegate_core::RuleId;
 
-/// A name for the key of each limit that governs a request: the same key has the same name under one limit, and nobody can
-/// tell the key from it.
+/// An opaque name for the key of each limit that governs a request. Under one limit, the same key always has the same name,
+/// from which the key cannot be determined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partitions(SmallVec<[(u128, [u8; Partitions::BYTES]); 4]>);
 
 impl Partitions {
-    /// The length of a name.
+    /// The length of a name in bytes.
     pub const BYTES: usize = 8;
 
-    /// The name of the key that was charged under a limit.
+    /// The name of the key charged under a limit.
     #[must_use]
     pub fn of(&self, limit: &RuleId) -> Option<&[u8; Partitions::BYTES]> {
         let hash = limit.stable_hash();
@@ -27,12 +27,13 @@ impl Partitions {
 }
 
 impl RuleSet {
-    /// Names for the keys that a request is charged to. They are made with the [secret](RuleSet::with_secret) that hides API keys.
+    /// Names for the keys to which a request is charged. They are hashed with the [secret](RuleSet::with_secret) that hides
+    /// API keys.
     pub fn partitions(&self, facts: &(impl Facts + ?Sized)) -> Partitions {
         self.partitions_of(&self.matching(facts))
     }
 
-    /// As [`RuleSet::partitions`], of a request whose rules were found already.
+    /// Like [`RuleSet::partitions`], for a request whose rules are already matched.
     #[must_use]
     pub fn partitions_of(&self, matched: &Matched<'_, '_>) -> Partitions {
         let charges = matched.rules.iter().flat_map(MatchedRule::charges);
@@ -41,7 +42,7 @@ impl RuleSet {
                 .map(|charge| {
                     let mut text = format!("partition of {}", charge.rule);
                     for part in charge.key.parts() {
-                        // Each behind its length, so that no two keys are written alike.
+                        // Each part follows its length, so that no two keys have the same text.
                         let _ = write!(text, ":{}:{}", part.len(), String::from_utf8_lossy(part));
                     }
                     (charge.rule.stable_hash(), name(&self.secret.hide(&text)))

@@ -1,28 +1,28 @@
-//! Paths, normalised: the one form in which rules see all spellings of a path.
+//! Normalised paths: the one form of all spellings of a path that rules see.
 //!
 //! An earlier step decides which spellings reach a server, and in which form (`path_policy.rs`).
 //!
 //! | in the request | becomes | why |
 //! |---|---|---|
-//! | `//`, `///` | `/` | servers behind us join empty segments |
+//! | `//`, `///` | `/` | upstreams join empty segments |
 //! | `/./`, `/../`, and their encoded forms | resolved; never above the root | as servers do |
 //! | `%41`, `%7e` (letters, digits, `-._~`) | the character itself | RFC 3986: the same path |
-//! | `%3a`, `%21` (delimiters that may stand in a path) | the character itself | nearly all servers decode them |
-//! | `*` | its escape | in patterns it means something else |
+//! | `%3a`, `%21` (delimiters that are valid in a path) | the character itself | nearly all servers decode them |
+//! | `*` | its escape | it is a wildcard in patterns |
 //! | `%c3%A9` (anything else encoded) | upper-case escapes: `%C3%A9` | RFC 3986: the same path |
 //! | a byte that should have been encoded | its escape | the same path |
-//! | `a.`, `a%20` (dots and spaces at the end of a segment) | `a` | Windows, and Caddy everywhere, do not tell them apart |
-//! | `%2f`, `%5c`, `\` | kept as `%2F`, `%5C` | whether these separate segments depends on the server behind: they never match a separator here |
-//! | `%00`, and other encoded controls | kept as `%00` | kept apart from the path without them |
-//! | `%`, not followed by two digits | `%25` | it stands for itself |
-//! | a `/` at the end | dropped, unless it is the whole path | most servers answer both alike |
+//! | `a.`, `a%20` (dots and spaces at the end of a segment) | `a` | Windows, and Caddy everywhere, do not distinguish them |
+//! | `%2f`, `%5c`, `\` | kept as `%2F`, `%5C` | whether they separate segments depends on the upstream; here they never do |
+//! | `%00`, and other encoded controls | kept as `%00` | distinct from the path without them |
+//! | `%`, not followed by two digits | `%25` | it is a literal percent sign |
+//! | a `/` at the end | dropped, unless it is the whole path | most servers treat both alike |
 //! | anything from `?` or `#` | dropped | not part of the path |
 //!
-//! Case is kept: to most servers paths are case-sensitive.
+//! Case is kept: on most servers, paths are case-sensitive.
 
 use std::borrow::Cow;
 
-/// The path as rules see it. Borrowed if it was normal already, as nearly all are.
+/// The normalised path. Borrowed if it was normalised already, as nearly all paths are.
 #[must_use]
 pub fn normalize(path: &str) -> Cow<'_, str> {
     if is_normal(path.as_bytes()) { Cow::Borrowed(path) } else { Cow::Owned(rewrite(path)) }
@@ -32,13 +32,13 @@ pub(super) const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Bytes that may stand in a path without an escape.
+/// Bytes that are valid in a path without an escape.
 pub(super) const fn is_plain(byte: u8) -> bool {
     is_unreserved(byte)
         || matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@')
 }
 
-/// Bytes that stand for themselves in a normal path, and never have an escape there.
+/// Bytes that are literal in a normalised path, and never escaped there.
 const fn is_normal_byte(byte: u8) -> bool {
     is_plain(byte) && byte != b'*'
 }
@@ -66,13 +66,13 @@ fn is_normal_segment(segment: &[u8]) -> bool {
     }
 }
 
-/// Two digits that stand for something which needs an escape, in upper case.
+/// Two upper-case digits of an escape that must be kept.
 fn is_normal_escape(digits: &[u8]) -> bool {
     let upper = |byte: &u8| byte.is_ascii_digit() || (b'A'..=b'F').contains(byte);
     digits.len() >= 2 && digits[..2].iter().all(upper) && escape(digits).is_some_and(|byte| !is_normal_byte(byte))
 }
 
-/// A space, as it stands in a normal path.
+/// A space in a normalised path.
 const SPACE: &str = "%20";
 
 fn rewrite(path: &str) -> String {
@@ -120,7 +120,7 @@ pub(super) fn push(out: &mut String, byte: u8, stands_for_itself: bool) {
     }
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// The byte for two hexadecimal digits.
 pub(super) fn escape(digits: &[u8]) -> Option<u8> {
     let digit = |index: usize| char::from(*digits.get(index)?).to_digit(16);
     u8::try_from(digit(0)? << 4 | digit(1)?).ok()

@@ -1,8 +1,8 @@
-//! Spellings of paths: which have one reading at every server, and what that is.
+//! Spellings of paths: which of them all servers read alike, and their canonical form.
 //!
-//! Servers differ in what they decode, in which order, and what they do with empty segments, dots, backslashes and path
-//! parameters. A path that two of them read in two ways could meet the rules as one path and its handler as another. So a
-//! spelling is either *canonical*, or has a canonical form that all servers read alike, or is *ambiguous*:
+//! Servers differ in what they decode, in which order, and in how they treat empty segments, dots, backslashes and path
+//! parameters. If two servers read a path in two ways, rules may see one path and the handler another. So a spelling is
+//! *canonical*, has a canonical form that all servers read alike, or is *ambiguous*:
 //!
 //! | in a path | | why |
 //! |---|---|---|
@@ -10,14 +10,14 @@
 //! | `%41`, `%7e` (letters, digits, `-._~`) | decoded | RFC 3986, 6.2.2.2 |
 //! | `%c3%a9` | in upper case | RFC 3986, 6.2.2.1 |
 //! | `é`, `"`, `[` and others that should be encoded | encoded | as clients should |
-//! | `%21`, `%3A` and other encoded delimiters | kept | some upstreams tell them apart (`+` and `%2B`); [rules](super::normalize) do not |
+//! | `%21`, `%3A` and other encoded delimiters | kept | upstreams may differ (`+`, `%2B`); [rules](super::normalize) do not |
 //! | `%2f`, `%5c`, `\` | ambiguous | a slash to some servers, a character to others |
 //! | `;`, `%3b` | ambiguous | Tomcat, Jetty and others cut it off, with what follows in its segment |
-//! | `%00` to `%1f`, `%7f` | ambiguous | ends a path here, is dropped there, and matches `$` in regular expressions elsewhere |
-//! | `%25` before two hexadecimal digits | ambiguous | a second decoding makes something else of it |
-//! | `%` without two hexadecimal digits | ambiguous | refused here, kept there, `%u002f` elsewhere |
-//! | bytes that are not UTF-8, once decoded | ambiguous | another alphabet here, a replacement there, an overlong `/` elsewhere |
-//! | `#` | ambiguous | a fragment here, a character there |
+//! | `%00` to `%1f`, `%7f` | ambiguous | ends the path, is dropped, or matches `$` in expressions, depending on the server |
+//! | `%25` before two hexadecimal digits | ambiguous | a second decoding changes it |
+//! | `%` without two hexadecimal digits | ambiguous | depending on the server, refused, kept, or read as in `%u002f` |
+//! | bytes that are not UTF-8, once decoded | ambiguous | another encoding, a replacement or an overlong `/`, by server |
+//! | `#` | ambiguous | a fragment or a character, depending on the server |
 
 use std::borrow::Cow;
 
@@ -28,18 +28,19 @@ use super::path::{escape, is_plain, is_unreserved, push};
 pub enum PathPolicy {
     /// Paths that are not canonical are refused.
     Strict,
-    /// Paths become canonical; those that cannot are refused.
+    /// Paths are made canonical. Paths without a canonical form are refused.
     #[default]
     Canonical,
-    /// Paths stay as they came. Where a server decodes what rules do not, a spelling dodges them.
+    /// Paths are not changed. A spelling that servers decode but rules do not can bypass rules.
     AsIs,
 }
 
 impl PathPolicy {
-    /// The path to go on with, in place of `path`, which comes without its query. Borrowed if it is the same, as nearly always.
+    /// Returns the path to use instead of `path`, which must not contain a query. Borrowed if it is the same, as nearly
+    /// always.
     ///
     /// # Errors
-    /// The path is to be refused.
+    /// Fails if the path must be refused.
     pub fn apply(self, path: &str) -> Result<Cow<'_, str>, PathRefusal> {
         match self {
             PathPolicy::AsIs => Ok(Cow::Borrowed(path)),
@@ -51,11 +52,11 @@ impl PathPolicy {
         }
     }
 
-    /// Whether `path`, without its query, may go on as it came, for those who cannot change it. Unless paths are taken as they
-    /// are, dot segments and empty ones are then refused: some servers resolve them, others do not.
+    /// Checks whether `path`, without its query, may be used unchanged, for callers that cannot change it. Except under
+    /// [`PathPolicy::AsIs`], dot segments and empty segments are then refused: some servers resolve them, others do not.
     ///
     /// # Errors
-    /// The path is to be refused.
+    /// Fails if the path must be refused.
     pub fn check(self, path: &str) -> Result<(), PathRefusal> {
         match self {
             PathPolicy::AsIs | PathPolicy::Strict => self.apply(path).map(|_| ()),
@@ -67,36 +68,38 @@ impl PathPolicy {
     }
 }
 
-/// The reason why a path is refused.
+/// Why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.reason())]
 pub enum PathRefusal {
-    /// A slash or a backslash is encoded.
+    /// The path contains an encoded slash or backslash.
     EncodedSlash,
-    /// There is a backslash.
+    /// The path contains a backslash.
     Backslash,
-    /// There is a control character.
+    /// The path contains a control character.
     Control,
-    /// An escape is encoded itself.
+    /// The path contains an escape that is itself encoded.
     EncodedTwice,
-    /// A `%` begins no escape.
+    /// The path contains a `%` without two hexadecimal digits.
     BadEscape,
     /// A segment has parameters.
     Parameters,
-    /// It is not UTF-8, once decoded.
+    /// The decoded path is not UTF-8.
     NotUtf8,
-    /// There is a fragment.
+    /// The path contains a fragment.
     Fragment,
-    /// It does not begin at the root.
+    /// The path does not begin with a slash.
     NoRoot,
+    /// It is `*`, the server as a whole, and the method is not `OPTIONS`.
+    Asterisk,
     /// There are empty segments or dot segments, and nobody to resolve them.
     Unresolved,
-    /// Only canonical paths are taken.
+    /// Only canonical paths are accepted.
     NotCanonical,
 }
 
 impl PathRefusal {
-    /// The reason in a sentence, for clients. It has no percent signs, so that it may also stand in a gRPC message.
+    /// The reason as a sentence, for clients. Contains no percent signs, so that it is valid in a gRPC message.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -115,6 +118,7 @@ impl PathRefusal {
             PathRefusal::NotUtf8 => "The path is not UTF-8 once it is decoded.",
             PathRefusal::Fragment => "The target has a fragment.",
             PathRefusal::NoRoot => "The path does not begin with a slash.",
+            PathRefusal::Asterisk => "The target is an asterisk, which only OPTIONS may have.",
             PathRefusal::Unresolved => {
                 "The path has empty segments or dot segments, which some servers resolve and others do not."
             }
@@ -133,7 +137,7 @@ enum Segments {
     Resolved,
 }
 
-/// The canonical form of a path, borrowed if it is that already.
+/// The canonical form of a path, borrowed if the path is already canonical.
 fn canonical(path: &str) -> Result<(Cow<'_, str>, Segments), PathRefusal> {
     if is_canonical(path.as_bytes()) {
         return Ok((Cow::Borrowed(path), Segments::Kept));
@@ -142,10 +146,10 @@ fn canonical(path: &str) -> Result<(Cow<'_, str>, Segments), PathRefusal> {
     Ok((if rewritten == path { Cow::Borrowed(path) } else { Cow::Owned(rewritten) }, segments))
 }
 
-/// Whether a path is canonical at a glance: without escapes, empty segments, and segments that begin with a dot.
+/// Fast check whether a path is canonical: without escapes, empty segments, and segments that begin with a dot.
 fn is_canonical(path: &[u8]) -> bool {
     let mut before = match path {
-        // No path at all, which is that of the root, and the target of `OPTIONS *`.
+        // An empty path, which stands for the root, or the target of `OPTIONS *`.
         [] | [b'*'] => return true,
         [b'/', ..] => 0,
         _ => return false,
@@ -163,7 +167,7 @@ fn is_canonical(path: &[u8]) -> bool {
     true
 }
 
-/// Bytes that mean the same wherever they stand.
+/// Bytes with the same meaning in every position.
 static CLEAR: [bool; 256] = {
     let mut clear = [false; 256];
     let mut byte = 0;
@@ -174,7 +178,7 @@ static CLEAR: [bool; 256] = {
     clear
 };
 
-// Few paths come here.
+// Few paths need this.
 #[cold]
 fn rewrite(path: &str) -> Result<(String, Segments), PathRefusal> {
     let Some(rest) = path.strip_prefix('/') else { return Err(PathRefusal::NoRoot) };
@@ -185,7 +189,7 @@ fn rewrite(path: &str) -> Result<(String, Segments), PathRefusal> {
         out.push('/');
         rewrite_segment(segment, &mut out)?;
         match &out[from + 1..] {
-            // Only what ends with a slash has an empty segment at its end.
+            // A path that ends with a slash has one empty segment at its end.
             "" if is_last => {}
             "" | "." => {
                 resolved = Segments::Resolved;
@@ -230,7 +234,7 @@ fn rewrite_segment(raw: &str, out: &mut String) -> Result<(), PathRefusal> {
     if std::str::from_utf8(&decoded).is_err() {
         return Err(PathRefusal::NotUtf8);
     }
-    // Only now: the digits may have been encoded themselves.
+    // Checked after decoding, because the digits may have been encoded themselves.
     let hides_an_escape = |(at, _)| escape(&out.as_bytes()[from + at + 3..]).is_some();
     if out[from..].match_indices("%25").any(hides_an_escape) {
         return Err(PathRefusal::EncodedTwice);
@@ -337,7 +341,7 @@ mod tests {
             prop_assume!(!path.contains('?'));
             if let Ok(canonical) = PathPolicy::Canonical.apply(&path) {
                 prop_assert_eq!(normalize(&canonical), normalize(&path));
-                // Once is enough.
+                // The canonical form is stable.
                 prop_assert!(matches!(PathPolicy::Strict.apply(&canonical), Ok(Cow::Borrowed(_))), "{}", canonical);
             }
         }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use regex::Regex;
 
-/// The most memory that a compiled regular expression may take, in bytes.
+/// Maximum memory of a compiled regular expression, in bytes.
 pub(super) const LARGEST_REGEX: usize = 256 << 10;
 
 /// A pattern that a header, a host or another value must match.
@@ -17,13 +17,13 @@ pub(super) enum Pattern {
     Glob(Glob),
     /// A regular expression that the whole value must match.
     Regex(Regex),
-    /// Any of several.
+    /// Any of several patterns.
     Any(Vec<Pattern>),
-    /// Not this; a missing value is not this either.
+    /// Not this pattern. A missing value does not match it either.
     Not(Box<Pattern>),
-    /// There, whatever it is.
+    /// Any value, which must be present.
     Present,
-    /// Not there.
+    /// No value.
     Absent,
 }
 
@@ -41,7 +41,7 @@ impl Pattern {
         }
     }
 
-    /// The patterns that it is made of, down to those that name values, whichever way it puts them together.
+    /// The patterns contained in this one that compare values, at any depth.
     pub(super) fn leaves(&self) -> Vec<&Pattern> {
         match self {
             Pattern::Any(patterns) => patterns.iter().flat_map(Pattern::leaves).collect(),
@@ -51,7 +51,7 @@ impl Pattern {
         }
     }
 
-    /// The values that it matches, if they can be counted: what a rule can be looked up by.
+    /// The values that match, if they are a finite set, by which a rule can be indexed.
     pub(super) const fn exact(&self) -> Option<&BTreeSet<String>> {
         match self {
             Pattern::Exact(values) => Some(values),
@@ -64,7 +64,7 @@ impl Pattern {
         }
     }
 
-    /// The expression, anchored at both ends and bounded in size.
+    /// Compiles the expression, anchored at both ends and bounded in size.
     pub(super) fn regex(expression: &str, any_case: bool) -> Result<Pattern, regex::Error> {
         let build = |expression: &str| {
             regex::RegexBuilder::new(expression)
@@ -73,16 +73,16 @@ impl Pattern {
                 .case_insensitive(any_case)
                 .build()
         };
-        // The expression by itself first, so that no bracket in it can close the group around it.
+        // The expression is first compiled alone, so that no bracket in it can close the group around it.
         build(expression)?;
         Ok(Pattern::Regex(build(&format!("^(?:{expression})$"))?))
     }
 }
 
-/// Text in which `*` stands for any characters, none included.
+/// Text in which `*` stands for any characters, including none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Glob {
-    /// The pieces between the stars; one more than there are stars.
+    /// The text between the stars; one piece more than there are stars.
     pieces: Vec<String>,
 }
 
@@ -91,8 +91,8 @@ impl Glob {
         Glob { pieces: text.split('*').map(str::to_owned).collect() }
     }
 
-    /// Pieces between the first and the last are looked for from left to right, each at its first occurrence: if any
-    /// arrangement matches, that one does.
+    /// Pieces between the first and the last are matched from left to right, each at its first occurrence: if any
+    /// arrangement matches, this one does.
     pub(super) fn matches(&self, value: &str) -> bool {
         let [first, middle @ .., last] = &self.pieces[..] else {
             return self.pieces.first().is_some_and(|only| only == value);
@@ -108,7 +108,7 @@ impl Glob {
         true
     }
 
-    /// `.example.com` for `*.example.com`: what a host can be looked up by.
+    /// `.example.com` for `*.example.com`, by which a host can be indexed.
     pub(super) fn domain(&self) -> Option<&str> {
         match &self.pieces[..] {
             [first, rest] if first.is_empty() && rest.starts_with('.') => Some(rest),
@@ -166,7 +166,7 @@ mod tests {
         assert!(Pattern::Absent.matches(None) && !Pattern::Present.matches(None));
     }
 
-    /// The obvious matcher: try every length for every star.
+    /// The naive matcher: tries every length for every star.
     fn naive(glob: &[u8], value: &[u8]) -> bool {
         match glob {
             [] => value.is_empty(),

@@ -1,19 +1,19 @@
-//! Limits for well-known cases, by name.
+//! Presets: named limits for common cases.
 
 use super::fact_name::FactName;
 use super::rule::{KeyPart, OnStoreFailure};
 use tidegate_core::limit::Limit;
 
-/// A well-known case.
+/// A common case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Preset {
-    /// Five attempts a minute from one address, exactly; denied while the store is unavailable.
+    /// Five attempts per minute from one address, exactly; denied while the store is unavailable.
     Login,
-    /// Three hundred in three hours by one user.
+    /// Three hundred in three hours per user.
     Posts,
-    /// Three hundred a minute by one user, in bursts if they like.
+    /// Three hundred per minute per user, possibly in bursts.
     Reads,
-    /// Five a day by one user.
+    /// Five per day per user.
     Messages,
 }
 

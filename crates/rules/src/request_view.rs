@@ -1,4 +1,4 @@
-//! A request as rules see it, each value in one spelling.
+//! A request as rules see it, with one spelling for each value.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -10,12 +10,12 @@ use super::path::normalize;
 use super::tiers::{StoredTiers, Tiers};
 use crate::facts::{Fact, Facts, Values};
 
-/// A request as rules see it: its path normal, its tier known, its address in one spelling.
+/// A request as rules see it: normalised path, known tier, canonical address.
 pub(super) struct RequestView<'f, F: ?Sized> {
     pub(super) facts: &'f F,
     tiers: &'f Tiers,
     stored: Option<StoredTiers<'f>>,
-    /// Found out if a rule asks, as the tier is.
+    /// Computed on first use, like the tier.
     path: OnceCell<Cow<'f, str>>,
     tier: OnceCell<Values<'f>>,
     address: Option<IpAddr>,
@@ -43,8 +43,8 @@ impl<'f, F: Facts + ?Sized> RequestView<'f, F> {
         })
     }
 
-    /// The values of a fact, in the spelling in which rules are written. A cookie, or credentials, in an unusual spelling
-    /// count as written, too: a condition holds if it holds for either.
+    /// The values of a fact for conditions. An unusual spelling of a cookie or of credentials is included too: a condition
+    /// holds if it holds for either spelling.
     pub(super) fn values(&self, name: &FactName) -> Values<'f> {
         let canonical = self.canonical_values(name);
         if !name.is_matched_as_written() || canonical.is_none() {
@@ -58,7 +58,7 @@ impl<'f, F: Facts + ?Sized> RequestView<'f, F> {
         written.iter().chain(unusual.map(|(canonical, _)| canonical)).cloned().collect()
     }
 
-    /// The values of a fact, each in the one spelling that stands for all spellings of it: what keys are made of.
+    /// The values of a fact for keys, in their canonical spelling.
     pub(super) fn canonical_values(&self, name: &FactName) -> Values<'f> {
         match name {
             FactName::Tier => self.tier().clone(),

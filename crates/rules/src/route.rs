@@ -1,8 +1,8 @@
-//! Path patterns, one by one and by the thousand.
+//! Path patterns, alone and in large numbers.
 //!
 //! A pattern is matched segment by segment: `users` is that word, `*` is any one segment, `{id}` is any one segment with a
-//! name, `*.png` is one segment of that form, and `**` is any number of segments, none included. A thousand patterns are
-//! one tree, which a path walks down once.
+//! name, `*.png` is one segment of that form, and `**` is any number of segments, including none. Many patterns form one
+//! tree, which a path descends once.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use ahash::RandomState;
 use super::path::normalize;
 use super::pattern::Glob;
 
-/// The most segments that a pattern may have: a pattern is walked down by recursion.
+/// Maximum number of segments of a pattern, which bounds recursion.
 const MOST_SEGMENTS: usize = 64;
 
 /// A path pattern.
@@ -31,18 +31,18 @@ enum PathSegment {
     Rest,
 }
 
-/// Text that is not a path pattern.
+/// The error for text that is not a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PathPatternError {
     #[error("a path begins with `/`")]
     NoSlash,
     #[error("`{0}` is not a name in braces: write `{{name}}` as a whole segment, with letters, digits and `_`")]
     Brace(String),
-    #[error("`{{{0}}}` stands here twice")]
+    #[error("`{{{0}}}` is used twice")]
     SameName(String),
-    #[error("`**` stands for whole segments: write it between slashes")]
+    #[error("`**` matches whole segments: write it between slashes")]
     HalfRest,
-    #[error("`**` may stand once at the end and once before: more would make matching slow")]
+    #[error("`**` is allowed once at the end and once before it: more would make matching slow")]
     ManyRests,
     #[error("a path of more than {MOST_SEGMENTS} segments: end it with `/**` instead")]
     Long,
@@ -66,12 +66,12 @@ impl PathPattern {
             }
             segments.push(segment);
         }
-        // Clients choose the path, so the time to match it must not explode with its length.
+        // Clients choose the path, so the time to match it must not grow exponentially with its length.
         let before_end = &segments[..segments.len().saturating_sub(1)];
         if before_end.iter().filter(|segment| **segment == PathSegment::Rest).count() > 1 {
             return Err(PathPatternError::ManyRests);
         }
-        // What the wildcards stand for does not matter here, only that the words between them are normal.
+        // Wildcards are replaced by a sample, because only the words between them must be normalised.
         let sample = text.replace("**", "x").replace(['*', '{', '}'], "x");
         if normalize(&sample) != sample {
             let normal =
@@ -81,7 +81,7 @@ impl PathPattern {
         Ok(PathPattern { text: text.to_owned(), segments })
     }
 
-    /// The pattern as it was written.
+    /// The original text of the pattern.
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }
@@ -98,7 +98,7 @@ impl PathPattern {
         })
     }
 
-    /// The segment of `path` that is called `name`, if the pattern matches.
+    /// The segment of `path` with the name `name`, if the pattern matches.
     pub(super) fn named<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
         let wanted = self.segments.iter().position(|s| matches!(s, PathSegment::Named(known) if known == name))?;
         walk(&self.segments, path, wanted)
@@ -109,7 +109,7 @@ impl PathPattern {
         !self.segments.is_empty() && self.segments.iter().all(|segment| *segment == PathSegment::Rest)
     }
 
-    /// Whether it is plain to see that it matches every path that `other` matches.
+    /// Whether it certainly matches every path that `other` matches. Detects only simple cases.
     pub(super) fn covers(&self, other: &PathPattern) -> bool {
         let (wide, narrow) = (&self.segments[..], &other.segments[..]);
         match wide {
@@ -147,7 +147,7 @@ impl PathSegment {
         })
     }
 
-    /// Whether it admits every single segment that `other` admits.
+    /// Whether it matches every single segment that `other` matches.
     fn covers(&self, other: &PathSegment) -> bool {
         match (self, other) {
             (_, PathSegment::Rest) => *self == PathSegment::Rest,
@@ -166,7 +166,7 @@ impl PathSegment {
     }
 }
 
-/// The first segment of a normal path, and what follows it.
+/// The first segment of a normalised path, and the rest.
 fn first(path: &str) -> Option<(&str, &str)> {
     match path.split_once('/') {
         Some(split) => Some(split),
@@ -175,10 +175,11 @@ fn first(path: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether the pattern matches, and what its segment `wanted` stands for: nothing if there is none of that number.
+/// The segment of `path` at the pattern's segment `wanted`, if the pattern matches. Empty if the pattern has no such
+/// segment.
 ///
-/// Takes time in proportion to pattern times path: on a mismatch only the last `**` is given one segment more. Each
-/// `**` takes as little as it can.
+/// Takes time proportional to the product of both lengths: on a mismatch, only the last `**` is extended by a segment. Each
+/// `**` matches as little as possible.
 fn walk<'p>(pattern: &[PathSegment], path: &'p str, wanted: usize) -> Option<&'p str> {
     let (mut at, mut rest) = (0, path.strip_prefix('/').unwrap_or(path));
     let mut captured = "";
@@ -207,26 +208,26 @@ fn walk<'p>(pattern: &[PathSegment], path: &'p str, wanted: usize) -> Option<&'p
     }
 }
 
-/// Many patterns, each with a number, that a path is held against at once.
+/// Numbered patterns that are matched with a path at once.
 #[derive(Debug, Default)]
-pub(super) struct Routes {
+pub(super) struct PathTree {
     root: Fork,
     are_any: bool,
 }
 
-/// The place at which patterns differ.
+/// A node of the tree, at which patterns differ.
 #[derive(Debug, Default)]
 struct Fork {
     words: HashMap<Box<str>, Fork, RandomState>,
     forms: Vec<(Glob, Fork)>,
     one: Option<Box<Fork>>,
     rest: Option<Box<Fork>>,
-    /// The numbers of the patterns that end here.
+    /// The numbers of the patterns that end at this node.
     ends: Vec<u32>,
 }
 
-impl Routes {
-    /// Whether there is no pattern at all.
+impl PathTree {
+    /// Whether there are no patterns.
     pub(super) const fn is_empty(&self) -> bool {
         !self.are_any
     }
@@ -252,7 +253,7 @@ impl Routes {
         fork.ends.push(number);
     }
 
-    /// Shows `found` the numbers of all patterns that match. A number may come more than once.
+    /// Passes the numbers of all patterns that match to `found`. A number may occur more than once.
     pub(super) fn find(&self, path: &str, found: &mut impl FnMut(u32)) {
         self.root.find(path.trim_start_matches('/'), found);
     }
@@ -279,9 +280,9 @@ impl Fork {
         }
     }
 
-    /// As `find`, after any number of segments.
+    /// Like `find`, after any number of segments.
     fn find_anywhere(&self, path: &str, found: &mut impl FnMut(u32)) {
-        // Usually `**` stands at the end, and then the rest of the path does not matter.
+        // Fast path: `**` is usually last, so the rest of the path does not matter.
         if self.words.is_empty() && self.forms.is_empty() && self.one.is_none() && self.rest.is_none() {
             self.ends.iter().copied().for_each(found);
             return;

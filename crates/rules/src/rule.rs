@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
+use super::adaptive_rate::AdaptiveRate;
 use super::cost::{Cost, CostSource};
 use super::fact_name::FactName;
 use super::pattern::Pattern;
@@ -16,12 +17,13 @@ use super::route::PathPattern;
 use super::rule_limits::Limits;
 use crate::facts::Fact;
 use crate::yaml::Place;
+use tidegate_core::Micros;
 use tidegate_core::notation::write_span;
-use tidegate_core::{Micros, Priority};
+use tidegate_core::priority::Priority;
 
 /// A rule: the requests that it governs, its key and its limits.
-// What every request looks at comes first and close together: between two requests a gateway does so much else that nothing of
-// it is left in the nearest cache, and each line of it is fetched again.
+// The fields that every request reads are first and adjacent: between two requests, a gateway replaces the contents of the
+// first-level cache, so each of their cache lines is fetched again.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Rule {
@@ -48,12 +50,12 @@ impl Rule {
         &self.id
     }
 
-    /// The same, to be kept.
+    /// The id, as a shared reference.
     pub(crate) const fn shared_id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// The facts that its key is made of, besides the client's address and parts of the path.
+    /// The facts in its key, besides the client's address and parts of the path.
     pub fn key_facts(&self) -> impl Iterator<Item = Fact<'_>> {
         self.key.iter().filter_map(|part| match part {
             KeyPart::Fact(fact) | KeyPart::Secret(fact) => Some(fact.as_fact()),
@@ -61,12 +63,12 @@ impl Rule {
         })
     }
 
-    /// The facts that its conditions look at, besides the path and the client's address.
+    /// The facts in its conditions, besides the path and the client's address.
     pub fn condition_facts(&self) -> impl Iterator<Item = Fact<'_>> {
         self.conditions.values.iter().map(|(fact, _)| fact.as_fact())
     }
 
-    /// The facts that state its costs.
+    /// The facts from which its costs are read.
     pub fn cost_facts(&self) -> impl Iterator<Item = Fact<'_>> {
         let sources = self.limits.all().flat_map(|limit| match &limit.cost {
             Cost::Said { by, .. } => &by[..],
@@ -84,13 +86,13 @@ impl Rule {
         !self.limits.tiers.is_empty()
     }
 
-    /// Whether it charges or looks for the client's address.
+    /// Whether it uses the client's address.
     #[must_use]
     pub fn needs_address(&self) -> bool {
         self.conditions.address.is_some() || self.key.iter().any(|part| matches!(part, KeyPart::Address { .. }))
     }
 
-    /// The policy for a request that lacks a part of its key.
+    /// The treatment of a request that lacks a part of the key.
     #[must_use]
     pub const fn on_missing_key(&self) -> OnMissingKey {
         self.on_missing_key
@@ -102,40 +104,45 @@ impl Rule {
         &self.place
     }
 
-    /// Whether it denies, only reports, or does nothing, as written. [`RuleSet::mode_of`](super::RuleSet::mode_of) says
-    /// what is in force.
+    /// The mode in the file. [`RuleSet::mode_of`](super::RuleSet::mode_of) returns the mode in force.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The policy for when the store cannot decide.
+    /// The policy for requests that the store cannot decide.
     #[must_use]
     pub const fn on_store_failure(&self) -> OnStoreFailure {
         self.on_store_failure
     }
 
-    /// For how long a request can wait for the store; `None` leaves it to the store.
+    /// The time that a request can wait for the store; `None` for the store's default.
     #[must_use]
     pub const fn store_deadline(&self) -> Option<Micros> {
         self.store_deadline
     }
 
-    /// The priority of its requests when not all can be served. `None` if the rule sets none.
+    /// The priority of its requests when not all requests can be served. `None` if the rule sets none.
     #[must_use]
     pub const fn priority(&self) -> Option<Priority> {
         self.priority
     }
+
+    /// The rule's adaptive rate, if it has one.
+    #[must_use]
+    pub fn adaptive_rate(&self) -> Option<&Arc<AdaptiveRate>> {
+        self.limits.ladder().map(|ladder| &ladder.rate)
+    }
 }
 
-/// Whether a rule denies.
+/// The action of a rule on a request that is over its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// It denies.
     #[default]
     Enforce,
-    /// It counts and reports what it would have done, and never denies.
+    /// It counts and reports what it would have done, but never denies.
     Shadow,
     /// It does nothing.
     Off,
@@ -151,12 +158,12 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The policy for when the store cannot decide.
+/// The policy for requests that the store cannot decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnStoreFailure {
-    /// Let requests through; for this long if bounded, and then deny.
+    /// Let requests pass. If a time is given, deny once it has passed.
     Allow {
-        /// The time that the store may be unavailable before requests are denied.
+        /// The time for which requests pass while the store is unavailable.
         at_most: Option<Micros>,
     },
     /// Deny.
@@ -186,7 +193,7 @@ impl fmt::Display for OnStoreFailure {
     }
 }
 
-/// The conditions that a request must meet, all of them, for a rule to govern it.
+/// The conditions for a rule to govern a request, all of which must hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     pub(super) path: Option<Box<Paths>>,
@@ -219,9 +226,9 @@ impl Addresses {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KeyPart {
     Fact(FactName),
-    /// A fact whose value must not be seen.
+    /// A fact with a secret value.
     Secret(FactName),
-    /// The client's address, or the network of this size that it lies in.
+    /// The client's address, or the network of this size that contains it.
     Address {
         ipv4: u8,
         ipv6: u8,
@@ -233,7 +240,7 @@ pub(super) enum KeyPart {
 }
 
 impl KeyPart {
-    /// The client's address unless told otherwise: one IPv4 address, one IPv6 customer.
+    /// The default: one IPv4 address, or the IPv6 network of one customer.
     pub(super) const ADDRESS: KeyPart = KeyPart::Address { ipv4: 32, ipv6: 64 };
 
     pub(super) fn of(fact: FactName) -> KeyPart {
@@ -256,10 +263,10 @@ impl fmt::Display for KeyPart {
     }
 }
 
-/// The policy for a request that lacks a part of the key.
+/// The treatment of a request that lacks a part of the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnMissingKey {
-    /// Charge one bucket that all such requests share: nobody escapes a limit by leaving something out.
+    /// Charge one key that all such requests share, so that omitting a value does not avoid a limit.
     #[default]
     Share,
     /// Do not apply the rule.
@@ -268,29 +275,29 @@ pub enum OnMissingKey {
     Refuse,
 }
 
-/// The policy for a request that has a part of the key more than once.
+/// The treatment of a request with several values for a part of the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnRepeatedKey {
-    /// Refuse the request: whichever value is charged, an upstream may believe another.
+    /// Refuse the request, because an upstream may use another value than the one that is charged.
     #[default]
     Refuse,
-    /// Make one key of all values, in their order.
+    /// Make one key of all values, in order.
     Join,
 }
 
-/// The reason why a rule cannot charge a request.
+/// Why a rule cannot charge a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyFault {
     /// The request lacks a part of its key.
     Missing,
-    /// The request says a part of its key more than once.
+    /// The request has several values for a part of its key.
     Repeated,
-    /// The request costs as much as its body is long, and does not say how long that is.
+    /// The cost is the length of the request's body, which is not stated.
     Unmeasured,
 }
 
 impl KeyFault {
-    /// The word for it, as all listeners say it.
+    /// The name of the fault, which is the same in every protocol.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

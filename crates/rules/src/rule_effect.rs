@@ -1,31 +1,33 @@
-//! Effect of a rule on a request that it applies to: the key that it charges, its limits and its costs.
+//! The effect of a rule on a request: its key, limits and costs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::applicable_rule::ApplicableRule;
 use super::cost::{Cost, CostSource};
 use super::key_parts::write_key;
 use super::matched::{Granted, MatchedRule};
 use super::request_view::RequestView;
-use super::rule::{KeyFault, OnMissingKey, Rule};
-use super::rule_limits::{Limits, RuleLimit};
+use super::rule::{KeyFault, Mode, OnMissingKey, Rule};
+use super::rule_limit::RuleLimit;
+use super::rule_limits::Limits;
 use super::secret::Secret;
 use crate::body_number::BodyNumber;
 use crate::facts::{Facts, Values};
 
-/// The action of a rule that governs a request.
+/// The effect of a rule on a request that it governs.
 pub(super) enum RuleEffect {
     Limited,
-    /// It limits other tiers or keys, and not this one.
+    /// The rule limits other tiers or keys, but not this one.
     NoLimit,
     /// A part of the key is missing, and the rule lets such requests pass.
     Skipped,
-    /// A part of the key is missing or comes more than once, or the cost is not said, and the rule refuses such requests.
+    /// The rule refuses the request, because a part of the key is missing or repeated, or the cost is not stated.
     Refused(KeyFault),
 }
 
 impl Rule {
-    /// Makes `into`, which was just begun, what the rule charges for a request if it limits it.
+    /// Fills in `into` with the rule's charges for a request. `into` must have just been begun.
     pub(super) fn apply<'r: 'a, 'f: 'a, 'a, F: Facts + ?Sized>(
         &'r self,
         into: &mut MatchedRule<'r, 'a>,
@@ -55,13 +57,28 @@ impl Rule {
         }
         RuleEffect::Limited
     }
+
+    /// The rule, if it can affect the outcome. A rule that has no limit for the request, or lets requests without its key
+    /// pass, cannot: it must not keep other rules from limiting the request.
+    pub(super) fn taking_part<F: Facts + ?Sized>(
+        &self,
+        mode: Mode,
+        request: &RequestView<'_, F>,
+        secret: &Secret,
+    ) -> Option<ApplicableRule<'_>> {
+        let readings = self.governs(mode, request).ok()?;
+        match self.apply(&mut MatchedRule::begin(self, mode, readings), request, secret) {
+            RuleEffect::Limited | RuleEffect::Refused(_) => Some(ApplicableRule { rule: self, mode, readings }),
+            RuleEffect::NoLimit | RuleEffect::Skipped => None,
+        }
+    }
 }
 
-/// Limits, and whose they are.
+/// Limits, and the group to which they were granted.
 type GrantedLimits<'r> = (Granted, &'r Arc<[RuleLimit]>);
 
 impl Limits {
-    /// The limits of a key or a tier; `None` if there is none for it. Of several tiers none is trusted.
+    /// The limits of a key or a tier; `None` if there are none. If there are several tiers, none of them is trusted.
     pub(super) fn of<'t>(
         &self,
         named: Option<&str>,
@@ -92,7 +109,7 @@ impl Limits {
 }
 
 impl CostSource {
-    /// The cost that a request states here; `None` if it states none.
+    /// The cost that a request states in this source; `None` if it states none.
     fn cost<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>, times: u64, otherwise: u64) -> Option<u64> {
         // A client cannot make its own request free.
         let least = if self.is_unverified() { 1 } else { 0 };
@@ -109,7 +126,7 @@ impl CostSource {
         }
     }
 
-    /// Whether a request has a number here.
+    /// Whether the request has a number in this source.
     fn has_number<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> bool {
         match self {
             CostSource::Fact(fact) => request.values(fact).iter().any(|text| text.trim().parse::<u64>().is_ok()),
@@ -118,7 +135,8 @@ impl CostSource {
     }
 }
 
-/// The number that a text states. One with too many digits is as large as a number can be: a client cannot pay less by asking for more.
+/// Parses a number. One with too many digits becomes the largest number, so that a client cannot pay less by asking for
+/// more.
 fn whole_number(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -126,7 +144,7 @@ fn whole_number(text: &str) -> Option<u64> {
 }
 
 impl Cost {
-    /// Whether the cost is said by the request, and this one has no number there.
+    /// Whether the rule reads its cost from the request, and this request has none.
     pub(super) fn is_fallback<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> bool {
         match self {
             Cost::Said { by, .. } => !by.iter().any(|by| by.has_number(request)),
@@ -139,7 +157,7 @@ impl Cost {
             Cost::Fixed(cost) => *cost,
             Cost::Hits => request.facts.hits().unwrap_or(1),
             Cost::Said { by, times, otherwise, needs_length } => {
-                // The largest, because an upstream may believe any of several.
+                // The largest, because an upstream may use any of several values.
                 let said = by.iter().filter_map(|by| by.cost(request, *times, *otherwise)).max();
                 if said.is_none() && *needs_length && request.facts.has_unmeasured_body() {
                     return Err(KeyFault::Unmeasured);

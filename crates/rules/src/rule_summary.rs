@@ -1,19 +1,19 @@
-//! Rules as operators see them.
+//! Summaries of rules for operators.
 
 use std::borrow::Cow;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::adaptive_rate::AdaptiveRate;
 use super::envoy::Domain;
 use super::rule::{KeyPart, Mode, Rule};
-use super::rule_limits::RuleLimit;
+use super::rule_limit::RuleLimit;
 use super::{OnMissingKey, OnRepeatedKey, RuleSet};
 use crate::yaml::Place;
 use tidegate_core::disclosure::{DenialStatus, Disclosure};
 use tidegate_core::{Key, RuleId};
 
-/// A rule, for people.
+/// A summary of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleSummary<'r> {
     /// The rule's id.
@@ -23,24 +23,25 @@ pub struct RuleSummary<'r> {
     pub place: &'r Place,
     /// The mode in force.
     pub mode: Mode,
-    /// The mode that the file says.
+    /// The mode in the file.
     pub written: Mode,
-    /// The parts of its key; none if all requests share one.
+    /// The parts of the key; empty if all requests share one key.
     pub key: Vec<KeyPartName>,
-    /// Its limits in their short notation, those of tiers and single keys too, each once. Of a rate that adapts, the present limit.
+    /// All limits in their short notation, including those of tiers and single keys, without duplicates. For an adaptive
+    /// rate, the present limit.
     pub limits: Vec<LimitName<'r>>,
-    /// The rate that adapts, if it does.
+    /// The adaptive rate, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<RateSummary>,
-    /// The policy for requests that lack a part of the key.
+    /// The treatment of requests that lack a part of the key.
     pub on_missing_key: &'static str,
-    /// The policy for requests that have a part of the key more than once.
+    /// The treatment of requests with several values for a part of the key.
     pub on_repeated_key: &'static str,
-    /// The policy for when the store cannot decide.
+    /// The policy for requests that the store cannot decide.
     pub on_store_failure: String,
-    /// The priority of its requests when not all can be served.
+    /// The priority of the rule's requests when not all requests can be served.
     pub priority: &'static str,
-    /// The kind of denial that clients are told.
+    /// The problem type of denials.
     pub problem: &'static str,
     /// The HTTP status of a denial, if it is not 429.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,20 +51,20 @@ pub struct RuleSummary<'r> {
 /// The name of a part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeyPartName {
-    /// Such as `address` or `header:x-tenant`.
+    /// The name, such as `address` or `header:x-tenant`.
     pub name: String,
-    /// Whether its values are kept hidden.
+    /// Whether the values are hidden.
     pub secret: bool,
 }
 
 /// One of a rule's limits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct LimitName<'r> {
-    /// The name that state is kept under.
+    /// The name under which state is kept.
     pub id: &'r str,
     /// The limit in its short notation.
     pub limit: String,
-    /// Whether clients see it.
+    /// Whether clients see the limit.
     pub show: bool,
 }
 
@@ -73,8 +74,8 @@ impl LimitName<'_> {
     }
 }
 
-/// A rate that adapts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// An adaptive rate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateSummary {
     /// The present rate, such as `550/s`.
     pub present: String,
@@ -82,12 +83,12 @@ pub struct RateSummary {
     pub lowest: String,
     /// The highest rate.
     pub highest: String,
-    /// The terms on which it moves, in words.
+    /// The terms on which the rate changes.
     pub terms: String,
 }
 
 impl RateSummary {
-    /// A rate as it is now.
+    /// The present state of a rate.
     #[must_use]
     pub fn of(rate: &AdaptiveRate) -> RateSummary {
         let (lowest, highest) = rate.bounds();
@@ -100,9 +101,9 @@ impl RateSummary {
     }
 }
 
-/// The longest part of a key that is shown, in characters.
+/// The longest displayed part of a key, in characters.
 const LONGEST_PART: usize = 80;
-/// The longest key that is kept in full to be asked for again, in bytes.
+/// The longest key that is kept in full for later queries, in bytes.
 const LONGEST_IN_FULL: usize = 1024;
 
 impl Rule {
@@ -111,21 +112,21 @@ impl Rule {
         self.key.iter().map(|part| KeyPartName { name: part.to_string(), secret: part.is_secret() })
     }
 
-    /// The ids of the rule's limits, under which state is kept; some more than once.
+    /// The ids of the rule's limits, under which state is kept. May contain duplicates.
     pub fn limit_ids(&self) -> impl Iterator<Item = &RuleId> {
         self.limits.all().map(|limit| &limit.id)
     }
 
-    /// The parts of a key of this rule as they may be shown: secrets as a few digits that tell them apart, long ones cut.
-    /// Empty if all requests share the key, or all that lack a part of it.
+    /// The displayed parts of a key of this rule: secrets as a few distinguishing digits, long parts truncated. Empty for
+    /// keys shared by all requests, or by all that lack a part.
     #[must_use]
     pub fn readable(&self, key: &Key<'_>) -> Vec<String> {
         key.parts().zip(self.key.iter().map(KeyPart::is_secret)).map(|(part, secret)| readable(part, secret)).collect()
     }
 
-    /// The parts of a key of this rule in full, by which operators can ask for it: secrets as `#` and all 32 digits of
-    /// their hash. Empty if all requests share the key, or all that lack a part of it. `None` if the parts are longer than
-    /// 1 KiB together.
+    /// The full parts of a key of this rule, by which operators can query it: secrets as `#` and all 32 digits of their
+    /// hash. Empty for keys shared by all requests, or by all that lack a part. `None` if the parts are longer than 1 KiB
+    /// together.
     #[must_use]
     pub fn in_full(&self, key: &Key<'_>) -> Option<Vec<String>> {
         let parts: Vec<&[u8]> = key.parts().collect();
@@ -169,19 +170,19 @@ impl Rule {
         }
     }
 
-    /// The disclosure of the rule's denials, the same for all of its limits.
+    /// The properties of the rule's denials that clients may see. They are the same for all of its limits.
     pub(super) fn disclosure(&self) -> Disclosure {
         self.limits.all().next().map_or(Disclosure::DEFAULT, |limit| limit.disclosure)
     }
 }
 
-/// The parts of a key that belongs to no rule, as they may be shown: long ones cut.
+/// The displayed parts of a key without a rule, truncated if they are long.
 #[must_use]
 pub fn readable_key(key: &Key<'_>) -> Vec<String> {
     key.parts().map(|part| readable(part, false)).collect()
 }
 
-/// The parts of a key that belongs to no rule, in full. `None` if they are longer than 1 KiB together.
+/// The full parts of a key without a rule. `None` if they are longer than 1 KiB together.
 #[must_use]
 pub fn key_in_full(key: &Key<'_>) -> Option<Vec<String>> {
     let is_short = key.parts().map(<[u8]>::len).sum::<usize>() <= LONGEST_IN_FULL;
@@ -191,7 +192,7 @@ pub fn key_in_full(key: &Key<'_>) -> Option<Vec<String>> {
 fn readable(part: &[u8], secret: bool) -> String {
     let text: Cow<'_, str> = String::from_utf8_lossy(part);
     if secret {
-        // What the key holds is a hash already.
+        // The key already contains a hash.
         return format!("#{}", text.chars().take(8).collect::<String>());
     }
     match text.char_indices().nth(LONGEST_PART) {
@@ -201,12 +202,12 @@ fn readable(part: &[u8], secret: bool) -> String {
 }
 
 impl RuleSet {
-    /// All rules, in the order in which they are written, with the modes that they are in.
+    /// Summaries of all rules, in the order of the files, with their modes.
     pub fn shown(&self) -> impl Iterator<Item = RuleSummary<'_>> {
         self.in_force().map(|(rule, mode)| rule.shown(mode))
     }
 
-    /// The ids that state can belong to: every limit of every rule, and every descriptor.
+    /// The ids to which state can belong: every limit of every rule, and every descriptor.
     pub fn limit_ids(&self) -> impl Iterator<Item = &RuleId> {
         let of_rules = self.rules().iter().flat_map(|rule| rule.limits.all().map(|limit| &limit.id));
         of_rules.chain(self.domains().flat_map(Domain::ids))

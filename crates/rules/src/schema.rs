@@ -1,7 +1,7 @@
 //! The JSON Schema of the rules file, for editors.
 //!
-//! These types only describe the file. It is read by `read`, which can say more when something is wrong; tests hold the
-//! two against each other. Comments on the fields are what an editor shows.
+//! These types only describe the file. It is read by `read`, whose messages are more precise; tests compare the two.
+//! Comments on the fields are shown by editors.
 #![expect(dead_code, reason = "described, never built")]
 
 mod limit;
@@ -15,7 +15,7 @@ use schemars::{JsonSchema, Schema};
 use self::limit::{Adapt, Cost, Lease, Limits, Shed, WriteBehind};
 use self::value::{Fact, Id, Key, Match, OneOrMany, Span, Text};
 
-/// The JSON Schema (draft 7, which editors know best) of a rules file.
+/// The JSON Schema of a rules file. Draft 7 has the best support in editors.
 #[must_use]
 pub fn schema() -> Schema {
     SchemaSettings::draft07().into_generator().into_root_schema_for::<File>()
@@ -26,7 +26,7 @@ fn optional(schema: &mut Schema) {
     schema.remove("required");
 }
 
-/// The requests that are limited, their key, and their limits.
+/// Defines which requests are limited, by which key, and how much.
 #[derive(JsonSchema)]
 #[schemars(
     title = "Tidegate rules",
@@ -37,9 +37,10 @@ fn optional(schema: &mut Schema) {
 struct File {
     /// Other rules files to read, relative to this one.
     include: OneOrMany<String>,
-    /// The source of a request's tier: a caller that has verified it, the API key, a fact of the request, or else the default.
+    /// The source of a request's tier: a caller that has verified it, the API key, a fact of the request, or else
+    /// the default.
     tiers: Tiers,
-    /// The shares of all limits that regions own, each with a Redis of its own.
+    /// The shares of all limits that regions own. Each region has its own Redis.
     regions: Regions,
     /// The rules. Every rule that matches a request must admit it.
     rules: Option<Vec<Rule>>,
@@ -48,12 +49,12 @@ struct File {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, transform = optional)]
 struct Tiers {
-    /// The fact that names the tier, such as `header:X-Tier`, or `store`: the tier of the API key in Redis. Tiers that no rule
-    /// mentions are ignored.
+    /// The fact that contains the tier, such as `header:X-Tier`, or `store`: the tier of the API key in Redis. Tiers that
+    /// no rule mentions are ignored.
     from: TierSource,
     /// The tiers of API keys.
     api_keys: BTreeMap<String, Text>,
-    /// The tier of all others.
+    /// The tier of all other requests.
     default: Text,
 }
 
@@ -96,11 +97,11 @@ enum RegionsOff {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, transform = optional, extend("required" = ["shares"]))]
 struct MovedRegions {
-    /// The shares in the beginning, by region.
+    /// The initial shares, by region.
     shares: BTreeMap<String, Share>,
-    /// The share below which no region sinks. 5%, if left out.
+    /// The share below which no region sinks. 5% by default.
     floor: Share,
-    /// Whether shares can be moved while the regions run. `allowed`, if left out.
+    /// Whether shares can be moved while the regions run. `allowed` by default.
     moves: Moves,
 }
 
@@ -117,7 +118,7 @@ enum Share {
 enum Moves {
     /// With `tidegate regions`.
     Allowed,
-    /// Not at all: the shares of the rules apply.
+    /// Never: the shares of the rules apply.
     Never,
 }
 
@@ -155,59 +156,61 @@ enum Moves {
     )
 )]
 struct Rule {
-    /// The rule's name. Counts belong to it: keep it when the rule changes.
+    /// The rule's id, to which its counters belong. Keep it when the rule changes.
     id: Id,
-    /// Key, limit and failure policy of a well-known case. The rule's own fields take precedence.
+    /// Key, limit and failure policy of a common case. The rule's own fields take precedence.
     preset: Preset,
-    /// Conditions that a request must meet for the rule to apply, all of them. Every request, if left out.
+    /// Conditions for the rule to apply to a request, all of which must hold. Every request by default.
     r#match: Match,
-    /// The key to charge: one part, or several together. All requests share one key if left out.
+    /// The key to charge: one part, or several parts together. By default, all requests share one key.
     key: Key,
-    /// The action for a request that lacks a part of the key.
+    /// The treatment of a request that lacks a part of the key.
     on_missing_key: OnMissingKey,
-    /// The action for a request that has a part of the key more than once, as two headers of one name do.
+    /// The treatment of a request with several values for a part of the key, such as two headers with one name.
     on_repeated_key: OnRepeatedKey,
     /// The limit, such as `20/s burst 50`.
     limit: Limits,
     /// Several limits, all of which must admit.
     limits: Limits,
-    /// A rate that follows the service behind the gateway or the middleware: it falls on signals of overload, and rises otherwise.
+    /// A rate that adapts to the service behind the gateway or the middleware: it falls on signals of overload, and rises
+    /// otherwise.
     adapt: Adapt,
-    /// Slots for requests in flight that priorities share, each up to its part: under overload, the least important requests
-    /// are refused first.
+    /// Slots for requests in flight that priorities share, each up to its part. Under overload, the least important
+    /// requests are refused first.
     shed: Shed,
-    /// Limits by tier. Tiers that are not named get `limit`.
+    /// Limits by tier. Other tiers have `limit`.
     tiers: BTreeMap<String, Limits>,
     /// Limits of single keys, by value. Parts of a key are joined by commas.
     overrides: BTreeMap<String, Limits>,
-    /// The cost of a request. One, if left out.
+    /// The cost of a request. 1 by default.
     cost: Cost,
     /// The mode of the rule: it denies, only reports, or does nothing.
     mode: Mode,
-    /// The policy when the store cannot decide.
+    /// The policy for requests that the store cannot decide.
     on_store_failure: OnStoreFailure,
-    /// The longest time that a request waits for the store, from `1ms` to `10s`. The store's own setting, if left out.
+    /// The longest time that a request waits for the store, from `1ms` to `10s`. The store's own setting by default.
     store_deadline: Span,
-    /// Whether the nodes of a fleet lease the rule's limits. `auto`, if left out.
+    /// Whether the nodes of a fleet lease the rule's limits. `auto` by default.
     lease: Lease,
     /// Lets nodes decide the rule's limits by their own copies, within a bound, without waiting for the store.
     write_behind: WriteBehind,
-    /// The number of parts of which each node charges one. Only for shapers and logs, which cannot be leased.
+    /// The number of parts, of which each node charges one. Only for shapers and logs, which cannot be leased.
     #[schemars(range(min = 2, max = 64))]
     split: u8,
-    /// The shares of the rule's limits that regions own. `off` if each region has the whole limit; those of the file, if left out.
+    /// The shares of the rule's limits that regions own. `off` if each region has the whole limit; those of the file by
+    /// default.
     regions: RuleRegions,
-    /// The priority of the requests when not all can be served.
+    /// The priority of the requests when not all requests can be served.
     priority: Priority,
-    /// Rules that do not apply where this one does.
+    /// Rules that do not apply to a request if this rule does.
     replaces: OneOrMany<Id>,
-    /// Whether rules after this one are left out where it matches.
+    /// Whether the rules after this one are skipped if it matches.
     stop: bool,
     /// Whether clients see the rule's limits in headers and in the bodies of denials. Operators always do.
     show: bool,
-    /// The kind of denial that clients are told.
+    /// The problem type of denials.
     problem: Problem,
-    /// The HTTP status of a denial. 429, if left out.
+    /// The HTTP status of a denial. 429 by default.
     #[schemars(range(min = 400, max = 599))]
     status: u16,
 }
@@ -217,22 +220,22 @@ struct Rule {
 enum Problem {
     /// The client has used up its quota. The default.
     QuotaExceeded,
-    /// The client behaves in a way that suggests a mistake or an attack.
+    /// The client's behaviour suggests a mistake or an attack.
     AbnormalUsage,
-    /// There is too little capacity for all requests. The default with `shed`.
+    /// There is not enough capacity for all requests. The default with `shed`.
     TemporaryReducedCapacity,
 }
 
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
 enum Preset {
-    /// 5 a minute from one address, exactly; denied while the store is unavailable.
+    /// 5 per minute from one address, exactly; denied while the store is unavailable.
     Login,
-    /// 300 in three hours by one user.
+    /// 300 in three hours per user.
     Posts,
-    /// 300 a minute by one user, in bursts if they like.
+    /// 300 per minute per user, possibly in bursts.
     Reads,
-    /// 5 a day by one user.
+    /// 5 per day per user.
     Messages,
 }
 
@@ -252,7 +255,7 @@ enum OnMissingKey {
 enum OnRepeatedKey {
     /// Refuse the request. The default.
     Refuse,
-    /// Make one key of all values, in their order.
+    /// Make one key of all values, in order.
     Join,
 }
 
@@ -261,7 +264,7 @@ enum OnRepeatedKey {
 enum Mode {
     /// Deny. The default.
     Enforce,
-    /// Count and report what would have been done; never deny.
+    /// Count and report what would have been done, but never deny.
     Shadow,
     /// Do nothing.
     Off,
@@ -270,11 +273,11 @@ enum Mode {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
 enum Priority {
-    /// Served as long as anything is.
+    /// Served as long as any request is served.
     Critical,
-    /// Served before most.
+    /// Served before requests of normal priority.
     High,
-    /// As most. The default.
+    /// The usual priority. The default.
     Normal,
     /// Served last.
     Low,
@@ -290,7 +293,7 @@ enum OnStoreFailure {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
 enum FailurePolicy {
-    /// Let requests through. The default.
+    /// Let requests pass. The default.
     Allow,
     /// Deny them.
     Deny,
@@ -301,7 +304,7 @@ enum FailurePolicy {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, transform = optional, extend("minProperties" = 1, "maxProperties" = 1))]
 struct BoundedPolicy {
-    /// Let requests through for so long, such as `30s`, and then deny.
+    /// Let requests pass for this long, such as `30s`, and then deny.
     allow_for: Span,
     /// Decide by this process alone, with this share of the limit, in percent.
     #[schemars(range(min = 1, max = 100))]

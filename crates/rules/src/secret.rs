@@ -1,4 +1,4 @@
-//! Values that must not be seen, and the key that hides them.
+//! Secret values, and the key with which they are hashed.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use siphasher::sip128::SipHasher13;
 
-/// Turns secrets such as API keys into hashes that tell them apart without giving them away.
+/// Replaces secrets such as API keys by hashes, which distinguish them without revealing them.
 ///
-/// The hashes are keyed. Nodes with the same key make the same hashes, so that a fleet shares its counters. A person who
-/// does not know the key can neither find out a value by trying all of them, nor find the counter of a value that they know.
+/// The hashes are keyed. Nodes with the same key make the same hashes, so that a fleet shares its counters. Without the key
+/// it is impossible to find a value by trying all of them, or the counter of a known value.
 ///
-/// [`Secret::default`] is a key that stands in the source code, and so hides nothing from those who try values out.
+/// [`Secret::default`] is a key in the public source code, which does not protect against trying values.
 ///
 /// ```
 /// use tidegate_rules::{RuleSet, Secret};
@@ -24,38 +24,39 @@ use siphasher::sip128::SipHasher13;
 ///
 /// # Rotation
 /// With a [previous key](Secret::with_previous), a request is charged under the hashes of both, all or nothing. Nodes that
-/// know only the previous key and nodes that know both admit exactly the limit together, and once all nodes have known both
-/// for the longest window, and slots taken before that were released, the previous one can go. Where keys may owe something, as
-/// after settling above an estimate, it takes two windows.
+/// know only the previous key and nodes that know both together admit exactly the limit. The previous key can be removed
+/// once all nodes have known both for the longest window, and slots taken before that were released. If keys may be in
+/// debt, for example after settling above an estimate, it takes two windows.
 #[derive(Clone)]
 pub struct Secret {
     hasher: SipHasher13,
     previous: Option<SipHasher13>,
 }
 
-/// Text that is not a key.
+/// The error for text that is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key is 32 hexadecimal digits, such as `openssl rand -hex 16` prints")]
 pub struct SecretError;
 
-/// The previous key is the present one: there is nothing to rotate.
+/// The error if the previous key equals the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the previous key is the same as the present one")]
 pub struct SamePrevious;
 
 impl Secret {
-    /// Hides values under this key.
+    /// Hashes values with this key.
     #[must_use]
     pub fn new(key: &[u8; 16]) -> Secret {
         Secret { hasher: SipHasher13::new_with_key(key), previous: None }
     }
 
-    /// Hides values under a key that no other process has. The names that it makes mean nothing elsewhere, so it is for
-    /// state in memory only.
+    /// Hashes values with a key that no other process has. Its hashes are meaningless elsewhere, so it is only suitable for
+    /// state in memory.
     #[must_use]
     pub fn random() -> Secret {
-        // The standard library asks the system for randomness once for each thread, and gives every further state of the thread
-        // the next key. Two 64-bit outputs make ours: they differ, and tell nothing of each other without the thread's key.
+        // The standard library gets random keys from the system once for each thread, and increments them for each further
+        // state of the thread. Two 64-bit outputs make our key: they differ, and neither can be derived from the other
+        // without the thread's key.
         let half = || RandomState::new().hash_one(0u8);
         let mut key = [0; 16];
         let (low, high) = key.split_at_mut(8);
@@ -64,7 +65,7 @@ impl Secret {
         Secret::new(&key)
     }
 
-    /// The same key, with the one that it replaces: requests are charged under both.
+    /// Adds the previous key: requests are charged under both.
     ///
     /// ```
     /// use tidegate_rules::{Limiter, Request, RuleSet, Secret};
@@ -83,7 +84,7 @@ impl Secret {
     /// ```
     ///
     /// # Errors
-    /// If both are the same.
+    /// Fails if both keys are the same.
     pub fn with_previous(self, previous: &Secret) -> Result<Secret, SamePrevious> {
         if self.hasher.keys() == previous.hasher.keys() {
             return Err(SamePrevious);
@@ -91,19 +92,19 @@ impl Secret {
         Ok(Secret { previous: Some(previous.hasher), ..self })
     }
 
-    /// Whether requests are charged under a previous key too.
+    /// Whether requests are also charged under a previous key.
     #[must_use]
     pub const fn has_previous(&self) -> bool {
         self.previous.is_some()
     }
 
-    /// Whether the key is the one that stands in the source code.
+    /// Whether the key is the one in the public source code.
     #[must_use]
     pub fn is_built_in(&self) -> bool {
         self.hasher.keys() == Secret::default().hasher.keys()
     }
 
-    /// The previous key alone.
+    /// The previous key, without the present one.
     pub(super) fn previous(&self) -> Option<Secret> {
         self.previous.map(|hasher| Secret { hasher, previous: None })
     }
@@ -118,13 +119,13 @@ impl Secret {
         self.hasher.hash(value.as_bytes()).as_u128()
     }
 
-    /// As [`Secret::hide`], to be written somewhere.
+    /// Like [`Secret::hide`], to be written to a formatter.
     pub(super) fn hidden(&self, value: &str) -> impl fmt::Display {
         let hash = self.hash(value);
         fmt::from_fn(move |f| write!(f, "{hash:032x}"))
     }
 
-    /// The hash of `value` where people look: short, stable, and enough to tell a handful apart.
+    /// The hash of `value` for display: short, stable, and sufficient to distinguish a handful of values.
     #[must_use]
     pub fn display(&self, value: &str) -> String {
         let mut hidden = self.hide(value);
@@ -134,7 +135,7 @@ impl Secret {
 }
 
 impl Default for Secret {
-    /// The built-in key, which everyone can read.
+    /// The built-in key, which is public.
     fn default() -> Secret {
         Secret::new(b"tidegate, no key")
     }
@@ -151,7 +152,7 @@ impl FromStr for Secret {
     }
 }
 
-/// Two are equal if they have the same key and the same previous one.
+/// Equal if both the present and the previous keys are equal.
 impl PartialEq for Secret {
     fn eq(&self, other: &Secret) -> bool {
         let previous = |secret: &Secret| secret.previous.map(|hasher| hasher.keys());
@@ -198,7 +199,7 @@ mod tests {
         let rotating = other.clone().with_previous(&one).unwrap();
         assert!(rotating.has_previous() && rotating != other && !other.has_previous());
         assert_eq!(rotating.previous(), Some(one.clone()));
-        // Of a previous key's own previous one nothing is left.
+        // The previous key of a previous key is dropped.
         assert_eq!(Secret::default().with_previous(&rotating).unwrap().previous(), Some(other));
     }
 }

@@ -6,7 +6,7 @@ use super::field::FieldPath;
 use crate::decimal::multiplied;
 use tidegate_core::time::MAX_EXACT;
 
-/// The source of an actual cost: one place in the response, or several whose numbers are added up.
+/// The source of the actual cost: one place in the response, or several whose numbers are added up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settle {
     terms: Vec<SettleTerm>,
@@ -24,9 +24,9 @@ pub struct SettleTerm {
 /// A place in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettleSource {
-    /// A header, by its name in small letters.
+    /// A header, by its name in lower case.
     Header(String),
-    /// A field of its body, which is JSON or a stream of events with JSON in them.
+    /// A field of the body, which is JSON or a stream of events with JSON data.
     Body(FieldPath),
 }
 
@@ -41,8 +41,8 @@ impl Settle {
         &self.terms
     }
 
-    /// The actual cost, by the numbers that `read` finds in each place, as they are written. Places without a number count
-    /// for nothing; `None` if none has any.
+    /// The actual cost. `read` returns the text of the number in each place. Places without a number are ignored; `None` if
+    /// no place has a number.
     ///
     /// ```
     /// use tidegate_rules::{Request, RuleSet, SettleSource};

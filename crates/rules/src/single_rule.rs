@@ -9,17 +9,18 @@ use super::envoy::Domains;
 use super::fact_name::FactName;
 use super::regions::RegionChoice;
 use super::rule::{Conditions, KeyPart, Mode, OnMissingKey, OnRepeatedKey, OnStoreFailure, Rule};
-use super::rule_limits::{Limits, RuleLimit};
+use super::rule_limit::RuleLimit;
+use super::rule_limits::Limits;
 use super::tiers::Tiers;
 use crate::yaml::Place;
 use tidegate_core::limit::Limit;
 
-/// The key of a limit without rules.
+/// The key of a single rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyScope {
     /// All requests together.
     Everyone,
-    /// Each client by its address; IPv6 by its /64, which is one customer.
+    /// Each client by its address; IPv6 by its /64 network, which belongs to one customer.
     Address,
     /// Each user, as verified by the caller.
     User,
@@ -28,7 +29,7 @@ pub enum KeyScope {
 }
 
 impl RuleSet {
-    /// One rule for all requests: `limit`, for each of `whom`. Requests that do not say who they are share one key.
+    /// One rule for all requests: `limit`, for each `whom`. Requests without that value share one key.
     ///
     /// ```
     /// use tidegate_rules::{Limiter, Request, RuleSet, KeyScope};

@@ -1,51 +1,51 @@
-//! Modes that an operator chooses while the rules are in force.
+//! Modes that operators set at run time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rule::{Mode, Rule};
-use super::{LoadedRules, RuleSet};
+use super::rule_set::{LoadedRules, RuleSet};
 use tidegate_core::Timestamp;
 
-/// Modes that stand in for the written ones until they are taken back: for single rules, or for all of them.
+/// Modes that replace those in the files until they are reverted: for single rules, or for all rules.
 ///
-/// A switch for all rules takes precedence over one for a single rule, so that a kill switch leaves nothing out. What is said of
-/// one is kept meanwhile, and counts again when the other is taken back. A switch for a rule that does not exist is kept
-/// too: the rule may come with the next file.
+/// A switch for all rules takes precedence over one for a single rule, so that a kill switch affects every rule. A
+/// single-rule switch is kept, and applies again when the switch for all rules is reverted. A switch for a rule that does
+/// not exist is kept too, because the next file may contain the rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Switches {
     all: Option<Mode>,
     rules: BTreeMap<Arc<str>, Mode>,
-    /// The ends of switches: of single rules, and of all of them (`None`).
+    /// When switches end: of single rules, and of all rules (`None`).
     ends: BTreeMap<Option<Arc<str>>, Timestamp>,
 }
 
 impl Switches {
-    /// Every rule is as it is written.
+    /// No switches: every rule has the mode in its file.
     #[must_use]
     pub const fn new() -> Switches {
         Switches { all: None, rules: BTreeMap::new(), ends: BTreeMap::new() }
     }
 
-    /// Whether every rule is as it is written.
+    /// Whether every rule has the mode in its file.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_none() && self.rules.is_empty()
     }
 
-    /// The mode that all rules are in.
+    /// The mode of the switch for all rules.
     #[must_use]
     pub const fn all(&self) -> Option<Mode> {
         self.all
     }
 
-    /// Puts all rules into a mode until further notice, or takes that back.
+    /// Sets the mode of all rules until further notice, or reverts it (`None`).
     pub fn switch_all(&mut self, mode: Option<Mode>) {
         self.ends.remove(&None);
         self.all = mode;
     }
 
-    /// Puts one rule into a mode until further notice, or takes that back.
+    /// Sets the mode of one rule until further notice, or reverts it (`None`).
     pub fn switch(&mut self, rule: &str, mode: Option<Mode>) {
         self.ends.remove(&Some(rule.into()));
         match mode {
@@ -54,27 +54,27 @@ impl Switches {
         };
     }
 
-    /// Notes when the switch of a rule ends, or that of all rules (`None`), for others to see. The caller has to take
-    /// the switch back then. The next switch forgets it.
+    /// Records when the switch of a rule, or that of all rules (`None`), ends. This is only informative: the caller must
+    /// revert the switch then. The next switch removes it.
     pub fn set_end(&mut self, rule: Option<&str>, end: Timestamp) {
         self.ends.insert(rule.map(Into::into), end);
     }
 
-    /// The end of the switch of a rule, or of that of all rules (`None`); `None` if it lasts until it is taken back.
+    /// When the switch of a rule, or that of all rules (`None`), ends; `None` if it lasts until it is reverted.
     #[must_use]
     pub fn end(&self, rule: Option<&str>) -> Option<Timestamp> {
         self.ends.get(&rule.map(Into::into)).copied()
     }
 
-    /// The rules that are switched one by one, in the order of their ids.
+    /// The rules with their own switch, ordered by id.
     pub fn rules(&self) -> impl ExactSizeIterator<Item = (&str, Mode)> {
         self.rules.iter().map(|(rule, &mode)| (&**rule, mode))
     }
 
-    /// The mode in force for a rule that is written in a mode.
+    /// The mode in force for a rule with the mode `written` in its file.
     #[must_use]
     pub fn over(&self, rule: &str, written: Mode) -> Mode {
-        // Most of the time nothing is switched.
+        // Usually there are no switches.
         if self.is_empty() {
             return written;
         }
@@ -89,33 +89,33 @@ impl LoadedRules {
 }
 
 impl RuleSet {
-    /// The same rules in other modes: as written, but for what is switched.
+    /// The same rules with these switches.
     #[must_use]
     pub fn with_switches(self, switches: Switches) -> RuleSet {
         RuleSet { modes: self.written.modes(&switches), switches: Arc::new(switches), ..self }
     }
 
-    /// Whether a rule that is written in this mode says that a request is over its limit although it does not deny it: an
-    /// operator has put all rules into shadow mode to see what they would do.
+    /// Whether a rule with the mode `written` reports that a request is over its limit although it does not deny it,
+    /// because an operator has put all rules into shadow mode to observe their effect.
     pub(crate) fn tells_as_written(&self, written: Mode) -> bool {
         self.switches.all() == Some(Mode::Shadow) && written == Mode::Enforce
     }
 
-    /// The rules that are switched.
+    /// The switches.
     #[must_use]
     pub fn switches(&self) -> &Switches {
         &self.switches
     }
 
-    /// The mode that the rule of this id is in; `None` if there is no such rule.
+    /// The mode of the rule with this id; `None` if there is no such rule.
     ///
-    /// Looks at one rule after the other: for people, not for traffic.
+    /// Searches all rules, so it is not suitable for every request.
     #[must_use]
     pub fn mode_of(&self, id: &str) -> Option<Mode> {
         self.in_force().find(|(rule, _)| rule.id() == id).map(|(_, mode)| mode)
     }
 
-    /// The ids that are switched one by one, and that no rule has.
+    /// The ids with a switch that no rule has.
     #[must_use]
     pub fn unknown_switches(&self) -> Vec<&str> {
         let ids: std::collections::HashSet<&str> = match self.switches.rules().len() {
@@ -161,7 +161,7 @@ rules:
         assert_eq!(modes(Switches::new()), [Enforce, Shadow, Off]);
         assert_eq!(modes(switches(None, &[("on", Off), ("none", Enforce)])), [Off, Shadow, Enforce]);
         assert_eq!(modes(switches(Some(Off), &[])), [Off; 3]);
-        // A kill switch leaves nothing out.
+        // A kill switch affects every rule.
         assert_eq!(modes(switches(Some(Off), &[("dark", Enforce)])), [Off; 3]);
     }
 
@@ -196,7 +196,7 @@ rules:
         };
         assert_eq!(matched(&Switches::new()), ["usual"]);
         assert_eq!(matched(&switches(None, &[("usual", Mode::Off)])), ["beyond"]);
-        // In the shadow it does not stop the search.
+        // A rule in shadow mode does not stop the search.
         assert_eq!(matched(&switches(None, &[("usual", Mode::Shadow)])), ["usual", "beyond"]);
         assert_eq!(matched(&switches(None, &[("strict", Mode::Enforce)])), ["strict"]);
         assert_eq!(matched(&switches(Some(Mode::Off), &[])), [""; 0]);

@@ -1,4 +1,4 @@
-//! Tiers of API keys that a store keeps, and a cache of them.
+//! Tiers of API keys in a store, and a cache of them.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,15 +15,16 @@ use super::secret::Secret;
 /// The longest name of a tier in a store.
 pub const LONGEST_TIER: usize = 100;
 
-/// The time after which a store that did not answer is asked again.
+/// Time after which the store is asked again if it did not answer.
 const ASK_AGAIN_AFTER: Micros = Micros::from_secs(1);
 
 /// Bounds on the cache of a [`TierDirectory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierSettings {
-    /// The time for which a tier is used without asking again. A change takes effect after this time, at the latest.
+    /// The time for which a tier is used without asking again. A change takes effect after this time at the latest.
     pub ttl: Micros,
-    /// The most API keys in the cache, of about 200 bytes each. Beyond it, those that would expire first are forgotten.
+    /// Maximum number of API keys in the cache, of about 200 bytes each. Beyond it, the entries that expire first are
+    /// removed.
     pub most_keys: usize,
 }
 
@@ -40,9 +41,9 @@ pub struct TierCounts {
     pub found: u64,
     /// Look-ups of API keys without a tier.
     pub missing: u64,
-    /// Look-ups whose entry is not the name of a tier.
+    /// Look-ups whose entry is not a valid tier name.
     pub broken: u64,
-    /// Requests with a tier that no rule knows.
+    /// Requests with a tier that no rule mentions.
     pub unknown: u64,
     /// Look-ups that the store did not answer.
     pub failed: u64,
@@ -50,7 +51,7 @@ pub struct TierCounts {
     pub keys: usize,
 }
 
-/// A look-up to be made: the hash of an API key, and its hash under the previous key of secrets, if that is being rotated.
+/// A look-up: the hash of an API key, and its hash under the previous key of secrets if that is being rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TierLookup {
     hash: u128,
@@ -64,7 +65,7 @@ impl TierLookup {
         TierLookup { hash: secret.hash(api_key), previous: secret.previous().map(|previous| previous.hash(api_key)) }
     }
 
-    /// The names under which a store keeps the tier: the first that it has counts.
+    /// The names under which a store keeps the tier. The first one present counts.
     pub fn names(&self) -> impl Iterator<Item = String> {
         [Some(self.hash), self.previous].into_iter().flatten().map(|hash| format!("{hash:032x}"))
     }
@@ -73,19 +74,19 @@ impl TierLookup {
 /// The result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundTier {
-    /// The tier, or what stands in its place.
+    /// The content of the entry, which should be the name of a tier.
     Entry(Vec<u8>),
-    /// The API key has none.
+    /// The API key has no entry.
     Missing,
-    /// The store did not answer. A tier that was found before is used for another while.
+    /// The store did not answer. A tier found before is used for some more time.
     Failed,
 }
 
-/// The tiers of API keys in a store. Requests look them up in a cache; somebody else asks the store for those that are missing
-/// ([`TierDirectory::open`], [`TierDirectory::wanted`], [`TierDirectory::found`]).
+/// The tiers of API keys in a store. Requests look them up in a cache. A separate task asks the store for those that are
+/// missing ([`TierDirectory::open`], [`TierDirectory::wanted`], [`TierDirectory::found`]).
 pub struct TierDirectory {
     settings: TierSettings,
-    /// A clock is as good as before after a panic, so rules with a directory can be used across one.
+    /// A panic leaves a clock valid, so rules with a directory are unwind-safe.
     clock: AssertUnwindSafe<Box<dyn Clock>>,
     cache: Mutex<TierCache>,
     found: AtomicU64,
@@ -101,15 +102,15 @@ struct TierCache {
     wanted: Vec<TierLookup>,
     /// The task that asks the store.
     asker: Option<Waker>,
-    /// Whether anybody asks the store.
+    /// Whether a task asks the store.
     has_asker: bool,
 }
 
 struct TierEntry {
     tier: Option<Arc<str>>,
-    /// The end of its use; `None` before the first answer.
+    /// When the entry expires; `None` before the first answer.
     until: Option<Timestamp>,
-    /// The requests that wait for the answer. `None` if nobody asks.
+    /// The requests that wait for the answer. `None` if the store was not asked.
     waiting: Option<Vec<Waker>>,
 }
 
@@ -120,13 +121,13 @@ impl std::fmt::Debug for TierDirectory {
 }
 
 impl TierDirectory {
-    /// A directory of which nothing is known yet.
+    /// An empty directory.
     #[must_use]
     pub fn new(settings: TierSettings) -> TierDirectory {
         TierDirectory::with_clock(settings, SystemClock::new())
     }
 
-    /// The same with another clock, by which entries expire.
+    /// An empty directory with another clock, by which entries expire.
     #[must_use]
     pub fn with_clock(settings: TierSettings, clock: impl Clock + 'static) -> TierDirectory {
         TierDirectory {
@@ -168,7 +169,7 @@ impl TierDirectory {
         self.lock().keys.get(&lookup.hash)?.tier.clone()
     }
 
-    /// The answer to a look-up, if it has to be waited for: nothing is known of the API key, or it has expired.
+    /// The answer to a look-up, if it must be awaited: the API key is not in the cache, or its entry has expired.
     pub(super) fn ask(&self, lookup: TierLookup) -> Option<Answered<'_>> {
         let now = self.clock.now();
         let mut cache = self.lock();
@@ -193,12 +194,12 @@ impl TierDirectory {
         Some(Answered { directory: self, hash: lookup.hash })
     }
 
-    /// Says that somebody asks the store from now on, until [`TierDirectory::close`]. Before, requests wait for nothing.
+    /// Declares that a task asks the store from now on, until [`TierDirectory::close`]. Before that, requests do not wait.
     pub fn open(&self) {
         self.lock().has_asker = true;
     }
 
-    /// Waits for look-ups to be made. Every one of them has to be answered by [`TierDirectory::found`].
+    /// Waits for look-ups. Each of them must be answered by [`TierDirectory::found`].
     pub fn wanted(&self) -> impl Future<Output = Vec<TierLookup>> + Send + '_ {
         std::future::poll_fn(|context| {
             let mut cache = self.lock();
@@ -224,7 +225,7 @@ impl TierDirectory {
                 entry.tier = None;
                 (&self.missing, self.settings.ttl)
             }
-            // A store that does not answer is asked again soon, but not by every request.
+            // A store that does not answer is asked again soon, but not for every request.
             FoundTier::Failed => (&self.failed, self.settings.ttl.min(ASK_AGAIN_AFTER)),
         };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +235,7 @@ impl TierDirectory {
         waiting.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// Answers all look-ups that wait, because nobody asks the store any more.
+    /// Answers all waiting look-ups, because no task asks the store any longer.
     pub fn close(&self) {
         let mut cache = self.lock();
         cache.has_asker = false;
@@ -246,7 +247,7 @@ impl TierDirectory {
 }
 
 impl TierCache {
-    /// Forgets the eighth of the entries that expire first. Those that somebody waits for stay.
+    /// Removes the eighth of the entries that expires first. Entries for which requests wait are kept.
     fn make_room(&mut self) {
         let mut ends: Vec<Timestamp> =
             self.keys.values().filter(|entry| entry.waiting.is_none()).filter_map(|entry| entry.until).collect();

@@ -13,15 +13,15 @@ use super::tier_directory::{TierDirectory, TierLookup};
 use crate::facts::{Fact, Facts, Values};
 use crate::yaml::{Node, Reader, Value};
 
-/// The tiers that a store keeps, and the key under which API keys are hashed there.
+/// The tiers in a store, and the key with which API keys are hashed there.
 #[derive(Clone, Copy)]
 pub(super) struct StoredTiers<'a> {
     pub(super) directory: &'a TierDirectory,
     pub(super) secret: &'a Secret,
 }
 
-/// The sources of a tier, in order: the caller, who has verified it; the API key, here or in the store; the request, if it
-/// names a tier that any rule knows; the default.
+/// The sources of a tier, in order: the caller, if it has verified the tier; the API key, in the rules or in the store; the
+/// request, if it states a tier that any rule mentions; the default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tiers {
     from: Option<FactName>,
@@ -32,7 +32,7 @@ pub(super) struct Tiers {
     known: Vec<Pattern>,
 }
 
-/// The word for tiers that the store keeps.
+/// The name in rules files of tiers in the store.
 pub(super) const STORE: &str = "store";
 
 pub(super) const TIERS: [&str; 3] = ["from", "api_keys", "default"];
@@ -48,7 +48,7 @@ impl Tiers {
             tiers.from = FactName::parse(&text).filter(FactName::is_named);
             if tiers.from.is_none() && !tiers.is_stored {
                 let help = "write `header:NAME`, `claim:NAME` or `store`";
-                reader.error(node.at, format_args!("`{text}` says no tier"), help);
+                reader.error(node.at, format_args!("`{text}` is not a source of tiers"), help);
             }
         }
         if let Some(node) = fields.get("api_keys") {
@@ -58,19 +58,29 @@ impl Tiers {
         tiers
     }
 
-    /// The facts that these rules derive a tier from.
+    /// The facts from which these rules derive a tier.
     pub(super) fn sources(&self) -> impl Iterator<Item = Fact<'_>> {
         let api_key = (!self.api_keys.is_empty()).then_some(Fact::ApiKey);
         self.from.iter().map(FactName::as_fact).chain(api_key)
     }
 
-    /// Takes note of the tiers that rules speak of.
+    /// Records the tiers that rules mention.
     pub(super) fn learn(&mut self, rules: &[Rule]) {
         let limited = rules.iter().flat_map(|rule| rule.limits.tiers.iter().map(|(tier, _)| tier));
         let names = limited.chain(self.api_keys.values()).chain(&self.default).cloned().collect();
         let values = rules.iter().flat_map(|rule| &rule.conditions.values);
         let matched = values.filter(|(fact, _)| *fact == FactName::Tier).flat_map(|(_, pattern)| pattern.leaves());
         self.known = std::iter::once(Pattern::Exact(names)).chain(matched.cloned()).collect();
+    }
+
+    /// Whether rules speak of this tier.
+    pub(super) fn knows(&self, tier: &str) -> bool {
+        self.known.iter().any(|known| known.matches(Some(tier)))
+    }
+
+    /// The tiers that rules name.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.known.iter().filter_map(Pattern::exact).flatten().map(String::as_str)
     }
 
     /// The tier of a request: several if it is told more than once, or comes with several API keys of different tiers.
@@ -83,7 +93,7 @@ impl Tiers {
             .or_else(|| self.otherwise())
     }
 
-    /// The API keys whose tier is written down.
+    /// The API keys whose tier is in the rules.
     pub(super) fn api_keys(&self) -> impl Iterator<Item = &str> {
         self.api_keys.keys().map(String::as_str)
     }
@@ -103,11 +113,11 @@ impl Tiers {
         }
     }
 
-    /// The tier of the API key in the store, if rules know it.
+    /// The tier of the API key in the store, if any rule mentions it.
     fn of_stored<'a>(&'a self, facts: &'a (impl Facts + ?Sized), stored: StoredTiers<'a>) -> Values<'a> {
         let tier = |key: &Cow<'_, str>| {
             let tier = stored.directory.tier(TierLookup::of(key, stored.secret))?;
-            let is_known = self.known.iter().any(|known| known.matches(Some(&tier)));
+            let is_known = self.knows(&tier);
             if !is_known {
                 stored.directory.count_unknown();
             }
@@ -127,7 +137,7 @@ impl Tiers {
         }
     }
 
-    /// The look-ups that a request needs: those of its API keys, unless its tier is known otherwise.
+    /// The look-ups that a request needs: those of its API keys, unless its tier is known already.
     pub(super) fn lookups(&self, facts: &(impl Facts + ?Sized), secret: &Secret) -> SmallVec<[TierLookup; 1]> {
         if !self.is_stored || !facts.values(Fact::Tier).is_none() {
             return SmallVec::new();
@@ -137,7 +147,8 @@ impl Tiers {
         keys.iter().filter(|key| !is_here(key)).map(|key| TierLookup::of(key, secret)).collect()
     }
 
-    /// The tier that the request says, if rules know it: a made-up one must not escape the limits of those that there are.
+    /// The tier stated by the request, if any rule mentions it. An invented tier must not avoid the limits of existing
+    /// ones.
     fn said<'a>(&'a self, facts: &'a (impl Facts + ?Sized)) -> Values<'a> {
         let Some(from) = &self.from else { return Values::None };
         match facts.values(from.as_fact()) {

@@ -1,4 +1,4 @@
-//! The body of an answer that is not forwarded from elsewhere.
+//! Body of a response that is not forwarded.
 
 use std::io::Cursor;
 use std::mem;
@@ -12,24 +12,23 @@ use http_body::{Body, Frame, SizeHint};
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_OK: HeaderValue = HeaderValue::from_static("0");
 
-/// The body of an answer: written at once, or a framework's (`B`).
+/// Body of a response: built at once, or a framework's (`B`).
 pub(crate) enum AnswerBody<B> {
-    /// Nothing more.
+    /// No more data.
     Ended,
-    /// All of it.
+    /// A complete body.
     Whole(Vec<u8>),
-    /// A gRPC message. Trailers follow.
+    /// A gRPC message, followed by trailers.
     GrpcMessage(Vec<u8>),
-    /// The trailers of a gRPC call that went well.
+    /// Trailers of a successful gRPC call.
     GrpcTrailers,
-    /// The body of an answer that axum's or tonic's router gave.
+    /// Body of a response from axum's or tonic's router.
     Routed(B),
 }
 
-/// Bytes of a body.
+/// Chunk of a body.
 pub(crate) enum AnswerBytes {
-    /// Those of a body that was written at once, in the buffer that they were written to: shared bytes would cost an allocation
-    /// more.
+    /// A body in its original buffer. Converting it to `Bytes` would cost one more allocation.
     Own(Cursor<Vec<u8>>),
     Shared(Bytes),
 }
@@ -106,7 +105,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for AnswerBody<B> {
         match self {
             AnswerBody::Ended | AnswerBody::GrpcTrailers => SizeHint::with_exact(0),
             AnswerBody::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            // Its length is not announced: trailers follow.
+            // The length is not announced, because trailers follow.
             AnswerBody::GrpcMessage(_) => SizeHint::default(),
             AnswerBody::Routed(body) => body.size_hint(),
         }

@@ -35,7 +35,7 @@ impl AuthThrottle {
 impl<C: Clock> AuthThrottle<C> {
     fn with_clock(clock: C) -> AuthThrottle<C> {
         let store = Arc::new(MemoryStore::with_clock_and_cap(clock, MOST_CLIENTS));
-        // The limit is well written, as a test sees.
+        // A test checks that the limit parses.
         let failures = LIMIT.parse().ok().map(|limit| Gate::in_store(store, "auth", limit));
         AuthThrottle { failures, log: LogThrottle::default() }
     }

@@ -1,4 +1,4 @@
-//! The certificate authorities that vouch for servers.
+//! Certificate authorities trusted to sign certificates of servers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-/// The authorities for the certificates of upstreams.
+/// Trusted authorities for the certificates of upstreams.
 #[derive(Clone)]
 pub struct CertificateAuthorities(Arc<ClientConfig>);
 
 impl CertificateAuthorities {
-    /// Those that browsers trust.
+    /// The authorities that browsers trust.
     #[must_use]
     pub fn web() -> CertificateAuthorities {
         let mut roots = RootCertStore::empty();
@@ -21,10 +21,10 @@ impl CertificateAuthorities {
         CertificateAuthorities::in_roots(roots)
     }
 
-    /// Those with these certificates, as PEM.
+    /// The authorities with these certificates, as PEM.
     ///
     /// # Errors
-    /// If there is none among them, or one makes no sense.
+    /// If there is no certificate, or one is invalid.
     pub fn of(pem: &[u8]) -> Result<CertificateAuthorities, String> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem) {

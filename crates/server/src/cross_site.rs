@@ -13,7 +13,7 @@ use http::{HeaderMap, Uri};
 use tidegate_http::is_plain_host;
 use tidegate_rules::syntax::without_port;
 
-/// The hosts that requests to a listener may be for.
+/// Host names that requests to a listener may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowedHosts {
     is_checked: bool,
@@ -40,14 +40,14 @@ impl AllowedHosts {
         AllowedHosts { is_checked: false, names: Vec::new() }
     }
 
-    /// The hosts of a listener at this address. On a loopback address, and wherever there are `names`, a request must
+    /// The hosts of a listener at this address. On a loopback address, or if `names` are given, a request must
     /// be for this machine (`localhost` or a loopback address) or for one of the names.
     #[must_use]
     pub fn of(address: IpAddr, names: Vec<String>) -> AllowedHosts {
         AllowedHosts { is_checked: address.to_canonical().is_loopback() || !names.is_empty(), names }
     }
 
-    /// Checks a request. One that names no host was not sent by a browser.
+    /// Checks a request. Requests without a host are accepted, since browsers always send one.
     pub(crate) fn check(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Misdirected> {
         if !self.is_checked {
             return Ok(());

@@ -1,22 +1,23 @@
-//! Engine behind all listeners.
+//! The engine shared by all listeners.
 
 use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::future::Either;
-use tidegate_core::{Decision, Key, Limit, Micros, NowOrLater, Receipt, RuleId, Settlement, StoreError};
+use tidegate_core::store::NowOrLater;
+use tidegate_core::{Decision, Key, Limit, Micros, Receipt, RuleId, Settlement, StoreError};
 use tidegate_rules::envoy::Domain;
 use tidegate_rules::{
     Charging, DecidedBy, DescriptorRequest, DescriptorsRuling, DomainTerms, Facts, Generation, Hits, InlineLimit,
     Limiter, Matched, NoSuchKey, OnStoreFailure, ResetError, RuledCharge, Ruling,
 };
 
-use crate::metrics::{DescriptorOutcome, KeyName, Metrics, Sample};
+use crate::metrics::{DescriptorOutcome, KeyName, Metrics, SampledRequest};
 use crate::store::AnyStore;
 use crate::traces::{SpanAttributes, Traces};
 
-/// Name of the rule for `CL.THROTTLE` in metrics, top keys and the admin API. No rule of a file can have this name. Its
+/// Name of the rule for `CL.THROTTLE` in metrics, top keys and the admin API. No rule in a file can have this name. Its
 /// keys have one part.
 pub const THROTTLE_RULE: &str = "@cl.throttle";
 
@@ -41,13 +42,13 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Decides by `limiter`.
+    /// An engine that decides with `limiter`.
     #[must_use]
     pub fn new(limiter: Limiter<AnyStore>) -> Engine {
         Engine::with_metrics(limiter, Metrics::new())
     }
 
-    /// Decides by `limiter`, and counts in `metrics`.
+    /// An engine that decides with `limiter`, and counts in `metrics`.
     #[must_use]
     pub fn with_metrics(limiter: Limiter<AnyStore>, metrics: Metrics) -> Engine {
         Engine { limiter: Arc::new(limiter), metrics: Arc::new(metrics), traces: Traces::default() }
@@ -77,13 +78,14 @@ impl Engine {
         &self.limiter
     }
 
-    /// The same, to be kept.
+    /// The limiter, in a shared pointer.
     #[must_use]
     pub fn shared_limiter(&self) -> Arc<Limiter<AnyStore>> {
         Arc::clone(&self.limiter)
     }
 
-    /// Decides a request, and charges it if it may go ahead. The ruling is there now if the store's answer is.
+    /// Decides a request, and charges it if it is allowed. The ruling is available immediately if the store does not
+    /// wait.
     pub fn check(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
@@ -104,15 +106,20 @@ impl Engine {
         self.traces.span("tidegate.reserve", move || self.limiter.reserve_then(facts, ttl, counted), SpanAttributes::of)
     }
 
-    fn counted(&self, matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>, sample: Option<Sample>) -> Ruling<'static> {
+    fn counted(
+        &self,
+        matched: &Matched<'_, '_>,
+        ruling: &mut Ruling<'_>,
+        sample: Option<SampledRequest>,
+    ) -> Ruling<'static> {
         self.count(matched, ruling, sample);
         ruling.take()
     }
 
-    /// Counts a request that was decided: here, or by a caller that has the [limiter](Engine::shared_limiter). `matched` are the
-    /// rules that decided it.
+    /// Counts a request that was decided here, or by a caller with the [limiter](Engine::shared_limiter). `matched` are
+    /// the rules that decided it.
     #[inline]
-    pub(crate) fn count(&self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, sample: Option<Sample>) {
+    pub(crate) fn count(&self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>, sample: Option<SampledRequest>) {
         let inspection = self.metrics.count(ruling, sample);
         self.metrics.count_shed(matched, ruling);
         if inspection.is_needed() {
@@ -120,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Like [`Engine::check`], for callers that only read the ruling: it is not moved.
+    /// Like [`Engine::check`], but passes the ruling by reference, to avoid moving it.
     pub(crate) fn check_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
@@ -181,7 +188,7 @@ impl Engine {
         decided
     }
 
-    /// Decides a request given as descriptors by our own rules.
+    /// Decides a request given as descriptors under Tidegate's own rules.
     pub async fn check_entries<'d, 'e>(
         &self,
         generation: &'d Generation,
@@ -216,7 +223,7 @@ impl Engine {
         })
     }
 
-    /// Settles a receipt at what it really cost, as [`Limiter::settle`] does, and counts the costs.
+    /// Settles a receipt at the actual cost, as [`Limiter::settle`] does, and counts the costs.
     ///
     /// # Errors
     /// If the store fails.
@@ -225,7 +232,7 @@ impl Engine {
         if let Settlement::Settled { .. } = settlement {
             let rules = self.limiter.rules();
             for (number, (held, actual)) in receipt.held.iter().zip(actual).enumerate() {
-                // Slots are no cost, and what is held under a second name is counted once.
+                // Slots are not a cost, and a cost that two rules share is counted once.
                 if !held.limit.holds_slots() && !receipt.is_alias(number) {
                     self.metrics.settled_by_receipt(&rules.rules, &held.rule, held.taken, *actual);
                 }
@@ -234,11 +241,11 @@ impl Engine {
         Ok(settlement)
     }
 
-    /// Resets a key under one rule. The key is named by the values of its parts, and [`THROTTLE_RULE`] counts as a
-    /// rule. Returns the number of limits under which it had any state.
+    /// Resets a key under one rule, given the values of its parts. [`THROTTLE_RULE`] is accepted as a rule.
+    /// Returns the number of limits under which the key had any state.
     ///
     /// # Errors
-    /// If there is no such rule, if its key is made of something else, or if the store fails.
+    /// If the rule does not exist, if its key has other parts, or if the store fails.
     pub async fn reset_key(&self, rule: &str, parts: &[&str]) -> Result<usize, ResetError> {
         if rule != THROTTLE_RULE {
             return self.limiter.reset_key(rule, parts).await;
@@ -247,7 +254,7 @@ impl Engine {
         Ok(usize::from(self.limiter.reset_inline(&RuleId::new(THROTTLE_RULE), &key).await?))
     }
 
-    /// State of a key of `CL.THROTTLE` under a limit. The limit is an argument because only the clients know it.
+    /// State of a key of `CL.THROTTLE` under a limit. The limit is an argument because only clients know it.
     ///
     /// # Errors
     /// If the key does not have exactly one part.

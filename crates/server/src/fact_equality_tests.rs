@@ -1,4 +1,4 @@
-//! The facts of one request, carried by every protocol that the server and its tools read: they are equal.
+//! The facts of one request are equal through every protocol that the server and its tools read.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use proptest::prelude::*;
@@ -16,15 +16,17 @@ use crate::resp::with_facts as with_words;
 struct WrittenRequest {
     method: String,
     target: String,
-    /// Stated beside the headers, where a protocol has a place for that.
+    /// Stated next to the headers, in protocols with a field for it.
     host: Option<String>,
     headers: Vec<(String, String)>,
 }
 
-const FACTS: [Fact<'static>; 12] = [
+const FACTS: [Fact<'static>; 14] = [
     Fact::Method,
     Fact::Path,
     Fact::Host,
+    Fact::Header("host"),
+    Fact::Header("Host"),
     Fact::Header("x-a"),
     Fact::Header("X-A"),
     Fact::Header("cookie"),
@@ -56,7 +58,7 @@ impl WrittenRequest {
         self.headers.iter().map(pair).collect()
     }
 
-    /// As the gateway reads it; `None` if that takes no such target.
+    /// Facts as the gateway reads them; `None` if it rejects the target.
     fn over_http(&self) -> Option<Seen> {
         let target: Uri = self.target.parse().ok()?;
         let (method, headers): (Method, _) = (self.method.parse().unwrap(), self.header_map());
@@ -64,7 +66,7 @@ impl WrittenRequest {
         Some(seen(&self.host.iter().fold(facts, |facts, host| facts.host(host))))
     }
 
-    /// As forward-auth reads it.
+    /// Facts as forward-auth reads them.
     fn on_behalf(&self) -> Seen {
         let (auth, headers) = (Uri::from_static("/v1/auth"), self.header_map());
         let facts = HttpFacts::new(&Method::GET, &auth, &headers).method(&self.method).target(&self.target);

@@ -1,17 +1,17 @@
-//! TCP keepalive: notices that the other end of a silent connection has vanished.
+//! TCP keepalive: detects that the peer of an idle connection is gone.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// The most probes that may stay unanswered.
+/// Maximum number of unanswered probes.
 const PROBES: u32 = 3;
-/// The system counts in seconds.
+/// Shortest interval: the system counts in seconds.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// Has the system probe a connection that was silent for `time`, and close it if nobody answers three probes, each a sixth
-/// of that time after the one before. Zero leaves it alone. What the system refuses is left as it is.
+/// Makes the system probe a connection after `time` without traffic, and close it after three unanswered probes, each a
+/// sixth of `time` apart. Zero changes nothing. Errors are ignored.
 pub(crate) fn set(stream: impl AsFd, time: Duration) {
     if time.is_zero() {
         return;
@@ -23,8 +23,8 @@ pub(crate) fn set(stream: impl AsFd, time: Duration) {
     let _ = sockopt::set_tcp_keepcnt(stream, PROBES);
 }
 
-/// The same, and also closes the connection if the other end acknowledges nothing of what was sent for as long as all of
-/// that takes, or for `write_time` if that is longer. The system alone would try for a quarter of an hour.
+/// Like [`set`], and also closes the connection if sent data stays unacknowledged for as long as the probes take, or
+/// for `write_time` if that is longer. By default, Linux keeps retransmitting for about a quarter of an hour.
 pub(crate) fn set_with_timeout(stream: impl AsFd, time: Duration, write_time: Duration) {
     if time.is_zero() {
         return;

@@ -1,4 +1,4 @@
-//! A timeout that is restarted far more often than it expires.
+//! A timeout that restarts far more often than it expires.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -9,17 +9,17 @@ use pin_project_lite::pin_project;
 use tokio::task::{self, unconstrained};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A timeout for one wait after the other.
+/// A timeout for consecutive waits.
 ///
-/// Nearly every wait is over long before its timeout. So restarting leaves the timer alone, and the timer is set again only when
-/// it has fired for a wait that is over. A task that the timer wakes already only looks whether it has fired, which takes a
-/// fraction of the time of polling it.
+/// Nearly every wait ends long before its timeout. Therefore a restart does not touch the timer; the timer is reset
+/// only when it fires for an earlier wait. While the timer's waker is that of the polling task, a poll just checks
+/// whether it has fired, which takes a fraction of the time of polling it.
 #[derive(Debug)]
 pub(crate) struct LazyTimeout {
     time: Duration,
-    /// The beginning of the present wait: at the first poll after a restart, so that restarting reads no clock.
+    /// Start of the current wait, set at the first poll after a restart, so that a restart reads no clock.
     since: Option<Instant>,
-    /// In a box, which is made for the first wait: most users never wait.
+    /// Boxed, and created at the first wait: most users never wait.
     timer: Option<Pin<Box<Timer>>>,
 }
 
@@ -28,7 +28,7 @@ pin_project! {
     struct Timer {
         #[pin]
         sleep: Sleep,
-        // The task that it wakes.
+        // The task registered with the timer.
         wakes: Option<task::Id>,
     }
 }
@@ -38,19 +38,19 @@ impl LazyTimeout {
         LazyTimeout { time, since: None, timer: None }
     }
 
-    /// Ends the present wait. The next one begins with the next poll.
+    /// Ends the current wait. The next one begins with the next poll.
     #[inline]
     pub(crate) const fn restart(&mut self) {
         self.since = None;
     }
 
-    /// Ready when the present wait has lasted for too long, and from then on until a restart.
+    /// Ready once the current wait has lasted for the timeout, until a restart.
     ///
-    /// `cx` has to be a waker of the running task: its own, or one that leads to it. The timer keeps the one it saw first, as long
-    /// as the same task polls.
+    /// `cx` must contain a waker of the current task: its own, or one that forwards to it. The timer keeps the first
+    /// one as long as the same task polls.
     pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.since.get_or_insert_with(Instant::now);
-        // Later than any clock will show is never.
+        // An overflow means a deadline that is never reached.
         let Some(end) = since.checked_add(self.time) else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(Timer { sleep: sleep_until(end), wakes: None })).as_mut();
         let (mut timer, task) = (timer.project(), task::try_id());
@@ -59,7 +59,7 @@ impl LazyTimeout {
                 timer.sleep.is_elapsed()
             } else {
                 *timer.wakes = task;
-                // Without `unconstrained`, a task that has used up its budget would not be registered with the timer.
+                // Without `unconstrained`, a task without remaining budget would not be registered with the timer.
                 pin!(unconstrained(timer.sleep.as_mut())).poll(cx).is_ready()
             };
             if !has_fired {

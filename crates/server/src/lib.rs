@@ -32,6 +32,7 @@ pub mod resp;
 pub mod rls;
 mod self_wake;
 pub mod serve;
+mod service_manager;
 pub mod state_file;
 pub mod state_file_lock;
 pub mod store;

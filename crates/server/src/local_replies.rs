@@ -1,14 +1,14 @@
-//! Responses that Tidegate sends itself: their form, and cross-origin access to them.
+//! Responses that Tidegate sends itself: their bodies, and cross-origin access to them.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use tidegate_http::{Cors, DenialBodies};
 
-/// Form of the responses that Tidegate sends itself.
+/// Settings of the responses that Tidegate sends itself.
 #[derive(Clone, Debug, Default)]
 pub struct LocalReplies {
-    /// The bodies of denials.
+    /// Bodies of denials.
     pub bodies: Arc<DenialBodies>,
     /// Cross-origin access; `None` if no origin is configured.
     pub cors: Option<Arc<Cors>>,

@@ -18,9 +18,9 @@ struct ThrottleState {
 const EVERY: Duration = Duration::from_secs(1);
 
 impl LogThrottle {
-    /// Whether to write a line now: with how many were left out since the last one, `None` if this one is left out too.
+    /// Whether to log now: the number of lines suppressed since the last one, or `None` to suppress this one.
     pub(crate) fn pass(&self) -> Option<u64> {
-        // No code under the lock can panic halfway through a change.
+        // A panic cannot leave inconsistent state behind, so poisoning is ignored.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         if state.last.is_some_and(|last| now.duration_since(last) < EVERY) {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use tidegate_core::Micros;
 use tidegate_rules::Mode;
 
-/// The longest that a switch with an end may last.
+/// Maximum duration of a switch.
 pub(crate) const LONGEST_SWITCH: Micros = Micros::from_secs(366 * 86_400);
 
 /// A mode, or the one in the rules file.
@@ -25,7 +25,7 @@ pub(crate) enum ModeChoice {
 }
 
 impl ModeChoice {
-    /// The mode; `None` for the mode in the file.
+    /// The mode; `None` for the mode in the rules file.
     pub(crate) const fn mode(self) -> Option<Mode> {
         match self {
             ModeChoice::Enforce => Some(Mode::Enforce),

@@ -1,4 +1,4 @@
-//! Problems in JSON, as all listeners tell them (RFC 9457).
+//! Problem documents in JSON, shared by all listeners (RFC 9457).
 
 use std::borrow::Cow;
 
@@ -14,18 +14,18 @@ use tidegate_rules::Diagnostics;
 use crate::cross_site::{Misdirected, NotJson};
 use crate::whole_body::BodyError;
 
-/// A request that cannot be answered, and why.
+/// Reason why a request failed.
 ///
-/// It is small, because it is part of the result of every request; members that only some problems have are in a box.
+/// Kept small, because it is part of the result of every request: members that only some problems have are boxed.
 #[derive(Debug)]
 pub(crate) struct Problem {
-    /// The type, a URI.
+    /// Type of the problem, as a URI.
     kind: &'static str,
     status: StatusCode,
-    /// The mistake, and what to do instead.
+    /// Description of the problem, and a suggestion.
     detail: Cow<'static, str>,
     extension: Option<Box<Extension>>,
-    /// Whether the same request may succeed in a second.
+    /// Whether the same request may succeed after a second.
     may_retry: bool,
 }
 
@@ -43,20 +43,20 @@ enum Extension {
 /// A position in a JSON document.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonPosition {
-    /// `[2].headers.x-env`, or `.` for the whole document.
+    /// Path such as `[2].headers.x-env`, or `.` for the whole document.
     pub(crate) path: String,
-    /// Counted from 1.
+    /// Line, from 1.
     pub(crate) line: usize,
-    /// Counted from 1.
+    /// Column, from 1.
     pub(crate) column: usize,
 }
 
-/// A parameter that is at fault.
+/// An invalid parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FieldError {
-    /// The parameter; of several limits, with the number of the limit, counted from 0: `limit.0`.
+    /// Name of the parameter. One of several limits is followed by its index: `limit.0`.
     pub(crate) field: String,
-    /// The mistake, and what to write instead.
+    /// Description of the problem, and a suggestion.
     pub(crate) message: String,
 }
 
@@ -66,7 +66,7 @@ impl FieldError {
     }
 }
 
-/// The party whose fault it is.
+/// Side at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FaultParty {
@@ -80,7 +80,7 @@ impl Problem {
         Problem { kind: UNTYPED, status, detail: detail.into(), extension: None, may_retry: false }
     }
 
-    /// Sets the type, a URI.
+    /// Sets the type, as a URI.
     pub(crate) fn of_kind(self, kind: &'static str) -> Problem {
         Problem { kind, ..self }
     }
@@ -89,7 +89,7 @@ impl Problem {
         Problem { extension: Some(Box::new(extension)), ..self }
     }
 
-    /// JSON that cannot be understood.
+    /// Invalid JSON.
     pub(crate) fn in_json(detail: impl Into<Cow<'static, str>>, at: Option<JsonPosition>) -> Problem {
         let problem = Problem::new(StatusCode::BAD_REQUEST, detail);
         match at {
@@ -98,12 +98,12 @@ impl Problem {
         }
     }
 
-    /// Rules that cannot be used.
+    /// Invalid rules.
     pub(crate) fn in_rules(detail: &'static str, findings: Diagnostics) -> Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with(Extension::Rules { findings })
     }
 
-    /// Parameters that cannot be used.
+    /// Invalid parameters.
     pub(crate) fn in_fields(errors: Vec<FieldError>) -> Problem {
         let detail = match &errors[..] {
             [one] => format!("`{}`: {}", one.field, one.message),
@@ -113,17 +113,17 @@ impl Problem {
         if errors.is_empty() { problem } else { problem.with(Extension::Fields { errors }) }
     }
 
-    /// Says whose fault it is.
+    /// Sets the side at fault.
     pub(crate) fn fault(self, fault: FaultParty) -> Problem {
         self.with(Extension::FaultParty { fault })
     }
 
-    /// Says that the same request may succeed in a second.
+    /// Marks the problem as temporary: the same request may succeed after a second.
     pub(crate) fn may_retry(self) -> Problem {
         Problem { may_retry: true, ..self }
     }
 
-    /// The body that tells it.
+    /// The response body.
     pub(crate) fn to_json(&self) -> Bytes {
         let title = self.status.canonical_reason().unwrap_or("Error");
         let (status, extension) = (self.status.as_u16(), self.extension.as_deref());

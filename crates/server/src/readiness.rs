@@ -11,7 +11,7 @@ pub(crate) struct StoreTrouble {
     pub(crate) reason: String,
     /// Start, in seconds since the Unix epoch, if known.
     pub(crate) since: Option<u64>,
-    /// Whether the first attempt to reach it is still under way.
+    /// Whether the first connection attempt is still in progress.
     pub(crate) is_pending: bool,
 }
 
@@ -22,7 +22,7 @@ impl StoreTrouble {
             let since = Some(since.as_micros() / 1_000_000);
             return Some(StoreTrouble { reason: reason.to_string(), since, is_pending: false });
         }
-        // There may have been no calls yet.
+        // No call has failed, but there may have been none yet, so the connections are checked too.
         let AnyStore::Redis(tier) = engine.limiter().store() else { return None };
         let trouble = |known: Option<String>, pending: &str| {
             let is_pending = known.is_none();

@@ -9,9 +9,9 @@ use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::{Key, Limit, Receipt, RuleId, varint};
 
-/// First byte: the version of the format.
+/// Version of the format, stored in the first byte.
 const FORM: u8 = 1;
-/// The longest text that can be a receipt.
+/// Maximum length of a receipt's text.
 const LONGEST: usize = 64 * 1_024;
 
 /// Text that is not a receipt.
@@ -19,7 +19,7 @@ const LONGEST: usize = 64 * 1_024;
 #[error("this is not a receipt: send it exactly as it was received")]
 pub struct NotAReceipt;
 
-/// Receipts of a request, as one word. `None` if there is nothing to settle.
+/// Encodes the receipts of a request as one word. `None` if there is nothing to settle.
 #[must_use]
 pub fn write(receipts: &[Receipt]) -> Option<String> {
     if receipts.is_empty() {
@@ -43,10 +43,10 @@ pub fn write(receipts: &[Receipt]) -> Option<String> {
     Some(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// Receipts from their text.
+/// Decodes receipts.
 ///
 /// # Errors
-/// If it is not a receipt.
+/// If the text is not a receipt.
 pub fn read(word: &[u8]) -> Result<Vec<Receipt>, NotAReceipt> {
     if word.len() > LONGEST {
         return Err(NotAReceipt);
@@ -62,7 +62,7 @@ fn text(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.extend_from_slice(text);
 }
 
-/// Bytes that are still to be read.
+/// Remaining bytes of a text.
 struct ByteReader<'b>(&'b [u8]);
 
 impl<'b> ByteReader<'b> {
@@ -98,7 +98,7 @@ impl<'b> ByteReader<'b> {
         self.take(length)
     }
 
-    /// A number of things that take a byte each at least: never more than there are bytes.
+    /// Reads a number of items. Each takes at least one byte, so their number is at most that of the remaining bytes.
     fn count(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok().filter(|count| *count <= self.0.len())
     }
@@ -150,11 +150,11 @@ mod tests {
         assert_eq!(read(&[b'A'; 2 * LONGEST]), Err(NotAReceipt));
     }
 
-    /// Any bytes are either refused or round-trip.
+    /// Any bytes are either rejected or round-trip.
     #[test]
     fn any_bytes_are_a_receipt_or_not() {
         target!("receipt").for_each(|bytes: &[u8]| {
-            // Once as text, and once as the decoded bytes.
+            // The input is tried both as text and as decoded bytes.
             for word in [bytes.to_vec(), URL_SAFE_NO_PAD.encode(text(bytes, &[&[FORM]])).into_bytes()] {
                 let Ok(receipts) = read(&word) else { continue };
                 let held: usize = receipts.iter().map(|receipt| receipt.held.len()).sum();

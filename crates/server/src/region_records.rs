@@ -1,4 +1,4 @@
-//! The records of all regions as operators see them: at the command line, and in the admin API.
+//! Records of all regions, as shown on the command line and in the admin API.
 
 use std::collections::BTreeMap;
 
@@ -6,39 +6,43 @@ use serde::Serialize;
 use tidegate_core::regions::{RegionShare, Share, ShareLedger, Transfer};
 use tidegate_redis::fleet::{FleetError, RegionRecord, RegionsControl, RegionsError, TransferOutcome};
 
-/// The records of all regions.
+/// Records of all regions.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct RegionRecords {
     pub(crate) regions: Vec<ShownRegion>,
-    /// Contradictions between records, such as shares that are more than the whole, and servers that would forget counts.
+    /// Contradictions between records, such as shares above 100 %, and servers whose replication could lose counts.
     pub(crate) problems: Vec<String>,
 }
 
-/// The record of one region.
+/// Record of one region.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ShownRegion {
     pub(crate) region: String,
     pub(crate) version: Option<u64>,
     pub(crate) shares: Vec<ShownShare>,
     pub(crate) outgoing: Vec<ShownTransfer>,
-    /// The reason why the record is not there, or cannot be read.
+    /// Transfers that were taken back on the word of an operator.
+    pub(crate) reserved: Vec<ShownTransfer>,
+    /// Reason why the record is missing or unreadable.
     pub(crate) error: Option<String>,
 }
 
-/// The share of a region of one rule, or of all that have no shares of their own.
+/// A region's share of one rule, or of all rules without shares of their own.
 #[derive(Debug, Serialize)]
 pub(crate) struct ShownShare {
     pub(crate) rule: String,
     pub(crate) share: String,
     pub(crate) floor: String,
     pub(crate) parked: String,
-    /// Requests a second in the region, admitted or not; `None` if it is not known.
+    /// Requests per second in the region, admitted or not; `None` if unknown.
     pub(crate) demand: Option<f64>,
 }
 
-/// A transfer that has begun, and has not arrived for all that is known.
+/// A transfer that has begun, and has not arrived as far as is known.
 #[derive(Debug, Serialize)]
 pub(crate) struct ShownTransfer {
+    /// Its number among the transfers between the two regions.
+    pub(crate) number: u64,
     pub(crate) to: String,
     pub(crate) rule: String,
     pub(crate) share: String,
@@ -51,15 +55,19 @@ pub(crate) struct ShownOutcome {
     pub(crate) to: String,
     pub(crate) rule: String,
     pub(crate) share: String,
-    /// The reason why it has not arrived.
+    /// Reason why the share has not arrived.
     pub(crate) parked: Option<String>,
-    /// The reason why rights of running windows stay behind.
+    /// Reason why the rights of running windows were not moved.
     pub(crate) stranded: Option<String>,
+    /// The reason why the transfer is not over although the share has arrived.
+    pub(crate) unfinished: Option<String>,
+    /// Whether the share belongs to the region again that gave it.
+    pub(crate) taken_back: bool,
 }
 
 impl ShownOutcome {
     pub(crate) fn of(outcome: &TransferOutcome) -> ShownOutcome {
-        let TransferOutcome { transfer, parked, stranded } = outcome;
+        let TransferOutcome { transfer, parked, stranded, unfinished, is_taken_back } = outcome;
         ShownOutcome {
             from: transfer.from.clone(),
             to: transfer.to.clone(),
@@ -67,6 +75,8 @@ impl ShownOutcome {
             share: transfer.amount.to_string(),
             parked: parked.clone(),
             stranded: stranded.clone(),
+            unfinished: unfinished.clone(),
+            taken_back: *is_taken_back,
         }
     }
 }
@@ -86,7 +96,7 @@ impl RegionRecords {
         RegionRecords { regions: records.iter().map(shown).collect(), problems }
     }
 
-    /// Whether every region has answered, and nothing is wrong.
+    /// Whether every region has answered and there are no problems.
     pub(crate) fn are_well(&self) -> bool {
         self.problems.is_empty() && self.regions.iter().all(|region| region.error.is_none())
     }
@@ -115,6 +125,7 @@ impl ShownRegion {
             demand: demand.map(|demand| demand.get(rule).copied().unwrap_or(0.0)),
         };
         let transfer = |transfer: &Transfer| ShownTransfer {
+            number: transfer.number,
             to: transfer.to.clone(),
             rule: transfer.rule.clone(),
             share: transfer.amount.to_string(),
@@ -123,12 +134,13 @@ impl ShownRegion {
             version: Some(ledger.version),
             shares: ledger.shares.iter().map(share).collect(),
             outgoing: ledger.outgoing.iter().map(transfer).collect(),
+            reserved: ledger.all_reserved().map(transfer).collect(),
             ..shown
         }
     }
 }
 
-/// Contradictions between the records that could be read.
+/// Contradictions between the available records.
 fn contradictions(records: &BTreeMap<String, Result<RegionRecord, FleetError>>) -> Vec<String> {
     let known = |(region, record): (&'_ String, &'_ Result<RegionRecord, FleetError>)| {
         record.as_ref().ok().and_then(|record| record.ledger.clone()).map(|ledger| (region.clone(), ledger))
@@ -150,11 +162,9 @@ fn contradictions(records: &BTreeMap<String, Result<RegionRecord, FleetError>>) 
             *sums.entry(rule).or_default() += u64::from(share.share.parts_per_million());
         }
         for transfer in &ledger.outgoing {
-            // It is counted where it has arrived.
+            // A transfer that has arrived is counted at its receiver.
             let to = ledgers.iter().find(|(name, _)| *name == transfer.to);
-            let has_arrived = to
-                .and_then(|(_, to)| to.received.get(&transfer.from))
-                .is_some_and(|received| received.born == transfer.born && received.number >= transfer.number);
+            let has_arrived = to.is_some_and(|(_, to)| to.has_received(transfer));
             if !has_arrived {
                 *sums.entry(&transfer.rule).or_default() += u64::from(transfer.amount.parts_per_million());
             }

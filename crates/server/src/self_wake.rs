@@ -1,11 +1,12 @@
-//! Suppresses wakes that a task gives itself.
+//! Suppresses wake-ups that a task causes itself.
 //!
-//! hyper connects the two ends of a connection by channels: the end that holds the socket, and the end that sends requests or
-//! takes bodies. Each end wakes the other, as is right where each runs in a task of its own. Where one task runs both, using
-//! one end makes the executor run the task once more for nothing, which is a tenth of what a check costs.
+//! hyper connects the two halves of a connection by channels: one half drives the socket, the other sends requests or
+//! reads bodies. Each half wakes the other, as necessary if they run in different tasks. If one task runs both, using
+//! one half makes the executor poll the task once more for nothing, which is a tenth of the cost of a check.
 //!
-//! So such a task polls the connection with the waker of a [`SelfWakeFilter`], and uses the other end inside of [`suppressing`]
-//! with that waker. A wake that comes from in there, on the same thread, only sets a flag. Wakes from anywhere else pass.
+//! Therefore such a task polls the connection with the waker of a [`SelfWakeFilter`], and uses the other half within
+//! [`suppressing`] with that waker. A wake-up from within, on the same thread, only sets a flag. All other wake-ups
+//! pass.
 
 use std::cell::Cell;
 use std::ptr;
@@ -13,19 +14,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
 thread_local! {
-    /// The filter (by the address of its shared part) whose wakes this thread suppresses.
+    /// The filter whose wake-ups this thread suppresses, identified by the address of its shared state.
     static SUPPRESSED: Cell<*const ()> = const { Cell::new(ptr::null()) };
-    /// Whether a wake was suppressed.
+    /// Whether a wake-up was suppressed.
     static WAS_SUPPRESSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Passes wakes on to a task, except for those that [`suppressing`] holds back.
+/// Forwards wake-ups to a task, except those that [`suppressing`] suppresses.
 #[derive(Debug)]
 pub(crate) struct SelfWakeFilter {
     shared: Arc<WakeState>,
-    /// The waker to poll with. It stays the same when the task changes: hyper wakes the former of two different ones.
+    /// The waker to poll with. It does not change with the task: if the waker changed, hyper would wake the previous
+    /// one.
     waker: Waker,
-    /// The same as in `shared`, where it is compared without taking the lock.
+    /// A copy of the waker in `shared`, for comparison without the lock.
     task: Waker,
 }
 
@@ -43,9 +45,10 @@ impl Default for SelfWakeFilter {
 }
 
 impl SelfWakeFilter {
-    /// Wakes `task` from now on. Returns the waker to poll with.
+    /// Forwards wake-ups to `task` from now on. Returns the waker to poll with.
     ///
-    /// To be called before each poll, which then sees whatever a wake of the former task was for.
+    /// Must be called before each poll. A wake-up sent to the previous task is not lost, because the poll sees its
+    /// cause.
     #[inline]
     pub(crate) fn arm(&mut self, task: &Waker) -> &Waker {
         if !self.task.will_wake(task) {
@@ -76,22 +79,22 @@ impl Wake for WakeState {
         if ptr::eq(SUPPRESSED.get(), Arc::as_ptr(self).cast()) {
             WAS_SUPPRESSED.set(true);
         } else {
-            // A wake schedules the task and does not run it: nothing asks for the lock meanwhile.
+            // Waking schedules the task without running it, so nothing can request the lock meanwhile.
             self.lock().wake_by_ref();
         }
     }
 }
 
-/// Runs `act`, and suppresses the wakes of `waker` that it causes on this thread, if that is the waker of a [`SelfWakeFilter`].
-/// Any other waker is left alone. Says whether a wake was suppressed.
+/// Runs `act`. Suppresses the wake-ups of `waker` that it causes on this thread, if `waker` belongs to a
+/// [`SelfWakeFilter`]. Other wakers are unaffected. Also returns whether a wake-up was suppressed.
 ///
 /// # Correctness
-/// A suppressed wake is lost. So the caller has to run in the task that polls with `waker`, and before that task waits for the
-/// connection that it polls with it, it has to poll the connection once more. A caller that cannot see to that wakes `waker` if
-/// this function returns `true`.
+/// A suppressed wake-up is lost. Therefore the caller must run in the task that polls the connection with `waker`, and
+/// must poll the connection once more before that task waits for it. A caller that cannot guarantee this must wake
+/// `waker` if this function returns `true`.
 #[inline]
 pub(crate) fn suppressing<T>(waker: &Waker, act: impl FnOnce() -> T) -> (T, bool) {
-    /// Ends the suppression, also if `act` panics.
+    /// Ends the suppression, even if `act` panics.
     struct Restore(*const ());
 
     impl Drop for Restore {

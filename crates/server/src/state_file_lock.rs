@@ -1,33 +1,34 @@
 //! Lock on a state file, so that only one server writes it.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A state file that another server uses.
+/// The state file is in use by another server.
 #[derive(Debug, thiserror::Error)]
 #[error("the state file `{}` is in use by another server: give each server its own `store.file`", .0.display())]
 pub struct StateFileInUse(PathBuf);
 
-/// Lock on a state file, for as long as this value or its process lives.
+/// Lock on a state file, held until this value is dropped or its process ends.
 ///
-/// The lock is on a file beside the state file, which is replaced with every snapshot. It stays there: a server that removed it
-/// could remove the one that another server has just locked.
+/// The lock is on a separate file, because each snapshot replaces the state file. The lock file is never removed: a
+/// server could otherwise remove one that another server has just locked.
 #[derive(Debug, Default)]
-pub struct StateFileLock(Arc<Mutex<Option<File>>>);
+pub struct StateFileLock(Mutex<Option<File>>);
 
 impl StateFileLock {
     /// Locks a state file.
     ///
     /// # Errors
-    /// If another server holds the lock. A file system without locks, or a folder that cannot be written to, is no error: the
-    /// first is logged, and the second is found when the state is saved.
+    /// If another server holds the lock. A file system without locks, or an unwritable folder, is not an error: the
+    /// former is logged, and the latter is detected when the state is saved.
     pub fn acquire(path: &Path) -> Result<StateFileLock, StateFileInUse> {
         let Ok(file) = open(path) else { return Ok(StateFileLock::default()) };
         match file.try_lock() {
-            Ok(()) => Ok(StateFileLock(Arc::new(Mutex::new(Some(file))))),
+            Ok(()) => Ok(StateFileLock(Mutex::new(Some(file)))),
             Err(TryLockError::WouldBlock) => Err(StateFileInUse(path.to_owned())),
             Err(TryLockError::Error(error)) => {
                 tracing::warn!(%error, file = %path.display(), "the state file cannot be locked: no other server may use it");
@@ -36,32 +37,53 @@ impl StateFileLock {
         }
     }
 
-    /// Locks a state file as soon as its present owner releases it, which a predecessor does after a handover.
+    /// Shares the lock that a predecessor holds. `None` if that is on another state file.
     #[must_use]
-    pub fn inherit(path: &Path) -> StateFileLock {
-        let lock = StateFileLock::default();
-        let (shared, path) = (Arc::downgrade(&lock.0), path.to_owned());
-        std::thread::spawn(move || {
-            if let Ok(file) = open(&path)
-                && file.lock().is_ok()
-                && let Some(shared) = shared.upgrade()
-            {
-                *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
-            }
-        });
-        lock
+    pub fn adopt(path: &Path, handed: OwnedFd) -> Option<StateFileLock> {
+        let handed = File::from(handed);
+        is_lock_of(path, &handed).then(|| StateFileLock(Mutex::new(Some(handed))))
+    }
+
+    /// The lock, for a successor: it is held until both processes have released it. `None` if it is not held.
+    #[must_use]
+    pub fn share(&self) -> Option<OwnedFd> {
+        self.held().as_ref().and_then(|file| file.try_clone().ok()).map(OwnedFd::from)
+    }
+
+    /// Whether the lock is held.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held().is_some()
     }
 
     /// Releases the lock.
     pub fn release(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.held() = None;
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<File>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// Path of the lock on a state file.
+fn lock_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(PathBuf::from(name))
+    PathBuf::from(name)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock_path(path))
+}
+
+/// Whether an open file is the lock on this state file.
+fn is_lock_of(path: &Path, handed: &File) -> bool {
+    let same = || {
+        let (there, handed) = (fs::metadata(lock_path(path))?, handed.metadata()?);
+        io::Result::Ok((there.dev(), there.ino()) == (handed.dev(), handed.ino()))
+    };
+    same().unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -83,16 +105,17 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_gets_the_lock_when_its_predecessor_releases_it() {
+    fn a_successor_shares_the_lock_of_its_predecessor_on_the_same_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         let predecessor = StateFileLock::acquire(&path).unwrap();
-        let successor = StateFileLock::inherit(&path);
-        predecessor.release();
-        let holds = || successor.0.lock().unwrap().is_some();
-        while !holds() {
-            std::thread::yield_now();
-        }
+        assert!(StateFileLock::adopt(&folder.path().join("other"), predecessor.share().unwrap()).is_none());
+        let successor = StateFileLock::adopt(&path, predecessor.share().unwrap()).unwrap();
         assert!(StateFileLock::acquire(&path).is_err());
+        predecessor.release();
+        assert!(predecessor.share().is_none() && !predecessor.is_held());
+        assert!(successor.is_held() && StateFileLock::acquire(&path).is_err(), "there is no moment without an owner");
+        successor.release();
+        assert!(StateFileLock::acquire(&path).is_ok());
     }
 }

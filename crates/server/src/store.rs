@@ -1,20 +1,18 @@
-//! Store of a server: memory or Redis.
+//! Store of a server, in memory or in Redis.
 
-use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{
-    Charge, Decision, Key, MemoryStore, NowOrLater, Question, Readiness, Receipt, RuleId, Settlement, Store, StoreError,
-};
+use tidegate_core::store::{Adjustment, Answer, Decisions, NowOrLater, Readiness};
+use tidegate_core::{Charge, Decision, Key, MemoryStore, Question, Receipt, RuleId, Settlement, Store, StoreError};
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::{Settings, SinceStart, Tier};
 use tidegate_redis::write_behind::WriteBehindTier;
 
 use crate::traces::store_call;
 
-/// State in this process, or in a Redis that a fleet shares.
+/// State in this process, or in a Redis shared by a fleet.
 pub enum AnyStore {
     /// In this process. Synchronous.
     Memory(MemoryStore),
-    /// In Redis, behind local copies, local leases and a local cache of denials.
+    /// In Redis, behind write-behind copies, leases and a cache of denials.
     Redis(Box<WriteBehindTier<Tier<RedisStore>>>),
 }
 
@@ -25,8 +23,8 @@ impl AnyStore {
         matches!(self, AnyStore::Memory(_))
     }
 
-    /// Returns the leases of this node, and reports what its copies have admitted. The store decides everything from now on. For a
-    /// shutdown: other nodes know of it at once then.
+    /// Returns the leases of this node, and reports the admissions of its write-behind copies. Afterwards, the store
+    /// decides everything. Call it at shutdown, so that other nodes can use the leases immediately.
     pub async fn return_leases(&self) {
         match self {
             AnyStore::Memory(_) => {}
@@ -37,7 +35,7 @@ impl AnyStore {
         }
     }
 
-    /// Sets the number of nodes that share the store, by which limits with write-behind are divided.
+    /// Sets the number of nodes that share the store, which divides write-behind limits.
     pub fn set_nodes(&self, nodes: u32) {
         match self {
             AnyStore::Memory(_) => {}
@@ -45,7 +43,7 @@ impl AnyStore {
         }
     }
 
-    /// State in Redis without leases: every request that is not denied from memory is decided there.
+    /// State in Redis without leases: Redis decides every request that the cache of denials does not deny.
     #[must_use]
     pub fn without_leases(store: RedisStore) -> AnyStore {
         let tier = Tier::with_clock(store, Settings::default(), SinceStart::new());

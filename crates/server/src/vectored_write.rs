@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 /// Most messages with a short body fit into this many bytes.
 const FEW: usize = 1_024;
 
-/// Writes pieces one behind the other. Copying a few bytes into one buffer costs less than a vectored system call.
+/// Writes the pieces in order. Copying a few bytes into one buffer is cheaper than a vectored system call.
 #[inline]
 pub(crate) fn poll_write_pieces(
     stream: &mut TcpStream,

@@ -1,10 +1,13 @@
-//! The version of the program, and how it was built.
+//! Version of the program, and build information.
 
 use std::env::consts::{ARCH, OS};
 use std::sync::LazyLock;
 
-/// The commit, if the build was told: `TIDEGATE_COMMIT=$(git rev-parse --short HEAD) cargo build`.
-const COMMIT: Option<&str> = option_env!("TIDEGATE_COMMIT");
+/// The commit, if `build.rs` found it: that of the repository in a release build, or the variable `TIDEGATE_COMMIT`.
+const COMMIT: Option<&str> = {
+    let commit = env!("TIDEGATE_COMMIT");
+    if commit.is_empty() { None } else { Some(commit) }
+};
 
 static SHORT: LazyLock<String> = LazyLock::new(|| {
     let commit = COMMIT.map(|commit| format!(" ({commit})")).unwrap_or_default();
@@ -22,12 +25,12 @@ static LONG: LazyLock<String> = LazyLock::new(|| {
     format!("{}\ncommit: {commit}\ntarget: {ARCH}-{OS}{libc}\nfeatures: {traces}", env!("CARGO_PKG_VERSION"))
 });
 
-/// The version and, if it is known, the commit: `0.1.0 (1a2b3c4)`.
+/// The version and, if known, the commit: `0.1.0 (1a2b3c4)`.
 pub(crate) fn short() -> &'static str {
     &SHORT
 }
 
-/// The version, the commit, the target and the features, one on each line.
+/// The version, the commit, the target and the features, one per line.
 pub(crate) fn long() -> &'static str {
     &LONG
 }

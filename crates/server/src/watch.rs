@@ -1,9 +1,9 @@
-//! Reload of rules when their files change.
+//! Reloads rules when their files change.
 //!
 //! A saved file takes effect within a second. The operating system reports changes (`notify`), but not all of them (a
-//! Kubernetes `ConfigMap` swaps symbolic links, network file systems report nothing), so the contents are also checked
-//! twice a second. Either way only a change of contents counts. A file is loaded once it has been left alone for a
-//! moment, so that half a save is not taken for the whole, and a broken file changes nothing.
+//! Kubernetes `ConfigMap` swaps symbolic links, and network file systems report nothing), so the contents are also
+//! checked twice a second. In both cases, only a change of the contents counts. A file is loaded once it has not
+//! changed for a moment, so that a partly written file is not loaded. A broken file changes nothing.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub struct WatchError(#[from] std::io::Error);
 
 impl Watch {
     /// Watches the files and folders at `paths`, of which `files` were read ([`Loaded::files`]). On each change of
-    /// contents, loads them and calls `tell` with the result, on a thread of its own.
+    /// contents, loads them and calls `tell` with the result, on a separate thread.
     ///
     /// # Errors
     /// If the thread cannot be started.
@@ -68,7 +68,7 @@ impl Watch {
         Ok(Watch { wake, thread: Some(thread) })
     }
 
-    /// Loads the files now, changed or not.
+    /// Loads the files immediately, changed or not.
     pub fn reload(&self) {
         let _ = self.wake.send(Wake::Reload);
     }
@@ -83,8 +83,8 @@ impl Drop for Watch {
     }
 }
 
-/// Whether a file may have changed. Read events are ignored: checking reads the files, and would trigger itself for
-/// ever.
+/// Whether a file may have changed. Read events are ignored: checking reads the files, and would trigger itself
+/// forever.
 fn is_change(event: &Event) -> bool {
     match event.kind {
         EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
@@ -121,7 +121,7 @@ impl WatchedFiles {
 
     fn subscribe(&self, watcher: Option<&mut RecommendedWatcher>) {
         let Some(watcher) = watcher else { return };
-        // Folders rather than files: editors save by putting a new file in the old one's place.
+        // Folders rather than files, because editors save by replacing a file with a new one.
         let folders = self.paths.iter().chain(&self.files).map(|path| match path.parent() {
             Some(folder) if !path.is_dir() => folder.to_owned(),
             _ => path.clone(),
@@ -143,7 +143,7 @@ impl WatchedFiles {
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Wake::Reload) => true,
                 Ok(Wake::Look) => {
-                    // Busy folders send many events: one check covers all of them.
+                    // Busy folders cause many events: one check covers all of them.
                     std::thread::sleep(SETTLED_AFTER);
                     false
                 }
@@ -208,7 +208,7 @@ mod tests {
             std::fs::read(&file).unwrap();
         }
         std::fs::write(&last, "").unwrap();
-        // Events are ordered, so any event of reading would come before this one.
+        // Events are ordered, so an event from the read would have come first.
         let first = changes.recv().unwrap();
         assert_eq!(first.paths, [last], "{first:?}");
     }

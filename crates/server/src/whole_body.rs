@@ -1,4 +1,4 @@
-//! The body of a request that is read whole before it is answered.
+//! Reads the body of a request completely before the request is answered.
 
 use std::future::Future;
 use std::mem;
@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use tokio::time::{Sleep, sleep};
 
-/// The reason why a body did not arrive.
+/// Reason why a body did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the message is larger than {most} bytes")]
@@ -21,14 +21,14 @@ pub(crate) enum BodyError {
     Broken,
 }
 
-/// Reads a whole body, if it comes in time and is not too large.
+/// Reads a whole body, within a timeout and a maximum size.
 pub(crate) struct WholeBody<B> {
     body: B,
     most: usize,
     within: Duration,
-    /// Most bodies have arrived with their headers, and need none.
+    /// Created only if needed: most bodies arrive with their headers.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Most bodies come in one piece, and are not copied.
+    /// First chunk. Most bodies are a single chunk, which is not copied.
     first: Bytes,
     more: BytesMut,
     ended: Poll<Result<(), BodyError>>,
@@ -44,8 +44,8 @@ where
         WholeBody { body, most, within, timer: None, first: Bytes::new(), more: BytesMut::new(), ended }
     }
 
-    /// Asks for the body before it is waited for. hyper reads a connection only as far as its bodies are asked for, so one that is
-    /// asked for early is there when it is needed.
+    /// Requests the body early. hyper reads ahead on a connection only as far as bodies are polled, so a body polled
+    /// early is available when it is needed.
     pub(crate) fn want(&mut self) {
         self.ended = self.poll_end(&mut Context::from_waker(Waker::noop()));
     }
@@ -57,7 +57,7 @@ where
         while !self.body.is_end_stream()
             && let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx))
         {
-            // Trailers say nothing that is asked for.
+            // Trailers are ignored.
             let Ok(data) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
             if self.first.len() + self.more.len() + data.len() > self.most {
                 return Poll::Ready(Err(BodyError::TooLarge { most: self.most }));

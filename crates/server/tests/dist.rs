@@ -1,4 +1,4 @@
-//! Archive and Debian package: what is in them, and their life on a machine, in a root folder of its own.
+//! Archive and Debian package: their contents, and installation, upgrade and removal in a separate root folder.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// Everything that is released, made of the program under test.
+/// All released files, built from the program under test.
 struct Dist(TempDir);
 
 impl Dist {
@@ -37,7 +37,7 @@ impl Dist {
         Dist(out)
     }
 
-    /// The file whose name ends so.
+    /// The file whose name ends with this.
     fn file(&self, end: &str) -> PathBuf {
         let files = fs::read_dir(self.0.path()).unwrap().map(|file| file.unwrap().path());
         let mut found = files.filter(|file| file.to_string_lossy().ends_with(end));
@@ -101,6 +101,18 @@ fn the_archive_has_program_manual_completions_licences_and_materials() {
         let is_own = name.starts_with("tidegate-");
         assert!(is_own || licences.contains(&format!("\n{name} {version}: ")), "{name}");
     }
+    let guides = ["README.md", "docs/deploying.md"].map(|guide| fs::read_to_string(repository().join(guide)).unwrap());
+    let here = |name: &str| {
+        let target = run(Command::new("rustc").arg("-vV"));
+        let target = target.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
+        let on_debian = if target.starts_with("aarch64") { "arm64" } else { "amd64" };
+        name.replace(target, "x86_64-unknown-linux-gnu").replace(on_debian, "amd64")
+    };
+    let archive = here(archive.file_name().unwrap().to_str().unwrap());
+    assert!(guides.iter().all(|guide| guide.contains(&archive)), "guides name {archive}");
+    let package = here(dist.file(".deb").file_name().unwrap().to_str().unwrap());
+    assert!(guides[1].contains(&package), "the guide names {package}");
+
     let references: BTreeSet<&str> = components.iter().filter_map(|component| component["bom-ref"].as_str()).collect();
     assert_eq!(references.len(), components.len(), "every component is listed once");
     for dependency in sbom["dependencies"].as_array().unwrap() {
@@ -110,7 +122,7 @@ fn the_archive_has_program_manual_completions_licences_and_materials() {
     }
 }
 
-/// A machine, as far as dpkg sees it: an empty folder.
+/// A machine as seen by dpkg: an empty folder.
 struct Machine(TempDir);
 
 impl Machine {
@@ -129,9 +141,9 @@ impl Machine {
         self.0.path().join(path)
     }
 
-    /// Runs dpkg on this machine. Its scripts run with the programs of the real one.
+    /// Runs dpkg on this machine. Maintainer scripts use the host's programs.
     fn dpkg(&self, args: &[&str]) {
-        // Files belong to root: without the right to that, a namespace grants it.
+        // The files belong to root. Without root privileges, a user namespace maps the ids.
         let is_root = rustix::process::geteuid().is_root();
         let mut command = if is_root { Command::new("dpkg") } else { Command::new("unshare") };
         if !is_root {
@@ -147,8 +159,8 @@ impl Machine {
         self.dpkg(&["--install", dist.file(".deb").to_str().unwrap()]);
     }
 
-    /// Starts the installed program with the installed configuration, as the unit does. Folders of the service and ports are those of
-    /// the test.
+    /// Starts the installed program with the installed configuration, like the systemd unit. The service's folders and
+    /// ports are replaced by those of the test.
     fn serve(&self, port: u16) -> Running {
         let process = Command::new(self.path("usr/bin/tidegate"))
             .arg("serve")
@@ -167,11 +179,11 @@ impl Machine {
     }
 }
 
-/// A server that is killed when this is dropped.
+/// A server that is killed on drop.
 struct Running(Child);
 
 impl Running {
-    /// Waits until it has ended by itself.
+    /// Waits until the server ends by itself. Returns whether it was successful.
     fn ended(mut self) -> bool {
         until("the server to end", || self.0.try_wait().unwrap()).success()
     }
@@ -200,7 +212,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     panic!("waited in vain for {what}");
 }
 
-/// Attempts to log in that are left, or the error.
+/// Remaining login attempts, or the error.
 fn attempts_left(port: u16) -> Result<u64, ureq::Error> {
     let url = format!("http://127.0.0.1:{port}/v1/check");
     let body = r#"{"method":"POST","path":"/login","address":"203.0.113.7"}"#;
@@ -238,7 +250,7 @@ fn the_package_is_installed_started_upgraded_by_handover_and_removed() {
     assert_eq!(fs::read_to_string(&rules).unwrap(), edited, "an upgrade keeps edited files");
     assert_eq!(attempts_left(port).unwrap(), 2, "an upgrade leaves the running server alone");
 
-    // One client after the other, each with a connection of its own, while one server takes the other's place.
+    // Sequential clients, each on a new connection, while one server replaces the other.
     let new = machine.serve(port);
     let mut old = Some(old);
     until("the old server to end", || {
@@ -255,4 +267,37 @@ fn the_package_is_installed_started_upgraded_by_handover_and_removed() {
     assert!(!machine.path("usr/bin/tidegate").exists() && rules.exists(), "configuration stays");
     machine.dpkg(&["--purge", "tidegate"]);
     assert!(!machine.path("etc/tidegate").exists(), "until it is purged");
+}
+
+/// The output of the build script about a package in this folder.
+fn told_by_build_script(script: &Path, package: &Path, variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new(script);
+    command.env_remove("TIDEGATE_COMMIT").env("CARGO_MANIFEST_DIR", package).envs(variables.iter().copied());
+    let told = run(command.current_dir(package));
+    told.lines().find_map(|line| line.strip_prefix("cargo:rustc-env=TIDEGATE_COMMIT=")).unwrap().to_owned()
+}
+
+#[test]
+fn a_release_build_knows_the_commit_of_its_own_repository_only() {
+    let place = tempfile::tempdir().unwrap();
+    let script = place.path().join("build-script");
+    let source = repository().join("crates/server/build.rs");
+    run(Command::new("rustc").args(["--edition", "2024", "-o"]).arg(&script).arg(source));
+    let root = place.path().join("repository");
+    let (own, other) = (root.join("crates/server"), root.join("vendor/tidegate"));
+    fs::create_dir_all(&own).unwrap();
+    fs::create_dir_all(&other).unwrap();
+    let (release, debug) = (("PROFILE", "release"), ("PROFILE", "debug"));
+    assert_eq!(told_by_build_script(&script, &own, &[release]), "", "there is no repository");
+
+    let git = |args: &[&str]| run(Command::new("git").args(args).current_dir(&root));
+    git(&["init", "--quiet"]);
+    fs::write(own.join("Cargo.toml"), "").unwrap();
+    git(&["add", "."]);
+    git(&["-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message", "one"]);
+    let commit = git(&["rev-parse", "--short=8", "HEAD"]);
+    assert_eq!(told_by_build_script(&script, &own, &[release]), commit.trim());
+    assert_eq!(told_by_build_script(&script, &own, &[debug]), "", "tests are not built anew after a commit");
+    assert_eq!(told_by_build_script(&script, &own, &[debug, ("TIDEGATE_COMMIT", "1a2b3c4d")]), "1a2b3c4d");
+    assert_eq!(told_by_build_script(&script, &other, &[release]), "", "the repository is of another program");
 }

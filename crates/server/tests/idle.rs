@@ -1,5 +1,5 @@
-//! Ten thousand idle connections at each listener: others are served, and memory stays in bounds. What a
-//! connection costs is printed (`cargo test --test idle -- --nocapture`).
+//! Ten thousand idle connections to each listener: other clients are served, and memory stays bounded. The memory
+//! per connection is printed (`cargo test --test idle -- --nocapture`).
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod support;
@@ -13,15 +13,15 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use self::support::Server;
 
 const WANTED: usize = 10_000;
-/// The other files that this process and the server have open.
+/// Open files of this process and of the server besides these connections.
 const SPARE: usize = 500;
-/// The most that one idle connection may cost the server.
+/// Maximum memory of the server per idle connection.
 const MOST_BYTES: usize = 48 * 1024;
 
-/// HTTP/2's greeting with empty settings, as a gRPC client sends it and then has nothing to ask.
+/// HTTP/2's preface with empty settings, as sent by a gRPC client without calls.
 const HTTP2_GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// As many files as the system lets this process have.
+/// The maximum number of open files of this process.
 fn files() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -29,7 +29,7 @@ fn files() -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
-/// A connection that has said what its protocol begins with, heard an answer, and says nothing more.
+/// A connection that has sent the beginning of its protocol, received a response, and is then idle.
 fn idle(at: SocketAddr, says: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

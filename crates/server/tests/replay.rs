@@ -1,4 +1,4 @@
-//! `tidegate replay` and `tidegate simulate` as people and scripts meet them.
+//! Tests of `tidegate replay` and `tidegate simulate`.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::io::Write;
@@ -14,7 +14,7 @@ rules:
 ";
 const STRICTER: &str = "rules: [{ id: everyone, key: address, limit: fixed 1/min }]\n";
 
-/// Ten seconds of a site: one client tries to log in every second, another reads a page.
+/// Ten seconds of a site: one client tries to log in every second, and another reads a page.
 fn log() -> String {
     let line = |second: u32| {
         let time = format!("[15/Nov/2026:09:52:{second:02} +0000]");
@@ -58,7 +58,7 @@ impl Folder {
         serde_json::from_str(&self.good(args)).unwrap()
     }
 
-    /// The message, of a run that ends with this status.
+    /// The error message of a run that ends with this status.
     fn bad(&self, status: i32, args: &[&str]) -> String {
         let output = self.run(args);
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(status), String::new()));
@@ -136,7 +136,7 @@ fn a_limit_is_suggested_with_rules_and_without() {
     folder.good(&["check", "suggested.yaml"]);
     assert!(out.contains("of 2 keys; the aim was to leave 99.9 % alone"), "{out}");
     assert!(out.contains("\n  headroom: half of the keys used up to "), "{out}");
-    // The keys that it limits are named.
+    // The output names the keys that would be limited.
     let busy: String = (0..20).map(|tenth| format!("{}.{},203.0.113.7\n", tenth / 10, tenth % 10)).collect();
     std::fs::write(folder.0.path().join("busy.csv"), format!("time,address\n0,198.51.100.9\n{busy}")).unwrap();
     let out = folder.good(&["replay", "--suggest", "--share", "50", "--rules", "rules.yaml", "busy.csv"]);
@@ -167,7 +167,7 @@ fn a_page_is_written_beside() {
     folder.good(&["replay", "--rules", "rules.yaml", "--html", "report.html", "access.log"]);
     let page = std::fs::read_to_string(folder.0.path().join("report.html")).unwrap();
     assert!(page.starts_with("<!doctype html>") && page.contains("Replay of access.log"));
-    // Numbers stand below their heads.
+    // Numbers are aligned with their headers.
     assert!(page.contains("<th scope=\"col\" class=\"n\">wait</th>"), "{page}");
     assert!(page.contains("<td>shortest</td><td class=\"n\">"), "{page}");
 }
@@ -191,7 +191,7 @@ fn limits_in_shadow_mode_are_reported_separately() {
     assert!(out.contains("keys that limits in shadow mode would have limited: 1"), "{out}");
 }
 
-/// An hour of a site: many clients, one that guesses passwords, one that reads everything, and a line that is no request.
+/// An hour of a site: many clients, one that guesses passwords, one that reads everything, and an invalid line.
 fn an_hour() -> String {
     let line = |second: u32, client: &str, request: &str| {
         let time = format!("[14/Nov/2026:08:{:02}:{:02} +0000]", second / 60, second % 60);
@@ -216,7 +216,7 @@ fn an_hour() -> String {
     log
 }
 
-/// The guide's commands print what the guide says.
+/// The guide's commands print the output in the guide.
 #[test]
 fn the_guide_shows_what_the_program_prints() {
     let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/replay.md");
@@ -256,7 +256,7 @@ fn impossible_requests_are_explained() {
     folder.good(&["replay", "--suggest", "--share", "99.9%", "access.log"]);
     let small = folder.json(&["replay", "--suggest", "--share", "0.5%", "--format", "json", "access.log"]);
     assert_eq!(small["suggestions"][0]["share"], 0.005);
-    // A log that is longer than any value in rules, and one that is not.
+    // One log is longer than the maximum length of values in rules, and one is not.
     std::fs::write(folder.0.path().join("long.log"), log().repeat(20)).unwrap();
     for log in ["access.log", "long.log"] {
         let swapped = folder.bad(1, &["replay", "--rules", log, "rules.yaml"]);
@@ -371,9 +371,9 @@ fn a_fleet_is_simulated_with_the_price_of_a_crash_and_a_partition() {
     for fault in [&fleet["crash"], &fleet["partition"]] {
         assert_eq!((number(&fault["excess_cost"]), number(&fault["nodes"])), (0, 2), "{fleet}");
     }
-    // A tenth of the requests for three seconds, less those that were paid from leases.
+    // A tenth of the requests for three seconds, except those covered by leases.
     assert!((500..1_000).contains(&number(&fleet["partition"]["undecided_cost"])), "{fleet}");
-    // Redis can be sized for fleets that nobody has yet.
+    // Very large fleets can be simulated too.
     let large = ["simulate", "1000000/s", "--traffic", "poisson 100000/s", "--for", "1s", "--fleet"];
     assert!(folder.good(&[&large[..], &["10000"]].concat()).contains("10000 nodes with leases"));
     assert!(folder.bad(2, &[&large[..], &["10001"]].concat()).contains("10000"));

@@ -14,7 +14,7 @@ use tidegate_core::MemoryStore;
 use tidegate_rules::{Diagnostics, Limiter, Loaded, Request, load};
 
 /// Long enough for any machine; what is promised is a second.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -24,7 +24,7 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Follows `path`, and hands on what it is told.
+/// Follows `path`, and forwards the results.
 fn watch(path: &Path) -> (Watch, Receiver<Result<Loaded, Diagnostics>>) {
     let paths = vec![path.to_owned()];
     let loaded = load(&paths).unwrap();
@@ -34,7 +34,7 @@ fn watch(path: &Path) -> (Watch, Receiver<Result<Loaded, Diagnostics>>) {
 }
 
 fn ids(told: &Receiver<Result<Loaded, Diagnostics>>) -> Vec<String> {
-    let loaded = told.recv_timeout(PATIENCE).unwrap().unwrap();
+    let loaded = told.recv_timeout(TIMEOUT).unwrap().unwrap();
     loaded.rules.rules().iter().map(|rule| rule.id().to_owned()).collect()
 }
 
@@ -63,9 +63,9 @@ fn a_broken_file_is_reported_once_and_a_mended_one_is_loaded() {
     write(&file, &rule("first"));
     let (_watch, told) = watch(&file);
     write(&file, "rules:\n- { id: broken, limit: 10/parsec }\n");
-    let findings = told.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    let findings = told.recv_timeout(TIMEOUT).unwrap().unwrap_err();
     assert_eq!((findings.0[0].place.line, findings.errors()), (2, 1));
-    // Twice the time between two looks, and nothing more is said.
+    // Twice the interval between checks, without a further result.
     assert!(told.recv_timeout(Duration::from_millis(1_200)).is_err());
     write(&file, &rule("mended"));
     assert_eq!(ids(&told), ["mended"]);
@@ -95,7 +95,7 @@ fn included_files_are_followed() {
     assert!(ids(&told).contains(&"changed".to_owned()));
 }
 
-/// As Kubernetes does: the file is a link into a folder that is itself a link, and only that one changes.
+/// Like Kubernetes: the file is a link into a folder that is itself a link, and only the latter changes.
 #[cfg(unix)]
 #[test]
 fn a_config_map_that_swaps_its_links_is_followed() {
@@ -127,7 +127,7 @@ fn a_reload_can_be_asked_for() {
     assert_eq!(ids(&told), ["first"]);
 }
 
-/// Ends the load, also when the test fails.
+/// Ends the load, even if the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -136,15 +136,15 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// A hundred reloads, with two limits by turns, under requests that never pause: each request is answered by one
-/// generation, what was spent stays spent, and nobody gets more than the larger limit.
+/// A hundred reloads that alternate between two limits, under continuous requests: each request is decided by one
+/// generation, spent cost is kept, and no client gets more than the larger limit.
 #[test]
 fn reloads_under_load_lose_nothing() {
     const RELOADS: u64 = 100;
     const LARGER: u64 = 1_000_000;
     let folder = folder();
     let file: PathBuf = folder.path().join("rules.yaml");
-    // The longest window there is, so that no window ends during the test.
+    // The longest possible window, so that no window ends during the test.
     let text =
         |limit: u64, turn: u64| format!("# {turn}\nrules:\n- {{ id: api, key: user, limit: fixed {limit}/366d }}\n");
     write(&file, &text(LARGER, 0));
@@ -154,7 +154,7 @@ fn reloads_under_load_lose_nothing() {
     let (send, told) = channel();
     let follower = Arc::clone(&limiter);
     let _watch = Watch::start(paths, loaded.files.clone(), move |result| {
-        // A file that is caught half written is refused, and read again when it is whole.
+        // A file that was read while being written is rejected, and read again once complete.
         if let Ok(loaded) = result {
             send.send(follower.replace(loaded.rules)).unwrap_or_default();
         }
@@ -175,7 +175,7 @@ fn reloads_under_load_lose_nothing() {
                     answered.fetch_add(1, Ordering::Relaxed);
                     assert_eq!(ruling.ruled.len(), 1);
                     admitted.fetch_add(u64::from(ruling.is_allowed()), Ordering::Relaxed);
-                    // Under the larger limit what is left only ever falls: no reload resets the counter.
+                    // Under the larger limit, the remaining amount only ever decreases: no reload resets the counter.
                     if ruling.ruled[0].decision.limit == LARGER {
                         assert!(ruling.ruled[0].decision.remaining <= least, "the counter went back");
                         least = ruling.ruled[0].decision.remaining;
@@ -186,11 +186,11 @@ fn reloads_under_load_lose_nothing() {
         let _stop = Stop(&stop);
         for turn in 1..=RELOADS {
             write(&file, &text(if turn % 2 == 0 { LARGER } else { LARGER / 2 }, turn));
-            assert_eq!(told.recv_timeout(PATIENCE).unwrap(), turn + 1);
+            assert_eq!(told.recv_timeout(TIMEOUT).unwrap(), turn + 1);
         }
     });
     assert_eq!(asked.load(Ordering::Relaxed), answered.load(Ordering::Relaxed));
-    // Whatever the reloads left over is there, and not one more.
+    // Exactly the amount left after the reloads is available.
     let request = Request::new("GET", "/").user("alice");
     while limiter.check_now(&request).is_allowed() {
         admitted.fetch_add(1, Ordering::Relaxed);

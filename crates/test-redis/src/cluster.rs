@@ -1,18 +1,18 @@
-//! Clusters: three primaries, with a replica each or with a proxy in front of each.
+//! Clusters: three primaries, each with a replica or with a proxy in front of it.
 
 use crate::ports::BUS;
 use crate::{Flavour, Proxy, Server, free_port, until};
 
-/// The silence after which a node counts as down, in milliseconds.
+/// Time without an answer after which a node counts as down, in milliseconds.
 pub const NODE_TIMEOUT: u32 = 1_000;
 
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// A cluster. Its nodes end when it is dropped.
+/// A cluster. Its nodes are stopped when it is dropped.
 #[derive(Debug)]
 pub struct Cluster {
-    /// First the primaries, then their replicas if they have any, in the same order, as they were at the start.
+    /// The primaries, followed by their replicas, if any, in the same order. Roles are those at the start.
     pub nodes: Vec<Server>,
 }
 
@@ -24,28 +24,30 @@ fn config() -> String {
 }
 
 impl Cluster {
-    /// Starts a cluster and waits until it is complete: every slot is served, every replica follows, every node knows it.
+    /// Starts a cluster and waits until it is complete: every slot is served, every replica follows its primary, and every
+    /// node knows the whole cluster.
     pub fn start() -> Cluster {
         Cluster::start_as(Flavour::Redis)
     }
 
-    /// The same with servers of this make.
+    /// Like [`start`](Self::start), with servers of this kind.
     pub fn start_as(flavour: Flavour) -> Cluster {
         let cluster = Cluster::of((0..2 * PRIMARIES).map(|_| Server::launch(flavour, &config())).collect());
         cluster.let_replicas_take_over();
         cluster
     }
 
-    /// Starts a cluster in which no node ever counts as down, however busy the machine is, and no replica takes over.
+    /// Starts a cluster in which no node ever counts as down, even on a busy machine, and no replica takes over.
     pub fn steady() -> Cluster {
         let config = config() + "cluster-node-timeout 60000\n";
         Cluster::of((0..2 * PRIMARIES).map(|_| Server::launch(Flavour::Redis, &config)).collect())
     }
 
-    /// Starts a cluster of primaries alone, with a proxy in front of each for clients. The nodes talk past the proxies.
+    /// Starts a cluster of primaries without replicas, with a proxy in front of each for clients. The nodes do not
+    /// communicate through the proxies.
     ///
     /// # Panics
-    /// If it does not start.
+    /// Panics if the cluster does not start.
     pub async fn start_behind_proxies() -> (Cluster, Vec<Proxy>) {
         let (mut nodes, mut proxies) = (Vec::new(), Vec::new());
         for _ in 0..PRIMARIES {
@@ -53,7 +55,7 @@ impl Cluster {
             let proxy = Proxy::start(port).await;
             let announce =
                 format!("cluster-announce-port {}\ncluster-announce-bus-port {}\n", proxy.port(), port + BUS);
-            // There is no replica to take over, so a suspended node must not count as down.
+            // There is no replica that could take over, so a suspended node must not count as down.
             let config = config() + &announce + "cluster-node-timeout 15000\n";
             nodes.push(Server::launch_at(Flavour::Redis, port, &config));
             proxies.push(proxy);
@@ -93,13 +95,13 @@ impl Cluster {
         for place in 0..PRIMARIES {
             // The first slot that belongs to a node, rounded as `first_owner` does.
             let first = |place: usize| (place * SLOTS).div_ceil(PRIMARIES);
-            // `ADDSLOTSRANGE` is shorter, and Redis has it since version 7.
+            // Redis only supports the shorter `ADDSLOTSRANGE` since version 7.
             let slots: Vec<String> = (first(place)..first(place + 1)).map(|slot| slot.to_string()).collect();
             let command: Vec<&str> =
                 ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
             self.nodes[place].run::<()>(&command);
         }
-        // Each node meets each: gossip would take a second or two.
+        // Introduces every node to every other one, because gossip would take a second or two.
         for one in &self.nodes {
             for other in &self.nodes {
                 let (port, bus) = (other.port().to_string(), (other.port() + BUS).to_string());
@@ -119,7 +121,7 @@ impl Cluster {
                 let follows =
                     place < PRIMARIES || node.run::<String>(&["INFO", "replication"]).contains("link_status:up");
                 let ranges = node.run::<Vec<Vec<redis::Value>>>(&["CLUSTER", "SLOTS"]);
-                // From, to, the primary and its replica.
+                // First slot, last slot, the primary and its replica.
                 let words = 2 + self.nodes.len() / PRIMARIES;
                 all_served && follows && ranges.len() == PRIMARIES && ranges.iter().all(|range| range.len() == words)
             };
@@ -127,22 +129,22 @@ impl Cluster {
         });
     }
 
-    /// Called once the cluster is complete: on a busy machine a primary may be silent for so long while it starts that its
-    /// replica would take over for good.
+    /// Called once the cluster is complete: on a busy machine, a primary may be silent long enough during startup that its
+    /// replica would take over permanently.
     fn let_replicas_take_over(&self) {
         for node in &self.nodes {
             node.run::<()>(&["CONFIG", "SET", "cluster-replica-no-failover", "no"]);
         }
     }
 
-    /// Begins to migrate a slot from one node to another: from now on its keys may be on either.
+    /// Begins to migrate a slot from one node to another. From now on, its keys may be on either node.
     pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();
         self.nodes[to].run::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.id(from)]);
         self.nodes[from].run::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.id(to)]);
     }
 
-    /// Migrates one key of such a slot. Returns whether there was one.
+    /// Migrates one key of a migrating slot. Returns whether there was one.
     pub fn move_key(&self, slot: u16, from: usize, to: usize) -> bool {
         let keys: Vec<String> = self.nodes[from].run(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "1"]);
         let Some(key) = keys.first() else { return false };

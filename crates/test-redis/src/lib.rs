@@ -1,11 +1,13 @@
-//! Real Redis servers for tests and benchmarks: standalone, with TLS, behind Sentinel, in a Cluster.
+//! Real Redis servers for tests and benchmarks: standalone, with TLS, behind Sentinel, in a Cluster. And a bucket that the
+//! admissions of a fleet are held against ([`Admissions`]).
 //!
-//! Each server has free ports and a folder of its own, is polled until it answers, and ends when it is dropped. Servers
-//! that all tests of a program share end with the program ([`reap_at_exit`]).
+//! Each server has free ports and its own folder, is polled until it answers, and is stopped when it is dropped. Servers
+//! shared by all tests of a program are stopped when the program ends ([`reap_at_exit`]).
 //!
-//! Everything but the [`Proxy`] blocks while it waits for a server, so asynchronous tests that use it run on several
-//! threads (`#[tokio::test(flavor = "multi_thread")]`).
+//! Everything except the [`Proxy`] blocks while it waits for a server, so asynchronous tests that use it must run on
+//! several threads (`#[tokio::test(flavor = "multi_thread")]`).
 
+mod admissions;
 mod cluster;
 mod ports;
 mod proxy;
@@ -16,6 +18,7 @@ mod server;
 mod tls;
 mod wait;
 
+pub use self::admissions::{Admission, Admissions};
 pub use self::cluster::{Cluster, NODE_TIMEOUT};
 pub use self::ports::free_port;
 pub use self::proxy::{Break, FLOOD, Proxy};
@@ -24,4 +27,4 @@ pub use self::sentinel::{DOWN_AFTER, PRIMARY, Sentinels};
 pub use self::server::{Flavour, Server, run_on};
 #[cfg(feature = "tls")]
 pub use self::tls::{Authority, TlsIdentity, TlsServer};
-pub use self::wait::{PATIENCE, eventually, until};
+pub use self::wait::{TIMEOUT, eventually, until};

@@ -1,20 +1,20 @@
 //! Free ports.
 //!
-//! They lie below those that the system gives to outgoing connections, so that a server which is killed finds its port
-//! free when it is restarted. The nodes of a cluster talk to each other on a second port, [`BUS`] higher.
+//! The ports are below those that the system assigns to outgoing connections, so that the port of a killed server is still
+//! free when it is restarted. The nodes of a cluster communicate on a second port, [`BUS`] higher.
 
 use std::net::TcpListener;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// The distance from a node's port to the port of its bus: the default of Redis.
+/// Distance from a node's port to its bus port: the default of Redis.
 pub(crate) const BUS: u16 = 10_000;
 
 const RANGE: Range<u16> = 11_000..21_000;
 
 static TAKEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 
-/// A free port whose bus port is free too. No two calls of a process return the same one.
+/// A free port whose bus port is also free. Never returns the same port twice in a process.
 pub fn free_port() -> u16 {
     let mut taken = TAKEN.lock().expect("nobody panics while holding it");
     loop {

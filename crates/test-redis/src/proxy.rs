@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The most bytes of a flood, so that a failing test does not take all memory.
+/// Maximum number of bytes of a flood, so that a failing test does not exhaust memory.
 pub const FLOOD: usize = 256 * 1024 * 1024;
 
 /// A fault.
@@ -20,7 +20,7 @@ pub const FLOOD: usize = 256 * 1024 * 1024;
 pub enum Break {
     /// No fault: everything is passed on.
     Nothing,
-    /// Closes the connection when a request comes, which the server never sees.
+    /// Closes the connection when a request arrives, without passing it to the server.
     BeforeRequest,
     /// Passes half of a request on and closes the connection.
     MidRequest,
@@ -30,10 +30,10 @@ pub enum Break {
     MidReply,
     /// Delays every reply.
     Delay(Duration),
-    /// Sends these bytes instead of a reply, and then zeros until the client closes the connection or [`FLOOD`] bytes were
-    /// sent.
+    /// Sends these bytes instead of a reply, followed by zeros until the client closes the connection or [`FLOOD`] bytes
+    /// were sent.
     Flood(&'static [u8]),
-    /// Passes nothing on and keeps connections open. Bytes that come in meanwhile are passed on at the end.
+    /// Passes nothing on, but keeps connections open. Bytes received meanwhile are passed on afterwards.
     BlackHole,
     /// Closes all connections and refuses new ones.
     Refuse,
@@ -42,11 +42,11 @@ pub enum Break {
 #[derive(Clone, Copy, Debug)]
 struct Order {
     breaks: Break,
-    /// Whether it is over when it has happened once.
+    /// Whether the fault is injected only once.
     once: bool,
 }
 
-/// A proxy in front of one port. It ends when it is dropped.
+/// A proxy in front of one port, which stops when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -59,7 +59,7 @@ impl Proxy {
     /// Starts a proxy on a free port in front of `port`.
     ///
     /// # Panics
-    /// If no port is free.
+    /// Panics if no port is free.
     pub async fn start(port: u16) -> Proxy {
         let (orders, _) = watch::channel(Order { breaks: Break::Nothing, once: false });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port for a proxy");
@@ -97,7 +97,7 @@ impl Proxy {
         self.largest_flood.load(Ordering::Relaxed)
     }
 
-    /// Whether no fault is injected, or the one that was to be injected once has been.
+    /// Whether no fault is being injected, or the fault to be injected once already was.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.orders.borrow().breaks == Break::Nothing
@@ -151,7 +151,7 @@ fn listen_again(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(1_024)
 }
 
-/// Carries one connection until either side, or an order, ends it.
+/// Relays one connection until either side, or an order, ends it.
 async fn carry(client: TcpStream, port: u16, orders: watch::Sender<Order>, largest_flood: Arc<AtomicUsize>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
@@ -212,7 +212,7 @@ async fn replies(
     }
 }
 
-/// The action for the bytes that have just come in. An order that holds once, and is one of `mine`, is over with this.
+/// The action on the bytes just received. An order that applies once, and is one of `mine`, is completed by this.
 async fn order(orders: &watch::Sender<Order>, mine: &[Break]) -> Break {
     let mut news = orders.subscribe();
     let Ok(order) = news.wait_for(|order| order.breaks != Break::BlackHole).await.map(|order| *order) else {

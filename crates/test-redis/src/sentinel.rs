@@ -5,10 +5,10 @@ use crate::{Flavour, Server, free_port, until};
 /// The name of the primary.
 pub const PRIMARY: &str = "limits";
 
-/// The silence after which a primary counts as down, in milliseconds.
+/// Time without an answer after which a primary counts as down, in milliseconds.
 pub const DOWN_AFTER: u32 = 500;
 
-/// Servers and sentinels, which end when this is dropped.
+/// Servers and sentinels, which are stopped when this is dropped.
 #[derive(Debug)]
 pub struct Sentinels {
     /// The primary and its replicas. A failover changes their roles.
@@ -18,7 +18,7 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts them and waits until a failover would succeed.
+    /// Starts the servers and sentinels, and waits until a failover would succeed.
     pub fn start() -> Sentinels {
         let primary = Server::launch(Flavour::Redis, "");
         let follow = format!("replicaof 127.0.0.1 {}\nreplica-read-only yes\n", primary.port());
@@ -42,10 +42,10 @@ impl Sentinels {
         self.sentinels.iter().map(Server::url).collect()
     }
 
-    /// The port of the primary, as the first sentinel that answers tells it.
+    /// The port of the primary, according to the first sentinel that answers.
     ///
     /// # Panics
-    /// If no sentinel answers.
+    /// Panics if no sentinel answers.
     pub fn primary_port(&self) -> u16 {
         let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY];
         let answer = |sentinel: &Server| sentinel.try_run::<(String, u16)>(&ask).ok();
@@ -56,13 +56,13 @@ impl Sentinels {
     /// The index of the primary among the servers.
     ///
     /// # Panics
-    /// If no sentinel answers.
+    /// Panics if no sentinel answers.
     pub fn primary(&self) -> usize {
         let port = self.primary_port();
         self.servers.iter().position(|server| server.port() == port).expect("a primary of ours")
     }
 
-    /// Sentinels find each other and the replicas by themselves; a failover before they have would not succeed.
+    /// Waits until the sentinels have found each other and the replicas. Before that, a failover would not succeed.
     fn wait_until_agreed(&self) {
         until("sentinels that can fail over", || {
             let usable = |sentinel: &Server| {
@@ -75,7 +75,7 @@ impl Sentinels {
     }
 }
 
-/// Each is told of the others at once, which saves the seconds that they would need to find out.
+/// Introduces the sentinels to each other, which saves the seconds that discovery would take.
 fn launch_sentinels(servers: &[Server]) -> Vec<Server> {
     let identities: Vec<(u16, String)> =
         (0..3).map(|_| (free_port(), format!("{:040x}", fastrand::u128(..)))).collect();

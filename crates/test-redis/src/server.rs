@@ -13,12 +13,12 @@ use tempfile::TempDir;
 
 use crate::{free_port, until};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Environment variable with a program to use instead of `redis-server`: another version, or Valkey.
+/// Environment variable with the program to use instead of `redis-server`: another version, or Valkey.
 const PROGRAM: &str = "TIDEGATE_TEST_REDIS_SERVER";
 
-/// The make of a server.
+/// The kind of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// `redis-server`, or the program in `TIDEGATE_TEST_REDIS_SERVER`.
@@ -28,7 +28,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// The installed ones. Redis is always among them: without it there is nothing to test.
+    /// The installed kinds. Always contains Redis, without which there is nothing to test.
     pub fn present() -> Vec<Flavour> {
         let valkey = on_path(&Flavour::Valkey.program()).then_some(Flavour::Valkey);
         [Some(Flavour::Redis), valkey].into_iter().flatten().collect()
@@ -41,7 +41,7 @@ impl Flavour {
         }
     }
 
-    /// Settings that tests need, and that older servers do not know: these allow the same without being told.
+    /// Settings that tests need and that older servers do not support. Older servers behave in this way by default.
     fn newer_settings(self) -> &'static str {
         static REDIS: OnceLock<bool> = OnceLock::new();
         let is_old = |flavour: Flavour| {
@@ -57,7 +57,7 @@ fn on_path(program: &OsStr) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// A server that keeps nothing on disk, and ends when this is dropped.
+/// A server without persistence, which is stopped when this is dropped.
 #[derive(Debug)]
 pub struct Server {
     flavour: Flavour,
@@ -75,25 +75,25 @@ impl Server {
         Server::start_with("")
     }
 
-    /// Starts a server with more lines in its configuration.
+    /// Starts a server with additional lines in its configuration.
     pub fn start_with(config: &str) -> Server {
         Server::start_as(Flavour::Redis, config)
     }
 
-    /// Starts a server of this make with more lines in its configuration.
+    /// Starts a server of this kind with additional lines in its configuration.
     pub fn start_as(flavour: Flavour, config: &str) -> Server {
         let server = Server::launch(flavour, config);
         server.wait_until_ready();
         server
     }
 
-    /// Starts a server and does not wait for it, so that several can start together. In its configuration `{folder}` is
-    /// the server's folder.
+    /// Starts a server without waiting for it, so that several can start concurrently. In the configuration, `{folder}`
+    /// stands for the server's folder.
     pub fn launch(flavour: Flavour, config: &str) -> Server {
         Server::launch_at(flavour, free_port(), config)
     }
 
-    /// The same on this port.
+    /// Like [`launch`](Self::launch), on this port.
     pub fn launch_at(flavour: Flavour, port: u16, config: &str) -> Server {
         let common = format!(
             "port {port}\nbind 127.0.0.1\nsave \"\"\nappendonly no\ndaemonize no\n\
@@ -103,7 +103,7 @@ impl Server {
         Server::launch_on(flavour, port, &[], &(common + flavour.newer_settings() + config))
     }
 
-    /// Starts a server on the first core and waits until it answers.
+    /// Starts a server on the first CPU core and waits until it answers.
     pub fn start_pinned() -> Server {
         let mut server = Server::launch(Flavour::Redis, "");
         server.runner = &["taskset", "-c", "0"];
@@ -111,7 +111,7 @@ impl Server {
         server
     }
 
-    /// Starts a server with this configuration alone.
+    /// Starts a server with only this configuration.
     pub fn launch_on(flavour: Flavour, port: u16, arguments: &'static [&'static str], config: &str) -> Server {
         let folder = tempfile::tempdir().expect("a folder for a server");
         let path = folder.path().to_str().expect("a folder whose name is text");
@@ -166,21 +166,21 @@ impl Server {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// A connection of the `redis` crate, which is no client of ours.
+    /// A connection of the `redis` crate, which is independent of our client.
     ///
     /// # Errors
-    /// If there is none within a few seconds.
+    /// Fails if the server cannot be reached within a few seconds.
     pub fn connect(&self) -> redis::RedisResult<Connection> {
-        let connection = redis::Client::open(self.url())?.get_connection_with_timeout(PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
-        connection.set_write_timeout(Some(PATIENCE))?;
+        let connection = redis::Client::open(self.url())?.get_connection_with_timeout(TIMEOUT)?;
+        connection.set_read_timeout(Some(TIMEOUT))?;
+        connection.set_write_timeout(Some(TIMEOUT))?;
         Ok(connection)
     }
 
     /// Runs a command on a new connection.
     ///
     /// # Errors
-    /// If the server does not answer, or with an error.
+    /// Fails if the server does not answer, or answers with an error.
     pub fn try_run<T: FromRedisValue>(&self, command: &[impl ToRedisArgs]) -> redis::RedisResult<T> {
         run_on(&mut self.connect()?, command)
     }
@@ -188,12 +188,12 @@ impl Server {
     /// Runs a command that must not fail.
     ///
     /// # Panics
-    /// If it fails.
+    /// Panics if the command fails.
     pub fn run<T: FromRedisValue>(&self, command: &[&str]) -> T {
         self.try_run(command).unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 
-    /// Kills the process, as a crash would. Its data is lost.
+    /// Kills the process, like a crash. Its data is lost.
     pub fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -205,13 +205,13 @@ impl Server {
         self.wait_until_ready();
     }
 
-    /// Restarts the server on the same port, and does not wait.
+    /// Restarts the server on the same port, without waiting for it.
     pub fn relaunch(&mut self) {
         self.kill();
         self.process = spawn(self.flavour, self.folder.path(), self.arguments, self.runner);
     }
 
-    /// Suspends the process: it does not answer, and its connections stay open.
+    /// Suspends the process: it does not answer, but its connections stay open.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
@@ -221,7 +221,7 @@ impl Server {
         self.signal(Signal::CONT);
     }
 
-    /// The number of calls of a script, as the server counts them.
+    /// The number of calls of a script, according to the server's statistics.
     pub fn script_calls(&self) -> u64 {
         let stats: String = self.run(&["INFO", "commandstats"]);
         let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
@@ -258,7 +258,7 @@ fn spawn(flavour: Flavour, folder: &Path, arguments: &[&str], runner: &[&str]) -
 /// Runs a command on an open connection.
 ///
 /// # Errors
-/// If the server does not answer, or with an error.
+/// Fails if the server does not answer, or answers with an error.
 pub fn run_on<T: FromRedisValue>(connection: &mut Connection, command: &[impl ToRedisArgs]) -> redis::RedisResult<T> {
     let mut words = redis::Cmd::new();
     for word in command {

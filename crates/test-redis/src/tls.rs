@@ -4,7 +4,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 use crate::{Flavour, Server, free_port};
 
-/// A certificate and its key, as PEM.
+/// A certificate and its key, in PEM format.
 #[derive(Debug)]
 pub struct TlsIdentity {
     /// The certificate.
@@ -22,7 +22,7 @@ impl Authority {
     /// A new authority.
     ///
     /// # Panics
-    /// If there is no randomness for a key.
+    /// Panics if no random numbers are available for a key.
     #[must_use]
     pub fn generate() -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("a certificate without names");
@@ -32,7 +32,7 @@ impl Authority {
         Authority { issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate of its own") }
     }
 
-    /// The authority's own certificate, as PEM.
+    /// The authority's own certificate, in PEM format.
     #[must_use]
     pub fn certificate(&self) -> String {
         self.issuer.pem()
@@ -41,7 +41,7 @@ impl Authority {
     /// A signed certificate for these names.
     ///
     /// # Panics
-    /// If one of them is no name.
+    /// Panics if a name is invalid.
     #[must_use]
     pub fn identity(&self, names: &[&str]) -> TlsIdentity {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
@@ -52,7 +52,7 @@ impl Authority {
     }
 }
 
-/// A server with a TLS port and, for the test's own use, a plain one.
+/// A server with a TLS port and, for the test itself, a plain one.
 pub struct TlsServer {
     /// The server, with its plain port.
     pub server: Server,
@@ -70,10 +70,10 @@ impl TlsServer {
         TlsServer::start_with("")
     }
 
-    /// The same with more lines in its configuration.
+    /// Like [`start`](Self::start), with additional lines in the server's configuration.
     ///
     /// # Panics
-    /// If it does not start.
+    /// Panics if the server does not start.
     pub fn start_with(config: &str) -> TlsServer {
         let authority = Authority::generate();
         let identity = authority.identity(&["localhost", "127.0.0.1"]);

@@ -8,7 +8,6 @@ use http::request::Parts;
 use http::{Request, Response};
 use tidegate_core::SystemClock;
 use tidegate_core::adaptive::{AdaptiveConcurrency, DEFAULT_SHARES, LimitController, SampleWindow};
-use tidegate_rules::Priority;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -17,17 +16,17 @@ use crate::permit_body::PermitBody;
 use crate::request_priority::request_priority;
 use crate::settings::Exemption;
 
-/// Limits the requests in flight to what the service can work on.
+/// Limits the requests in flight to the capacity of the service.
 ///
-/// The limit rises while response times stay as they are, and falls when requests begin to queue. Requests above it get 503 with
-/// the problem type `temporary-reduced-capacity` and `Retry-After`, or `UNAVAILABLE` for gRPC. Priorities have shares of the
-/// limit, which they may use even if all of it is taken.
+/// The limit rises while response times are stable, and falls when requests begin to queue. Requests above it get 503
+/// with the problem type `temporary-reduced-capacity` and `Retry-After`, or `UNAVAILABLE` for gRPC. Each priority has a
+/// share of the limit, which it may use even if the whole limit is reached.
 ///
-/// A response of 503 or 504, and an error of the service, such as a timeout, lower the limit. A request that is cancelled says nothing
-/// about the service, so a timeout counts only inside of this layer.
+/// A response with status 503 or 504, and an error of the service, such as a timeout, lower the limit. A cancelled
+/// request is ignored, so a timeout has an effect only inside this layer.
 ///
-/// Behind a [`RateLimitLayer`](crate::RateLimitLayer) it knows the priorities that rules set, and requests that it refuses can
-/// get their charges back:
+/// Behind a [`RateLimitLayer`](crate::RateLimitLayer), it uses the priorities that rules set, and the charges of the
+/// requests that it refuses can be refunded:
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -63,32 +62,32 @@ impl AdaptiveConcurrencyLayer {
         AdaptiveConcurrencyLayer::with(AdaptiveConcurrency::with(controller, window, shares, SystemClock::new()))
     }
 
-    /// A limit that others may share, with a [window](SampleWindow) of its own for example. Its classes are the priorities,
-    /// from low to critical.
+    /// Uses an existing limit, which can be shared, or can have its own [window](SampleWindow). Its classes are the
+    /// priorities, from low to critical.
     #[must_use]
     pub const fn with(concurrency: AdaptiveConcurrency) -> AdaptiveConcurrencyLayer {
         AdaptiveConcurrencyLayer { concurrency, exempt: None, is_shadow: false }
     }
 
     /// Lets requests above the limit pass. [`AdaptiveConcurrency::limit`] and
-    /// [`in_flight`](AdaptiveConcurrency::in_flight) show what it would do.
+    /// [`in_flight`](AdaptiveConcurrency::in_flight) show its effect.
     #[must_use]
     pub fn shadow(mut self) -> AdaptiveConcurrencyLayer {
         self.is_shadow = true;
         self
     }
 
-    /// Admits requests that `exempt` returns true for above the limit too, as [`PriorityShedLayer::exempt_with`] does: health
-    /// checks, for example. They count as critical requests in flight.
+    /// Admits all requests that `exempt` returns true for, such as health checks. The limit does not count them, so that many of
+    /// them take no room from others, and their outcomes do not move it.
     ///
-    /// [`PriorityShedLayer::exempt_with`]: crate::PriorityShedLayer::exempt_with
+    /// A [`PriorityShedLayer`](crate::PriorityShedLayer) outside needs the [same closure](crate::PriorityShedLayer::exempt_with).
     #[must_use]
     pub fn exempt_with(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> AdaptiveConcurrencyLayer {
         self.exempt = Some(Arc::new(exempt));
         self
     }
 
-    /// The limit and the requests in flight, which all services of the layer share.
+    /// The limit and the requests in flight, shared by all services of the layer.
     #[must_use]
     pub const fn concurrency(&self) -> &AdaptiveConcurrency {
         &self.concurrency
@@ -137,8 +136,7 @@ where
         let is_exempt = exempt.as_ref().is_some_and(|exempt| exempt(&head));
         let request = Request::from_parts(head, body);
         if is_exempt {
-            let permit = concurrency.acquire_unlimited(Priority::Critical as usize);
-            return OverloadFuture::served(self.inner.call(request), Some(permit));
+            return OverloadFuture::served(self.inner.call(request), None);
         }
         let class = request_priority(request.method(), request.extensions()) as usize;
         let permit = concurrency.try_acquire(class);

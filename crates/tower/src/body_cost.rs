@@ -1,4 +1,4 @@
-//! Costs that stand in the bodies of requests, read before the request is decided.
+//! Costs in the bodies of requests, read before the request is decided.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -76,8 +76,8 @@ impl<S, C> BodyCostLayer<S, C> {
 
     /// Reads at most this many bytes of a body. The default is 64 KiB.
     ///
-    /// They are buffered until the request is decided. A longer body costs at least the rule's `otherwise`, because a field
-    /// may stand behind the bytes that were read.
+    /// The bytes are buffered until the request is decided. A longer body costs at least the rule's `otherwise`, because a
+    /// field may follow the bytes that were read.
     #[must_use]
     pub const fn max_bytes(mut self, bytes: usize) -> BodyCostLayer<S, C> {
         self.bounds.max_bytes = bytes;
@@ -87,8 +87,8 @@ impl<S, C> BodyCostLayer<S, C> {
     /// Waits at most this long for the bytes to read, in total. The default is 20 seconds.
     ///
     /// A request whose body takes longer is answered with 408, or `CANCELLED` for gRPC, and nothing is charged. If a
-    /// complete JSON object has arrived by then, the request goes on, at the object's cost or the rule's `otherwise`,
-    /// whichever is more. The timer needs a Tokio runtime; without one there is no timeout.
+    /// complete JSON object has arrived by then, the request continues at the object's cost or the rule's `otherwise`,
+    /// whichever is higher. The timer needs a Tokio runtime; without one there is no timeout.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> BodyCostLayer<S, C> {
         self.bounds.timeout = timeout;
@@ -149,7 +149,7 @@ where
             let request = Request::from_parts(head, RequestBody::unread(body));
             BodyCostState::Limited { limited: self.limited.call(request) }
         } else {
-            // The request takes the service that reported ready; a clone takes its place.
+            // The request uses the service that reported ready; a clone replaces it.
             let clone = self.limited.clone();
             let limited = std::mem::replace(&mut self.limited, clone);
             let BodyBounds { max_bytes, timeout } = self.bounds;
@@ -162,7 +162,7 @@ where
 }
 
 pin_project! {
-    /// The response to come. Nothing is charged or held while the body is being read.
+    /// The future of a response. Nothing is charged or held while the body is being read.
     pub struct BodyCostFuture<Svc, B, S, C>
     where
         Svc: Service<Request<RequestBody<B>>>,
@@ -190,7 +190,7 @@ pin_project! {
     {
         /// The body is being read. Boxed, because the variant would otherwise enlarge the future of every request.
         Inspecting { inspection: Box<BodyInspection<B>>, next: Option<Box<(RateLimit<Svc, S, C>, Parts)>> },
-        /// The cost is known as far as it can be, and the request is checked.
+        /// The search for the cost has ended, and the request is checked.
         Limited { #[pin] limited: ResponseFuture<Svc, RequestBody<B>, S, C> },
     }
 }
@@ -213,7 +213,7 @@ impl<B: Body<Data = Bytes>> BodyInspection<B> {
         let BodyInspection { prefix, fields, finder, timeout, timer } = self;
         let inspect = |piece: &[u8]| {
             finder.feed(piece);
-            // A complete object is no reason to stop: a second one behind it may state another cost.
+            // A complete object is no reason to stop: a second one after it may state another cost.
             if finder.is_lost() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let (body, coverage) = match prefix.poll(cx, inspect) {
@@ -224,7 +224,7 @@ impl<B: Body<Data = Bytes>> BodyInspection<B> {
                 }
                 let Some(timer) = timer else { return Poll::Pending };
                 ready!(timer.as_mut().poll(cx));
-                // A complete object is enough to go on with.
+                // After a timeout, a complete object is sufficient to continue.
                 match prefix.stop().filter(|_| finder.is_over()) {
                     Some(body) => (body, Coverage::Prefix),
                     None => return Poll::Ready(Err(TooSlow)),
@@ -282,7 +282,7 @@ const TIMED_OUT: FixedRefusal =
 fn timeout_response(head: &Parts) -> Response<Bytes> {
     let mut response = TIMED_OUT.response(&head.headers);
     if head.version <= Version::HTTP_11 {
-        // On a kept connection the rest of the body would be read as the next request.
+        // If the connection stayed open, the rest of the body would be parsed as the next request.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response

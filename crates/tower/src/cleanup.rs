@@ -1,11 +1,12 @@
-//! Work that outlives its request: settling and refunding after the client has gone.
+//! Work that outlives its request: settling and refunding after the client has disconnected.
 
 use std::future::Future;
 
-use tidegate_core::{Readiness, Store, now_or_never};
+use tidegate_core::Store;
+use tidegate_core::store::{Readiness, now_or_never};
 use tokio::runtime::Handle;
 
-/// The runtime that a request came in on, kept so that its charges can be settled there after it has been dropped.
+/// The runtime of a request, kept so that its charges can be settled there after the request was dropped.
 pub(crate) struct Cleanup(Option<Handle>);
 
 impl Cleanup {

@@ -8,10 +8,10 @@ use tidegate_rules::Matched;
 
 use crate::peer;
 
-/// A hash of the client, as rules know it: of the key of the first enforced rule that has one, or of the client's address if
-/// none has. [`RateLimitLayer::hash_clients`](crate::RateLimitLayer::hash_clients) stores it in the extensions of requests.
+/// A hash of the client: of the key of the first enforced rule with a key, or of the client's address if no rule has
+/// one. [`RateLimitLayer::hash_clients`](crate::RateLimitLayer::hash_clients) stores it in the extensions of requests.
 ///
-/// Equal clients have equal hashes on every server. It is no secret, and it does not hide the client.
+/// Equal clients have equal hashes on every server. The hash is not secret, and does not hide the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientHash(pub u64);
 
@@ -20,7 +20,7 @@ impl ClientHash {
         matched.first_key().map(ClientHash::of).or_else(|| address.map(ClientHash::of))
     }
 
-    /// The hash in the extensions, or that of the peer's address. A request without either is a client of its own.
+    /// The hash in the extensions, or that of the peer's address. A request without either counts as a separate client.
     #[must_use]
     pub fn of_request(extensions: &Extensions) -> ClientHash {
         match extensions.get::<ClientHash>() {

@@ -1,4 +1,4 @@
-//! The actual cost of a request, as known after the service has answered.
+//! The actual cost of a request, which is known after the service has responded.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -56,7 +56,7 @@ impl ActualCost {
     }
 
     fn with_amounts<T>(&self, use_amounts: impl FnOnce(&mut Amounts) -> T) -> T {
-        // A poisoned lock is fine: no closure panics between two changes that belong together.
+        // A panic cannot leave inconsistent state behind, so poisoning is ignored.
         use_amounts(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -80,7 +80,8 @@ impl Costs {
         Costs { by_service, metered: None, by_header }
     }
 
-    /// The actual cost under one limit. The service's own statement comes first, then the rule's `settle`, then the header.
+    /// The actual cost under one limit. The service's own value takes precedence, then the rule's `settle`, then the
+    /// header.
     pub(crate) fn of(&self, limit: &str) -> Option<u64> {
         let under_limit = |cost: &Option<ActualCost>| cost.as_ref().and_then(|cost| cost.of(limit));
         under_limit(&self.by_service).or_else(|| under_limit(&self.metered)).or(self.by_header)

@@ -1,4 +1,4 @@
-//! The response future: a request is decided, perhaps delayed, then served or refused.
+//! The response future: a request is decided, possibly delayed, then served or refused.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,13 +14,13 @@ use tokio::runtime::Handle;
 use tokio::time::Sleep;
 use tower_service::Service;
 
-use crate::admission::Admission;
+use crate::admission::AdmissionOutcome;
 use crate::body::ResponseBody;
-use crate::in_flight::{InFlight, Permit};
+use crate::in_flight::{AdmittedRequest, RequestPermit};
 use crate::response_markers::{Delivery, Unserved};
 
 pin_project! {
-    /// The response to come. Dropping it early releases slots and reserved costs.
+    /// The future of a response. Dropping it early releases slots and reserved costs.
     pub struct ResponseFuture<Svc, B, S, C>
     where
         Svc: Service<Request<B>>,
@@ -48,32 +48,32 @@ pin_project! {
         /// A shaper delays the request. Boxed, because the variant would otherwise enlarge the future of every request.
         Delayed { delayed: Option<Box<DelayedRequest<Svc, B, S, C>>> },
         /// The service is working on the request.
-        Serving { #[pin] serving: F, in_flight: Option<InFlight<S, C>> },
+        Serving { #[pin] serving: F, in_flight: Option<AdmittedRequest<S, C>> },
         /// The request is refused. `None` once the response has been returned.
         Refused { response: Option<Response<Bytes>> },
     }
 }
 
-/// A request that waits for its turn.
+/// A request that waits in a shaper's queue.
 struct DelayedRequest<Svc, B, S: Store + 'static, C: Clock + 'static> {
     turn: Pin<Box<Sleep>>,
     service: Svc,
     request: Request<B>,
-    permit: Permit<S, C>,
+    permit: RequestPermit<S, C>,
 }
 
-pub(crate) type DecisionFuture<S, C> = Pin<Box<dyn Future<Output = (Parts, Admission<S, C>)> + Send>>;
+pub(crate) type DecisionFuture<S, C> = Pin<Box<dyn Future<Output = (Parts, AdmissionOutcome<S, C>)> + Send>>;
 
-/// A decision that a remote store is making. If the client goes away first, a task waits for the decision and releases what
-/// it has taken.
+/// A decision that a remote store is making. If the client disconnects first, a task waits for the decision and
+/// releases its charges.
 struct PendingDecision<S: Store + 'static, C: Clock + 'static> {
     decision: Option<DecisionFuture<S, C>>,
-    /// The runtime for that task. `None` until the first poll: before it nothing has been sent to the store.
+    /// The runtime for that task. `None` until the first poll: nothing has been sent to the store before.
     runtime: Option<Handle>,
 }
 
 impl<S: Store, C: Clock> PendingDecision<S, C> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Parts, Admission<S, C>)> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Parts, AdmissionOutcome<S, C>)> {
         let Some(decision) = &mut self.decision else { return Poll::Pending };
         if self.runtime.is_none() {
             self.runtime = Handle::try_current().ok();
@@ -101,11 +101,15 @@ where
         ResponseFuture { state: ResponseState::Deciding { decision, next: Some((service, body)) } }
     }
 
-    pub(crate) fn delayed(service: Svc, request: Request<B>, permit: Permit<S, C>) -> ResponseFuture<Svc, B, S, C> {
+    pub(crate) fn delayed(
+        service: Svc,
+        request: Request<B>,
+        permit: RequestPermit<S, C>,
+    ) -> ResponseFuture<Svc, B, S, C> {
         ResponseFuture { state: ResponseState::delayed(service, request, permit) }
     }
 
-    pub(crate) fn serving(serving: Svc::Future, in_flight: InFlight<S, C>) -> ResponseFuture<Svc, B, S, C> {
+    pub(crate) fn serving(serving: Svc::Future, in_flight: AdmittedRequest<S, C>) -> ResponseFuture<Svc, B, S, C> {
         ResponseFuture { state: ResponseState::Serving { serving, in_flight: Some(in_flight) } }
     }
 
@@ -119,12 +123,12 @@ where
     Svc: Service<Request<B>>,
 {
     #[inline(never)]
-    fn delayed(service: Svc, request: Request<B>, permit: Permit<S, C>) -> Self {
+    fn delayed(service: Svc, request: Request<B>, permit: RequestPermit<S, C>) -> Self {
         let turn = Box::pin(tokio::time::sleep(permit.delay.into()));
         ResponseState::Delayed { delayed: Some(Box::new(DelayedRequest { turn, service, request, permit })) }
     }
 
-    fn serving(mut service: Svc, mut request: Request<B>, permit: Permit<S, C>) -> Self {
+    fn serving(mut service: Svc, mut request: Request<B>, permit: RequestPermit<S, C>) -> Self {
         let in_flight = permit.start(&mut request);
         ResponseState::Serving { serving: service.call(request), in_flight: Some(in_flight) }
     }
@@ -146,11 +150,11 @@ where
                     let Some((service, body)) = next.take() else { return Poll::Pending };
                     let request = Request::from_parts(head, body);
                     match admission {
-                        Admission::Granted(permit) if permit.delay.is_zero() => {
+                        AdmissionOutcome::Granted(permit) if permit.delay.is_zero() => {
                             ResponseState::serving(service, request, permit)
                         }
-                        Admission::Granted(permit) => ResponseState::delayed(service, request, permit),
-                        Admission::Refused(response) => ResponseState::Refused { response: Some(response) },
+                        AdmissionOutcome::Granted(permit) => ResponseState::delayed(service, request, permit),
+                        AdmissionOutcome::Refused(response) => ResponseState::Refused { response: Some(response) },
                     }
                 }
                 StateProj::Delayed { delayed } => {

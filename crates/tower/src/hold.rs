@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 use tidegate_core::limit::Algorithm;
 use tidegate_core::receipt::Held;
-use tidegate_core::{Clock, Micros, Readiness, Receipt, RuleId, Store};
+use tidegate_core::store::Readiness;
+use tidegate_core::{Clock, Micros, Receipt, RuleId, Store};
 use tidegate_rules::Limiter;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -18,14 +19,14 @@ use crate::observer::{Observer, Unsettled};
 /// The receipts of one request's charges.
 pub(crate) type Receipts = SmallVec<[Receipt; 1]>;
 
-/// Slots, reserved costs and a place in a queue. Dropping it releases or settles them, depending on how far the request has
-/// come.
+/// Slots, reserved costs and a place in a queue. Dropping it releases or settles them, depending on the progress of the
+/// request.
 pub(crate) struct ReceiptHold<S: Store + 'static, C: Clock + 'static> {
     limiter: Arc<Limiter<S, C>>,
     receipts: Receipts,
     has_started: AtomicBool,
     may_have_arrived: AtomicBool,
-    outcome: OnceLock<ServiceOutcome>,
+    outcome: OnceLock<ServiceResult>,
     cleanup: Cleanup,
     renewal: Option<AbortHandle>,
     observed: Option<ObservedLimits>,
@@ -56,11 +57,11 @@ impl ObservedLimits {
     }
 }
 
-/// The service's answer.
-enum ServiceOutcome {
+/// The outcome of the service.
+enum ServiceResult {
     /// A response, perhaps with actual costs.
     Served(Costs),
-    /// A response that says that nothing was done for the request.
+    /// A response that states that nothing was done for the request.
     Unserved,
 }
 
@@ -74,14 +75,14 @@ enum HoldStage<'a> {
         /// The service has reported that its upstream may have received the request.
         may_have_arrived: bool,
     },
-    /// The service has answered, and the body is being sent.
+    /// The service has responded, and the body is being sent.
     Responding(&'a Costs),
     /// The service has done nothing for the request.
     Unserved,
 }
 
 impl<S: Store + 'static, C: Clock + 'static> ReceiptHold<S, C> {
-    /// Holds the charges of these receipts. `reserve` is the shortest time for which a cost is reserved, if any is.
+    /// Holds the charges of these receipts. `reserve` is the shortest duration of a reservation, if there is any.
     pub(crate) fn of(
         limiter: &Arc<Limiter<S, C>>,
         receipts: Receipts,
@@ -102,7 +103,7 @@ impl<S: Store + 'static, C: Clock + 'static> ReceiptHold<S, C> {
         if !self.receipts.iter().flat_map(|receipt| &receipt.held).all(is_place) {
             return Some(self);
         }
-        // A place that was used needs no settlement, so a remote store is spared the round trip.
+        // A used place needs no settlement, which saves a round trip to a remote store.
         if self.limiter.store().readiness() != Readiness::Always
             && let Some(hold) = Arc::get_mut(&mut self)
         {
@@ -111,7 +112,7 @@ impl<S: Store + 'static, C: Clock + 'static> ReceiptHold<S, C> {
         None
     }
 
-    /// Records that the service's upstream may have received the request.
+    /// Records that the upstream may have received the request.
     pub(crate) fn arrive(&self) {
         self.may_have_arrived.store(true, Ordering::Relaxed);
     }
@@ -123,13 +124,13 @@ impl<S: Store + 'static, C: Clock + 'static> ReceiptHold<S, C> {
 
     /// Records the response and its actual costs.
     pub(crate) fn respond(&self, costs: Costs) {
-        // Set once per request: a service answers once.
-        let _ = self.outcome.set(ServiceOutcome::Served(costs));
+        // Set once per request: a service responds only once.
+        let _ = self.outcome.set(ServiceResult::Served(costs));
     }
 
     /// Records that the service has done nothing for the request.
     pub(crate) fn leave_unserved(&self) {
-        let _ = self.outcome.set(ServiceOutcome::Unserved);
+        let _ = self.outcome.set(ServiceResult::Unserved);
     }
 
     /// The reserved cost under a limit.
@@ -140,8 +141,8 @@ impl<S: Store + 'static, C: Clock + 'static> ReceiptHold<S, C> {
 
     fn stage(&self) -> HoldStage<'_> {
         match self.outcome.get() {
-            Some(ServiceOutcome::Served(costs)) => HoldStage::Responding(costs),
-            Some(ServiceOutcome::Unserved) => HoldStage::Unserved,
+            Some(ServiceResult::Served(costs)) => HoldStage::Responding(costs),
+            Some(ServiceResult::Unserved) => HoldStage::Unserved,
             None if self.has_started.load(Ordering::Relaxed) => {
                 HoldStage::Running { may_have_arrived: self.may_have_arrived.load(Ordering::Relaxed) }
             }

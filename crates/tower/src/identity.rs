@@ -7,10 +7,10 @@ use tidegate_http::HttpFacts;
 use tidegate_rules::Values;
 use tidegate_rules::syntax::{credentials, text};
 
-/// Adds the caller's identity to the facts of a request, for rules to key and match by.
+/// Adds the caller's identity to the facts of a request, for keys and conditions of rules.
 ///
-/// It is called for every request before the rules are checked, so it should look identities up and not verify them. Verify
-/// tokens in a layer outside this one, and pass the result in the request's extensions.
+/// It is called for every request before the rules are checked, so it should look identities up and not verify them.
+/// Verify tokens in a layer outside this one, and pass the result in the request's extensions.
 ///
 /// ```
 /// use http::request::Parts;
@@ -48,7 +48,7 @@ where
 
 /// Takes the API key from a header. From `Authorization` it takes the token after `Bearer`.
 ///
-/// If the header comes more than once, the request has several API keys. Rules refuse such a request unless configured
+/// If the header is repeated, the request has several API keys. Rules refuse such a request unless configured
 /// otherwise.
 ///
 /// The key is not verified: a client that sends a new key with each request gets a new limit each time. Use it where unknown
@@ -61,7 +61,7 @@ impl Identify for ApiKeyHeader {
         let mut lines = head.headers.get_all(&self.0).iter().map(|line| line.as_bytes().trim_ascii());
         let Some(line) = lines.next() else { return facts };
         if lines.next().is_some() {
-            // Servers differ in which line they believe, so all of them count.
+            // Servers differ in which line they use, so all of them count.
             let all = head.headers.get_all(&self.0).iter().map(|line| text(line.as_bytes().trim_ascii()));
             return facts.api_key(all.collect::<Values<'a>>());
         }

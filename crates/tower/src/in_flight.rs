@@ -1,4 +1,4 @@
-//! An admitted request from its permit to its response: what it holds, settles and refunds on the way.
+//! An admitted request from its permit to its response: holds, settlements and refunds.
 
 use std::sync::Arc;
 
@@ -20,30 +20,30 @@ use crate::response_markers::{Delivery, Unanswered, Unserved};
 use crate::settings::Settings;
 use crate::upgrade::{self, UpgradeHold};
 
-/// Leave for a request to go to the service.
-pub(crate) struct Permit<S: Store + 'static, C: Clock + 'static> {
-    /// The time that a shaper keeps the request waiting.
+/// Permission for a request to reach the service.
+pub(crate) struct RequestPermit<S: Store + 'static, C: Clock + 'static> {
+    /// The delay by a shaper.
     pub(crate) delay: Micros,
-    pub(crate) reservation: Option<Box<Reservation<S, C>>>,
-    /// The request's priority, and the header that passes it on.
+    pub(crate) reservation: Option<Box<RequestReservation<S, C>>>,
+    /// The request's priority, and the header that forwards it.
     pub(crate) priority: Option<(Priority, Option<HeaderName>)>,
-    /// A hash of the client, if the layer is to pass one on.
+    /// A hash of the client, if the layer stores one.
     pub(crate) client: Option<ClientHash>,
-    /// For rates that adapt. Boxed, because most do not.
+    /// The outcome, for adaptive rates. Boxed, because most rates are not adaptive.
     pub(crate) outcome: Option<Box<RateOutcome<S, C>>>,
     pub(crate) response: ResponseContext<S, C>,
 }
 
 /// A request that the service is working on.
-pub(crate) struct InFlight<S: Store + 'static, C: Clock + 'static> {
-    reservation: Option<Box<Reservation<S, C>>>,
+pub(crate) struct AdmittedRequest<S: Store + 'static, C: Clock + 'static> {
+    reservation: Option<Box<RequestReservation<S, C>>>,
     outcome: Option<Box<RateOutcome<S, C>>>,
     response: ResponseContext<S, C>,
 }
 
-/// Slots and reserved costs of a request, and the places where its response states the actual cost. Boxed, because most
+/// Slots and reserved costs of a request, and the locations of the actual cost in its response. Boxed, because most
 /// requests hold nothing.
-pub(crate) struct Reservation<S: Store + 'static, C: Clock + 'static> {
+pub(crate) struct RequestReservation<S: Store + 'static, C: Clock + 'static> {
     pub(crate) hold: Arc<ReceiptHold<S, C>>,
     pub(crate) settlements: Settlements,
     pub(crate) cost_header: Option<HeaderName>,
@@ -51,7 +51,7 @@ pub(crate) struct Reservation<S: Store + 'static, C: Clock + 'static> {
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
-/// The part of a decision that is needed when the service has answered.
+/// The part of a decision that is needed for the response.
 pub(crate) struct ResponseContext<S, C> {
     pub(crate) refund: Option<PendingRefund<S, C>>,
     pub(crate) headers: ReplyHeaders,
@@ -63,25 +63,25 @@ pub(crate) struct PendingRefund<S, C> {
     pub(crate) charges: Refundable,
 }
 
-impl<S: Store + 'static, C: Clock + 'static> Permit<S, C> {
+impl<S: Store + 'static, C: Clock + 'static> RequestPermit<S, C> {
     /// A permit for a request that was not checked.
     #[cold]
-    pub(crate) fn exempt() -> Permit<S, C> {
+    pub(crate) fn exempt() -> RequestPermit<S, C> {
         let response = ResponseContext { refund: None, headers: ReplyHeaders::default() };
-        Permit { delay: Micros::ZERO, reservation: None, priority: None, client: None, outcome: None, response }
+        RequestPermit { delay: Micros::ZERO, reservation: None, priority: None, client: None, outcome: None, response }
     }
 
     /// Moves the request from the queue to the service.
-    pub(crate) fn start<B>(self, request: &mut Request<B>) -> InFlight<S, C> {
-        let Permit { reservation, response, priority, client, mut outcome, .. } = self;
-        let reservation = reservation.and_then(Reservation::start);
+    pub(crate) fn start<B>(self, request: &mut Request<B>) -> AdmittedRequest<S, C> {
+        let RequestPermit { reservation, response, priority, client, mut outcome, .. } = self;
+        let reservation = reservation.and_then(RequestReservation::start);
         if let Some(reservation) = &reservation
             && upgrade::is_requested(request)
         {
             UpgradeHold::insert(request.extensions_mut(), Arc::clone(&reservation.hold) as _);
         }
         if reservation.as_ref().is_some_and(|reservation| reservation.settles_by_body()) {
-            // A compressed body cannot be read in passing, and without the header the service may choose any encoding.
+            // A compressed body cannot be scanned, and without the header the service may choose any encoding.
             request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         if let Some((priority, header)) = priority {
@@ -96,11 +96,11 @@ impl<S: Store + 'static, C: Clock + 'static> Permit<S, C> {
         if let Some(outcome) = &mut outcome {
             outcome.begin();
         }
-        InFlight { reservation, outcome, response }
+        AdmittedRequest { reservation, outcome, response }
     }
 }
 
-impl<S: Store + 'static, C: Clock + 'static> InFlight<S, C> {
+impl<S: Store + 'static, C: Clock + 'static> AdmittedRequest<S, C> {
     /// Records that the request may have reached, or has reached, the server behind the service. Reserved costs are then no
     /// longer released if the client goes away. A certain delivery also drops the pending refund.
     pub(crate) fn arrive(&mut self, delivery: Delivery) {
@@ -112,23 +112,24 @@ impl<S: Store + 'static, C: Clock + 'static> InFlight<S, C> {
         }
     }
 
-    /// Records that the service has failed without a response.
+    /// Records that the service failed without a response.
     pub(crate) fn fail(self) {
         if let Some(outcome) = self.outcome {
             outcome.fail();
         }
     }
 
-    /// Adds the rate-limit headers to the response, and returns what its body holds until it ends.
+    /// Adds the rate-limit headers to the response, and returns what its body must hold until it ends.
     pub(crate) fn respond<B>(self, response: &mut Response<B>) -> BodyGuard {
         let ResponseContext { refund, headers } = self.response;
         let is_unserved = response.extensions().get::<Unserved>().is_some();
-        // A request that was refused under overload says nothing about the service: counting it would lower the rate further.
+        // A request that was refused under overload does not measure the service: counting it would lower the rate
+        // further.
         let is_shed = is_unserved && response.status() == StatusCode::SERVICE_UNAVAILABLE;
         if let Some(outcome) = self.outcome.filter(|_| !is_shed) {
             outcome.answer(response.status(), response.headers());
         }
-        // A refund makes the numbers in the headers wrong.
+        // A refund makes the numbers in the headers wrong, so they are omitted.
         if !is_unserved || (refund.is_none() && self.reservation.is_none()) {
             headers.insert_into(response.headers_mut());
         }
@@ -148,8 +149,8 @@ impl<S: Store + 'static, C: Clock + 'static> InFlight<S, C> {
     }
 }
 
-impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
-    /// Does the same as [`ReceiptHold::start`].
+impl<S: Store + 'static, C: Clock + 'static> RequestReservation<S, C> {
+    /// Equivalent to [`ReceiptHold::start`].
     fn start(mut self: Box<Self>) -> Option<Box<Self>> {
         self.hold = self.hold.start()?;
         Some(self)
@@ -163,7 +164,7 @@ impl<S: Store + 'static, C: Clock + 'static> Reservation<S, C> {
 
     #[inline(never)]
     fn respond<B>(self, response: &Response<B>) -> BodyGuard {
-        let Reservation { hold, settlements, cost_header, observer } = self;
+        let RequestReservation { hold, settlements, cost_header, observer } = self;
         let mut costs = Costs::of_response(response, cost_header.as_ref());
         let mut meter = None;
         if response.extensions().get::<Unanswered>().is_some() {

@@ -63,7 +63,7 @@ impl RateLimitLayer {
         RateLimitLayer::one(KeyScope::Address, limit)
     }
 
-    /// Limits each user, API key or address, as `whom` says.
+    /// Limits each user, API key or address, depending on `whom`.
     #[must_use]
     pub fn one(whom: KeyScope, limit: Limit) -> RateLimitLayer {
         RateLimitLayer::rules(RuleSet::one("requests", whom, limit))
@@ -92,6 +92,7 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
             refunds_unserved: false,
             reads_bodies: false,
             priority_header: None,
+            never_shed: None,
             hashes_clients: false,
             observer: None,
             shares_missing_address: false,
@@ -154,12 +155,20 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
         self
     }
 
+    /// Has rules with `shed` let the requests pass for which this closure returns true, such as health checks. Other rules hold them to
+    /// their limits.
+    #[must_use]
+    pub fn shed_exempt_with(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> RateLimitLayer<S, C> {
+        self.settings.never_shed = Some(Arc::new(exempt));
+        self
+    }
+
     /// Sets the policy for paths with several spellings. The default, [`PathPolicy::AsIs`], passes them on unchanged.
     ///
-    /// Rules match a [normalised](tidegate_rules::normalize) path. A router that compares raw paths, as axum's does, has no
-    /// handler for a spelling that escapes a rule. A service that decodes paths first, such as a proxy or a file server,
-    /// may have one. Use [`PathPolicy::Canonical`] there: ambiguous paths are refused with 400, and the service receives
-    /// the path in the form that the rules have matched.
+    /// Rules match a [normalised](tidegate_rules::normalize) path. A router that compares raw paths, as axum's does,
+    /// has no handler for a spelling that rules do not match. A service that decodes paths first, such as a proxy or a
+    /// file server, may have one. Use [`PathPolicy::Canonical`] there: ambiguous paths are refused with 400, and the
+    /// service receives the path in the form that the rules have matched.
     #[must_use]
     pub fn paths(mut self, policy: PathPolicy) -> RateLimitLayer<S, C> {
         self.settings.paths = policy;
@@ -205,17 +214,17 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
         self
     }
 
-    /// Reads costs from request bodies where rules ask for it (`cost: body:max_tokens`). The service then receives each
-    /// request with a [`RequestBody`](crate::RequestBody).
+    /// Reads costs from request bodies for rules with `cost: body:…`, such as `body:max_tokens`. The service then
+    /// receives each request with a [`RequestBody`](crate::RequestBody).
     ///
-    /// Without it such rules charge their `otherwise`.
+    /// Without it, such rules charge their `otherwise`.
     #[must_use]
     pub fn read_bodies(mut self) -> BodyCostLayer<S, C> {
         self.settings.reads_bodies = true;
         BodyCostLayer::new(self.settings)
     }
 
-    /// Calls a closure with each ruling, for metrics and logs, before the request goes on.
+    /// Calls a closure with each ruling, for metrics and logs, before the request is forwarded.
     #[must_use]
     pub fn inspect(self, inspect: impl Fn(&Ruling<'_>) + Send + Sync + 'static) -> RateLimitLayer<S, C> {
         self.observer(inspect)
@@ -228,7 +237,7 @@ impl<S: Store + 'static, C: Clock + 'static> RateLimitLayer<S, C> {
         self
     }
 
-    /// The limiter that decides.
+    /// The limiter that makes the decisions.
     #[must_use]
     pub const fn limiter(&self) -> &Arc<Limiter<S, C>> {
         &self.settings.limiter

@@ -1,4 +1,4 @@
-//! Reading the actual cost of a request from its response.
+//! Reads the actual cost of a request from its response.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use tidegate_rules::{FieldPath, Settle, SettleSource};
 use crate::cost::ActualCost;
 use crate::observer::{Observer, Unsettled};
 
-/// The limits whose costs the response settles, each with the places where the response states the cost.
+/// The limits whose costs the response settles, each with the locations of the cost in the response.
 pub(crate) type Settlements = Vec<(RuleId, Arc<Settle>)>;
 
-/// Reads the actual costs of a request from its response in passing, and reports them when dropped.
+/// Reads the actual costs of a request from its response as it is forwarded, and reports them when dropped.
 pub(crate) struct UsageMeter {
     limits: SmallVec<[MeteredLimit; 2]>,
     fields: Vec<FieldPath>,
@@ -88,7 +88,7 @@ impl UsageMeter {
         self.is_whole = true;
     }
 
-    /// Reports that a cost stays at its estimate.
+    /// Reports that a cost stays as estimated.
     fn report_unsettled(&self, metered: &MeteredLimit) {
         let is_in_body = metered.settle.terms().iter().any(|term| matches!(term.from, SettleSource::Body(_)));
         let why = match (self.is_encoded && is_in_body, self.is_whole) {
@@ -136,7 +136,7 @@ impl Drop for UsageMeter {
             let by_headers = metered.settle.terms().iter().all(|term| matches!(term.from, SettleSource::Header(_)));
             let actual = match self.cost_so_far(metered) {
                 Some(cost) if self.is_whole || by_headers => cost,
-                // A client cannot save by hanging up early: the estimate is the least it pays.
+                // A client cannot reduce its cost by disconnecting early: it pays at least the estimate.
                 Some(cost) => cost.max(metered.taken),
                 // An error response without a cost is free.
                 None if self.is_error => 0,

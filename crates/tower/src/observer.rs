@@ -5,17 +5,18 @@ use tidegate_core::RuleId;
 use tidegate_http::HttpFacts;
 use tidegate_rules::{Matched, Ruling};
 
-/// Observes each decision before the request goes on.
+/// Observes each decision before the request is forwarded.
 ///
-/// A closure that takes a [`Ruling`] is an observer. Implement the trait to see the request as well, to time decisions, or
-/// to follow settlements and refunds.
+/// A closure that takes a [`Ruling`] is an observer. Implement the trait to see the request as well, to time decisions,
+/// or to follow settlements and refunds.
 pub trait Observer: Send + Sync {
     /// Called before a decision. The token is passed to [`decided`](Observer::decided).
     fn sample(&self) -> SampleToken {
         SampleToken::default()
     }
 
-    /// Called after a decision, with the request's head, the facts that the rules have seen, and the rules that matched.
+    /// Called after a decision, with the request's head, the facts that the rules evaluated, and the rules that
+    /// matched.
     fn decided(
         &self,
         head: &Parts,
@@ -25,7 +26,7 @@ pub trait Observer: Send + Sync {
         sample: SampleToken,
     );
 
-    /// Called when a cost that the response should have settled stays at its estimate.
+    /// Called when a cost that the response should have settled stays as estimated.
     fn unsettled(&self, limit: &RuleId, cost: u64, why: Unsettled) {
         let (_, _, _) = (limit, cost, why);
     }
@@ -42,14 +43,14 @@ pub trait Observer: Send + Sync {
     }
 }
 
-/// The reason why a cost stays at its estimate.
+/// The reason why a cost stays as estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unsettled {
     /// The response is compressed, although the request asked for `identity`.
     Encoded,
     /// The response does not state the cost.
     Unsaid,
-    /// The response broke off, or the client hung up, before the cost was read.
+    /// The response was aborted, or the client disconnected, before the cost was read.
     BrokenOff,
     /// There was no response, although the upstream may have received the request.
     Unanswered,
@@ -74,11 +75,11 @@ impl Unsettled {
 
 /// An [`Observer`]'s own data for one decision.
 ///
-/// Reading a clock takes about as long as deciding one limit, so an observer can time a sample of the decisions and weight
-/// each timing by the number of requests that it stands for.
+/// Reading a clock takes about as long as deciding one limit, so an observer can time a sample of the decisions and
+/// weight each timing by the number of requests that it represents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleToken {
-    /// The number of requests that this one stands for; 0 if it is not sampled.
+    /// The number of requests that this one represents; 0 if it is not sampled.
     pub weight: u32,
     /// The observer's clock reading before the decision.
     pub reading: u64,

@@ -1,4 +1,4 @@
-//! The future of a request that was admitted under overload, or refused for lack of capacity.
+//! The future of a request that was admitted or refused under overload.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -24,7 +24,7 @@ pin_project! {
 pin_project! {
     #[project = StateProjection]
     enum OverloadState<F> {
-        /// The service has the request. The permit, if there is one, records the outcome.
+        /// The request was passed to the service. The permit, if there is one, records the outcome.
         Served { #[pin] served: F, permit: Option<ConcurrencyPermit> },
         /// The request is refused. `None` once the response was returned.
         Refused { response: Option<Box<Response<Bytes>>> },
@@ -56,7 +56,7 @@ where
                 if let Some(permit) = &permit {
                     permit.record(match &ended {
                         Ok(response) => sample_outcome(response.status(), response.headers()),
-                        // A timeout of the service, or a connection that broke: no answer came in time.
+                        // The service failed without a response in time: a timeout, or a broken connection.
                         Err(_) => SampleOutcome::Dropped,
                     });
                 }

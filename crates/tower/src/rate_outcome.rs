@@ -1,4 +1,4 @@
-//! Outcomes of requests, for the rates that adapt to them.
+//! Outcomes of requests, for adaptive rates.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use tidegate_rules::{AdaptiveRate, Limiter, Matched};
 use crate::cleanup::Cleanup;
 use crate::sample_outcome::sample_outcome;
 
-/// The outcome of a request that rules with adaptive rates govern. If it is dropped, the client has gone away.
+/// The outcome of a request under adaptive rates. Dropping it means that the client has disconnected.
 pub(crate) struct RateOutcome<S: Store + 'static, C: Clock + 'static> {
     limiter: Arc<Limiter<S, C>>,
     rates: SmallVec<[Arc<AdaptiveRate>; 2]>,
-    /// The instant at which the service got the request. `None` before that, and when the outcome was reported.
+    /// When the request was passed to the service. `None` before, and once the outcome was reported.
     begun: Option<Timestamp>,
 }
 
 impl<S: Store + 'static, C: Clock + 'static> RateOutcome<S, C> {
-    /// `None` if no rate adapts, as with most requests.
+    /// `None` if no rate is adaptive, as for most requests.
     #[inline]
     pub(crate) fn of(limiter: &Arc<Limiter<S, C>>, matched: &Matched<'_, '_>) -> Option<Box<RateOutcome<S, C>>> {
         let mut rates = matched.adaptive_rates().peekable();
@@ -28,19 +28,19 @@ impl<S: Store + 'static, C: Clock + 'static> RateOutcome<S, C> {
         Some(Box::new(RateOutcome { limiter: Arc::clone(limiter), rates: rates.cloned().collect(), begun: None }))
     }
 
-    /// The service gets the request.
+    /// Records that the request is passed to the service.
     pub(crate) fn begin(&mut self) {
         self.begun = Some(self.limiter.clock().now());
         self.rates.iter().for_each(|rate| rate.window().begin());
     }
 
-    /// The service has answered.
+    /// Records the response of the service.
     pub(crate) fn answer(mut self, status: StatusCode, headers: &HeaderMap) {
         let is_failed = status.is_server_error() || sample_outcome(status, headers) == SampleOutcome::Dropped;
         self.end(if is_failed { ServiceOutcome::Failed } else { ServiceOutcome::Answered });
     }
 
-    /// The service has failed without a response.
+    /// Records that the service failed without a response.
     pub(crate) fn fail(mut self) {
         self.end(ServiceOutcome::Failed);
     }

@@ -1,4 +1,4 @@
-//! The response to a request that is refused for lack of capacity.
+//! The response to a request refused for lack of capacity.
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
@@ -22,7 +22,7 @@ pub(crate) fn refusal(headers: &HeaderMap) -> Response<Bytes> {
     let mut response = OVERLOADED.response(headers);
     response.extensions_mut().insert(Unserved);
     if !is_grpc(headers) {
-        // Clients that are refused together do not come back together.
+        // A random wait spreads the retries of clients that are refused together.
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(fastrand::u16(1..=5)));
     }
     response

@@ -122,8 +122,8 @@ impl<B: Body<Data = Bytes>> BodyPrefix<B> {
         BodyPrefix { body: Some(Box::pin(body)), frames: VecDeque::new(), left: max_bytes }
     }
 
-    /// Passes the body to `inspect` piece by piece, until that breaks, the body ends, or the bytes are used up. Nothing is
-    /// read beyond the frame in which that happens. Returns the complete body.
+    /// Passes the body to `inspect` in pieces, until `inspect` breaks, the body ends, or `left` bytes were inspected.
+    /// Reads no further frame. Returns the complete body.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -176,7 +176,7 @@ impl<B: Body<Data = Bytes>> BodyPrefix<B> {
 pub(crate) enum Coverage {
     /// The whole body.
     Whole,
-    /// A prefix. More may follow.
+    /// A prefix of the body. More may follow.
     Prefix,
 }
 

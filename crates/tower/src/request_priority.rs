@@ -3,8 +3,9 @@
 use http::{Extensions, Method};
 use tidegate_rules::Priority;
 
-/// The priority of a request: the [`Priority`] in its extensions, as [`RateLimitLayer`](crate::RateLimitLayer) leaves it there.
-/// Without one, requests that read (GET, HEAD, OPTIONS) are normal, and others high.
+/// The priority of a request: the [`Priority`] in its extensions, where [`RateLimitLayer`](crate::RateLimitLayer)
+/// stores it. Without one, the priority of safe requests (GET, HEAD, OPTIONS) is normal, and that of all others is
+/// high.
 #[must_use]
 pub fn request_priority(method: &Method, extensions: &Extensions) -> Priority {
     match extensions.get::<Priority>() {

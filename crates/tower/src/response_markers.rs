@@ -36,7 +36,7 @@ pub struct Unserved;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered;
 
-/// Knowledge of whether a request has reached its destination.
+/// Whether a request has reached its destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Delivery {
     /// The service has not reported anything.
@@ -53,11 +53,11 @@ thread_local! {
 }
 
 impl Unserved {
-    /// Reports that the request has reached its destination, so that the response cannot be [`Unserved`] any more. The layer
-    /// then drops the data for a refund, instead of keeping it until the response.
+    /// Reports that the request has reached its destination, so that the response can no longer be [`Unserved`]. The
+    /// layer then drops the data for a refund, instead of keeping it until the response.
     ///
-    /// Must be called while the service's future is polled. If the client goes away before the response, reserved costs
-    /// stay at their estimates.
+    /// Must be called while the service's future is polled. If the client disconnects before the response, reserved
+    /// costs stay as estimated.
     pub fn rule_out() {
         DELIVERY.set(Delivery::Certain);
     }
@@ -68,9 +68,9 @@ impl Unserved {
         DELIVERY.set(DELIVERY.get().max(Delivery::Possible));
     }
 
-    /// Runs `poll`, which polls a service's future, and returns what the service has reported meanwhile.
+    /// Runs `poll`, which polls a service's future, and returns what the service has reported during the poll.
     pub(crate) fn observe<T>(poll: impl FnOnce() -> T) -> (T, Delivery) {
-        // Layers can be nested: what the outer one has heard so far must survive.
+        // Layers can be nested, so the reports to the outer layer must be preserved.
         let outer = DELIVERY.replace(Delivery::Unknown);
         let polled = poll();
         (polled, DELIVERY.replace(outer))

@@ -1,4 +1,4 @@
-//! The load of a Tokio runtime, as a signal of overload.
+//! The load of a Tokio runtime, as an overload signal.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use tidegate_core::shed::LoadShedder;
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::time::{Instant, sleep_until};
 
-/// The interval between checks of how late a task is woken.
+/// Interval between wake-ups of the measuring task.
 const TICK: Duration = Duration::from_millis(25);
-/// The number of ticks between checks of how busy the workers are.
+/// Number of ticks between measurements of the workers.
 const BUSY_TICKS: u32 = 10;
 
-/// Records how long tasks of the current runtime wait for their turn, and how busy its workers are, in these shedders. Ends when
-/// nobody else has any of them.
+/// Records how long tasks of the current runtime wait to be polled, and how busy its workers are, in these shedders.
+/// Ends once no one else holds any of the shedders.
 ///
-/// The wait is that of a task which should be woken 40 times a second. Requests wait as long before they are begun.
+/// The wait is measured by a task that is due 40 times a second. Requests wait as long before they are started.
 pub async fn record_runtime_load(shedders: Vec<LoadShedder>) {
     let mut busy = WorkerBusyness::new(Handle::current().metrics());
     while shedders.iter().any(LoadShedder::is_shared) {
         for _ in 0..BUSY_TICKS {
             let due = Instant::now() + TICK;
             sleep_until(due).await;
-            // Timers count in milliseconds, rounded up.
+            // Tokio's timers have a resolution of one millisecond, and round up.
             let wait = due.elapsed().saturating_sub(Duration::from_millis(1));
             shedders.iter().for_each(|shedder| shedder.record_wait(wait.into()));
         }
@@ -30,7 +30,7 @@ pub async fn record_runtime_load(shedders: Vec<LoadShedder>) {
     }
 }
 
-/// The time for which workers run tasks.
+/// Measures the time that workers spend running tasks.
 struct WorkerBusyness {
     metrics: RuntimeMetrics,
     at: Instant,
@@ -43,7 +43,7 @@ impl WorkerBusyness {
         WorkerBusyness { metrics, at: Instant::now(), total }
     }
 
-    /// The part of the time since the last call for which the workers were busy, from 0 to 1.
+    /// The fraction of the time since the last call that the workers were busy, from 0 to 1.
     fn since_last(&mut self) -> f64 {
         let (now, total) = (Instant::now(), total(&self.metrics));
         let (lasted, busy) = (now - self.at, total.saturating_sub(self.total));
@@ -73,7 +73,7 @@ mod tests {
             }
         });
         runtime.block_on(spinning).unwrap();
-        // The worker adds up the time of a task when it has no other.
+        // The worker adds a task's time to the total once it has no other task.
         while total(&runtime.metrics()) < before + Duration::from_millis(200) {
             std::thread::yield_now();
         }

@@ -10,14 +10,14 @@ use http_body::Body;
 use tidegate_core::{Clock, MemoryStore, Store, SystemClock};
 use tower_service::Service;
 
-use crate::admission::Admission;
+use crate::admission::AdmissionOutcome;
 use crate::body::ResponseBody;
 use crate::future::{DecisionFuture, ResponseFuture};
 use crate::settings::Settings;
 
 /// A service behind rate limits. Made by a [`RateLimitLayer`](crate::RateLimitLayer).
 ///
-/// Its errors are those of the inner service. A denied request is not an error: it gets a response.
+/// Its errors are those of the inner service. A denial is not an error, but a response.
 pub struct RateLimit<Svc, S = MemoryStore, C = SystemClock> {
     pub(crate) inner: Svc,
     pub(crate) settings: Arc<Settings<S, C>>,
@@ -52,12 +52,12 @@ where
         if let Some(admission) = self.settings.check_now(&head) {
             let mut request = Request::from_parts(head, body);
             return match admission {
-                Admission::Granted(permit) if permit.delay.is_zero() => {
+                AdmissionOutcome::Granted(permit) if permit.delay.is_zero() => {
                     let in_flight = permit.start(&mut request);
                     ResponseFuture::serving(self.inner.call(request), in_flight)
                 }
-                Admission::Granted(permit) => ResponseFuture::delayed(self.take_ready(), request, permit),
-                Admission::Refused(response) => ResponseFuture::refused(response),
+                AdmissionOutcome::Granted(permit) => ResponseFuture::delayed(self.take_ready(), request, permit),
+                AdmissionOutcome::Refused(response) => ResponseFuture::refused(response),
             };
         }
         ResponseFuture::deciding(self.decide(head), self.take_ready(), body)
@@ -77,7 +77,7 @@ impl<Svc, S: Store + 'static, C: Clock + 'static> RateLimit<Svc, S, C> {
 }
 
 impl<Svc: Clone, S, C> RateLimit<Svc, S, C> {
-    /// Takes the service that reported ready, to call it later. A clone takes its place.
+    /// Takes the service that reported ready, to call it later. A clone replaces it.
     fn take_ready(&mut self) -> Svc {
         let clone = self.inner.clone();
         std::mem::replace(&mut self.inner, clone)

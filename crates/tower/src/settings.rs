@@ -1,4 +1,4 @@
-//! The settings of a layer, and the facts that they make of a request's head.
+//! Settings of a layer, and the facts that it reads from a request's head.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,8 @@ use http::request::Parts;
 use http::{HeaderName, Response};
 use tidegate_core::{Clock, Store};
 use tidegate_http::{
-    BodyFields, DenialBodies, HeaderStyle, HttpFacts, TrustedProxies, apply_path_policy, is_encoded, path_refused,
+    BodyFields, DenialBodies, HeaderStyle, HttpFacts, TrustedProxies, apply_path_policy, check_asterisk, is_encoded,
+    path_refused,
 };
 use tidegate_rules::{Facts, FieldPath, Limiter, Mode, PathPolicy, Priority};
 
@@ -31,16 +32,18 @@ pub(crate) struct Settings<S, C> {
     /// A [`BodyCost`](crate::BodyCost) service reads request bodies before the rules are checked.
     pub(crate) reads_bodies: bool,
     pub(crate) priority_header: Option<HeaderName>,
+    /// Requests that rules with `shed` let pass.
+    pub(crate) never_shed: Option<Arc<Exemption>>,
     /// Store a [`ClientHash`](crate::ClientHash) in the extensions of requests.
     pub(crate) hashes_clients: bool,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// Requests without a client address share one limit.
     pub(crate) shares_missing_address: bool,
-    /// The log already says that requests lack a client address.
+    /// Whether a missing client address has been logged already.
     pub(crate) has_logged_missing_address: Arc<AtomicBool>,
 }
 
-/// A predicate for requests that pass without a check.
+/// A predicate for requests that pass without a check, or without one of the checks.
 pub(crate) type Exemption = dyn Fn(&Parts) -> bool + Send + Sync;
 
 impl<S, C> Clone for Settings<S, C> {
@@ -57,6 +60,7 @@ impl<S, C> Clone for Settings<S, C> {
             refunds_unserved: self.refunds_unserved,
             reads_bodies: self.reads_bodies,
             priority_header: self.priority_header.clone(),
+            never_shed: self.never_shed.clone(),
             hashes_clients: self.hashes_clients,
             observer: self.observer.clone(),
             shares_missing_address: self.shares_missing_address,
@@ -66,7 +70,7 @@ impl<S, C> Clone for Settings<S, C> {
 }
 
 impl<S, C> Settings<S, C> {
-    /// Rewrites the path as the path policy demands.
+    /// Applies the path policy to the path.
     ///
     /// # Errors
     /// The response to send, if the policy refuses the path.
@@ -74,7 +78,9 @@ impl<S, C> Settings<S, C> {
         if self.paths == PathPolicy::AsIs {
             return Ok(());
         }
-        apply_path_policy(self.paths, &mut head.uri).map_err(|why| Box::new(path_refused(why, &head.headers)))
+        let checked = check_asterisk(head.method.as_str(), head.uri.path());
+        let applied = checked.and_then(|()| apply_path_policy(self.paths, &mut head.uri));
+        applied.map_err(|why| Box::new(path_refused(why, &head.headers)))
     }
 
     #[inline]
@@ -98,6 +104,9 @@ impl<S, C> Settings<S, C> {
         if let Some(priority) = self.requested_priority(head) {
             facts = facts.priority(priority);
         }
+        if self.never_shed.as_ref().is_some_and(|never_shed| never_shed(head)) {
+            facts = facts.never_shed();
+        }
         if let Some(identify) = &self.identify {
             facts = identify.identify(head, facts);
         }
@@ -107,7 +116,7 @@ impl<S, C> Settings<S, C> {
     /// The priority in the request's own header, if the layer has one configured.
     pub(crate) fn requested_priority(&self, head: &Parts) -> Option<Priority> {
         let values = head.headers.get_all(self.priority_header.as_ref()?).iter();
-        // The lowest of several: repeating the header gains nothing.
+        // The lowest of several values, so that repeating the header gains nothing.
         values.filter_map(|value| value.to_str().ok()?.parse().ok()).min()
     }
 }

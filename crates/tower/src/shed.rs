@@ -17,15 +17,15 @@ use crate::request_priority::request_priority;
 use crate::runtime_load::record_runtime_load;
 use crate::settings::Exemption;
 
-/// Sheds load by priority: while there is overload, the requests of the lowest priority are refused first, those of some
-/// clients before those of others. Other clients come first in the next hour.
+/// Sheds load by priority: under overload, requests of the lowest priority are refused first. Within a priority, the
+/// requests of some clients are refused before those of others; the order of clients changes every hour.
 ///
-/// Overload is any of: the limit of an [`AdaptiveConcurrencyLayer`](crate::AdaptiveConcurrencyLayer) is reached
+/// Overload is any of: the limit of an [`AdaptiveConcurrencyLayer`](crate::AdaptiveConcurrencyLayer) would refuse requests
 /// ([`limit`](PriorityShedLayer::limit)), the runtime is busy or its tasks wait
-/// ([`watch_runtime`](PriorityShedLayer::watch_runtime)), requests have waited in a queue of your own
+/// ([`watch_runtime`](PriorityShedLayer::watch_runtime)), or requests have waited in a queue of the application
 /// ([`LoadShedder::record_wait`]).
 ///
-/// Requests that are shed get 503 with the problem type `temporary-reduced-capacity` and `Retry-After`, or `UNAVAILABLE` for
+/// Shed requests get 503 with the problem type `temporary-reduced-capacity` and `Retry-After`, or `UNAVAILABLE` for
 /// gRPC, and are marked as [`Unserved`](crate::Unserved).
 ///
 /// ```
@@ -33,10 +33,9 @@ use crate::settings::Exemption;
 /// use tidegate_tower::{AdaptiveConcurrencyLayer, PriorityShedLayer, RateLimitLayer};
 ///
 /// # fn app() -> Result<Router, Box<dyn std::error::Error>> {
-/// let concurrency = AdaptiveConcurrencyLayer::new("gradient2 20..200".parse()?);
-/// let shedding = PriorityShedLayer::new()
-///     .limit(concurrency.concurrency())
-///     .exempt_with(|head| head.uri.path() == "/healthz");
+/// let is_health_check = |head: &http::request::Parts| head.uri.path() == "/healthz";
+/// let concurrency = AdaptiveConcurrencyLayer::new("gradient2 20..200".parse()?).exempt_with(is_health_check);
+/// let shedding = PriorityShedLayer::new().limit(concurrency.concurrency()).exempt_with(is_health_check);
 /// let app = Router::new()
 ///     .route("/", get(|| async { "hello" }))
 ///     .layer(concurrency)
@@ -55,27 +54,27 @@ pub struct PriorityShedLayer {
 }
 
 impl PriorityShedLayer {
-    /// Sheds by the default bounds.
+    /// Sheds load with the default bounds.
     #[must_use]
     pub fn new() -> PriorityShedLayer {
         PriorityShedLayer::default()
     }
 
-    /// Sheds by a shedder that others may share.
+    /// Uses an existing shedder, which can be shared.
     #[must_use]
     pub fn with(shedder: LoadShedder) -> PriorityShedLayer {
         PriorityShedLayer { shedder, ..PriorityShedLayer::default() }
     }
 
-    /// Takes it for overload that this limit is reached.
+    /// Takes it for overload that this limit would refuse requests: it is reached, and the share of their priority is taken.
     #[must_use]
     pub fn limit(mut self, limit: &AdaptiveConcurrency) -> PriorityShedLayer {
         self.limit = Some(limit.clone());
         self
     }
 
-    /// Takes it for overload that the current Tokio runtime is busy, or that its tasks wait. A task watches it until the layer
-    /// and its services have gone.
+    /// Counts it as overload if the current Tokio runtime is busy, or its tasks wait. A task watches the runtime until
+    /// the layer and its services are dropped.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -85,21 +84,23 @@ impl PriorityShedLayer {
         self
     }
 
-    /// Never sheds the requests for which this closure returns true, such as health checks.
+    /// Never sheds the requests for which this closure returns true, such as health checks. An
+    /// [`AdaptiveConcurrencyLayer`](crate::AdaptiveConcurrencyLayer) inside refuses them all the same, unless it has the
+    /// [same closure](crate::AdaptiveConcurrencyLayer::exempt_with).
     #[must_use]
     pub fn exempt_with(mut self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> PriorityShedLayer {
         self.exempt = Some(Arc::new(exempt));
         self
     }
 
-    /// Lets all requests pass. [`LoadShedder::counts`] says how many would have been shed.
+    /// Lets all requests pass. [`LoadShedder::counts`] reports how many would have been shed.
     #[must_use]
     pub const fn shadow(mut self) -> PriorityShedLayer {
         self.is_shadow = true;
         self
     }
 
-    /// The threshold and the counters, which all services of the layer share.
+    /// The threshold and the counters, shared by all services of the layer.
     #[must_use]
     pub const fn shedder(&self) -> &LoadShedder {
         &self.shedder
@@ -110,7 +111,7 @@ impl PriorityShedLayer {
             return true;
         }
         let class = request_priority(&head.method, &head.extensions) as usize;
-        let is_full = self.limit.as_ref().is_some_and(AdaptiveConcurrency::is_overloaded);
+        let is_full = self.limit.as_ref().is_some_and(|limit| limit.would_refuse(class));
         let ClientHash(client) = ClientHash::of_request(&head.extensions);
         self.shedder.admits(class, client, is_full) || self.is_shadow
     }

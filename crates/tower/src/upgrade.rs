@@ -11,7 +11,7 @@ use http::{Extensions, Method, Request};
 /// request's extensions if the request holds any.
 ///
 /// The body of a response to an upgrade is empty, and ends long before the connection does. Keep a clone for as long as the
-/// upgraded connection lives: slots and costs are released when the last clone and the response's body are gone.
+/// upgraded connection lives: slots and costs are released when the last clone and the response's body have been dropped.
 ///
 /// ```
 /// use http::{Request, Response, StatusCode};

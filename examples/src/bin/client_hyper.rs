@@ -1,4 +1,4 @@
-//! Calls with hyper's client that keep to the limit of the service, whatever it is.
+//! Calls with hyper's client that respect the limits of the service, whatever they are.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin client_hyper

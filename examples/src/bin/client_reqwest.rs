@@ -1,4 +1,4 @@
-//! Calls with reqwest that keep to the limit of the service: with a client of its own, and as a middleware.
+//! Calls with reqwest that respect the limits of the service: with a separate client, and as a middleware.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin client_reqwest

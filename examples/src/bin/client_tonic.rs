@@ -1,4 +1,5 @@
-//! Calls with tonic that are retried when the service says so, and then held back so that it need not.
+//! Calls with tonic that are retried when the service asks for it, and then delayed in advance so that no retry is
+//! needed.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin client_tonic

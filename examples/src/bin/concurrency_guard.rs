@@ -1,5 +1,5 @@
-//! At most three exports at once for a tenant. A permit is a slot: dropping it releases the slot, also when the thread
-//! that holds it panics.
+//! At most three concurrent exports for a tenant. A permit holds a slot: dropping it releases the slot, even if the
+//! thread panics.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin concurrency_guard
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate_core::{Gate, Permit, Refusal, SystemClock};
+use tidegate_core::gate::{Permit, Refusal};
+use tidegate_core::{Gate, SystemClock};
 
 const SLOTS: usize = 3;
 /// The `ttl` of the limit, which is the lease of a slot.

@@ -8,7 +8,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate_core::{Gate, Refusal, Settlement};
+use tidegate_core::gate::Refusal;
+use tidegate_core::{Gate, Settlement};
 
 /// The lifetime of a reservation: longer than any call takes.
 const OPEN: Duration = Duration::from_secs(120);

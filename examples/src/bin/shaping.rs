@@ -1,5 +1,5 @@
-//! Outbound calls to a partner who accepts at most 50 a second, evenly spaced: callers ask all at once, and each waits
-//! for the delay of its decision.
+//! Outbound calls to a partner that accepts at most 50 a second, evenly spaced: all callers ask at once, and each waits
+//! for the delay in its decision.
 //!
 //! ```text
 //! cargo run -p tidegate-examples --bin shaping

@@ -20,7 +20,7 @@ const CALLS: usize = 50_000;
 const ROUNDS: usize = 41;
 const LIMIT: usize = 200;
 
-/// Answers at once.
+/// A service that responds immediately.
 #[derive(Clone)]
 struct Hello;
 
@@ -38,7 +38,7 @@ impl Service<Request<Body>> for Hello {
     }
 }
 
-/// A contestant: makes so many calls, and returns the time that one takes, in nanoseconds.
+/// A contestant: makes a fixed number of calls, and returns the time per call in nanoseconds.
 type Contestant = Box<dyn FnMut() -> f64>;
 
 pub fn rows() -> Result<Vec<Row>, ControllerError> {
@@ -51,7 +51,7 @@ pub fn rows() -> Result<Vec<Row>, ControllerError> {
         contestant(AdaptiveConcurrencyLayer::new("vegas 20..200".parse()?).layer(Hello)),
         contestant(PriorityShedLayer::new().layer(Hello)),
     ];
-    // They take turns: whatever disturbs the machine disturbs all of them.
+    // Contestants take turns, so that a disturbance of the machine affects all of them.
     let rounds = quiet_rounds(ROUNDS, |_| contestants.each_mut().map(|contestant| contestant()));
     let middle = |number: usize| median(rounds.iter().map(|round| round[number]).collect());
     let bare = middle(0);
@@ -84,19 +84,19 @@ where
     })
 }
 
-/// The time that a processor has spent on this thread, in nanoseconds. That others had the processor does not count.
+/// The processor time of this thread in nanoseconds. Excludes time during which other threads run.
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Makes a call, and says whether it was let through.
+/// Makes a call, and returns whether it was admitted.
 fn call<Svc, R>(service: &mut Svc, number: usize) -> bool
 where
     Svc: Service<Request<Body>, Response = Response<R>, Error = Infallible>,
 {
     let mut request = Request::new(Body::empty());
-    // As from a client that a layer of rate limits has identified.
+    // The request of a client that a rate-limit layer has identified.
     request.extensions_mut().insert(ClientHash(number as u64));
     let mut context = Context::from_waker(Waker::noop());
     assert!(service.poll_ready(&mut context).is_ready(), "the limit is not reached");

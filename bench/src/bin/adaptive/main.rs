@@ -1,10 +1,11 @@
-//! Adaptive concurrency and load shedding: what they cost a call, and what they achieve under overload.
+//! Adaptive concurrency and load shedding: their cost per call, and their effect under overload.
 //!
-//! - *Cost*: what a layer adds to a call of a service that answers at once, beside tower's `ConcurrencyLimit` (a fixed limit, the least that such
-//!   a layer can do) and `tower-acc`. One thread, no sockets, no runtime; the limit is never
-//!   reached. Contestants take turns, and the time of the processor counts.
-//! - *Closed loop*: controllers in front of a modelled server with 20 workers, in virtual time, at three times its capacity. Beside the same model with
-//!   the algorithms of `tower-acc`. The model says nothing about processors: its numbers are the same on every machine.
+//! - *Cost*: what a layer adds to a call of a service that responds immediately, compared with tower's
+//!   `ConcurrencyLimit` (a fixed limit, the minimum that such a layer must do) and `tower-acc`. One thread, no sockets,
+//!   no runtime; the limit is never reached. Contestants take turns, and processor time is measured.
+//! - *Closed loop*: controllers in front of a modelled server with 20 workers, in virtual time, at three times its
+//!   capacity, compared with the algorithms of `tower-acc` on the same model. The model does not depend on processors:
+//!   its numbers are the same on every machine.
 //! - *Shedding*: four priorities in front of the same server.
 
 mod cost;
@@ -15,7 +16,7 @@ use tidegate_bench::report::{Report, Row, lowest};
 
 use crate::model::{Loop, Ours, TowerAcc};
 
-/// The round trip that is aimed at, in service times: no more than one request waits for each that is served.
+/// The target round trip, in service times: at most one request waits for each one being served.
 const AIM: f64 = 2.0;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

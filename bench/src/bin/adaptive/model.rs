@@ -1,4 +1,4 @@
-//! A server with 20 workers and a queue, in virtual time.
+//! Model of a server with 20 workers and a queue, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,7 +19,7 @@ const MEASURED: u64 = 120;
 /// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Loop {
-    /// The part of the capacity that was used.
+    /// The fraction of the capacity that was used.
     pub throughput: f64,
     /// The mean round trip, in service times.
     pub latency: f64,
@@ -27,24 +27,24 @@ pub struct Loop {
 
 /// A limit on requests in flight.
 pub trait Limited {
-    /// Goes with a request.
+    /// Held by a request in flight.
     type Permit;
 
-    /// Admits a request while `in_flight` others are.
+    /// Admits a request while `in_flight` other requests are in flight.
     fn admit(&mut self, in_flight: usize, now: Timestamp) -> Option<Self::Permit>;
 
-    /// A request has been answered, while `in_flight` were in flight.
+    /// Records the end of a request, while `in_flight` were in flight.
     fn end(&mut self, permit: Self::Permit, round_trip: Micros, in_flight: usize, now: Timestamp);
 }
 
-/// One of ours.
+/// One of Tidegate's controllers.
 pub struct Ours {
     clock: ManualClock,
     limit: AdaptiveConcurrency<ManualClock>,
 }
 
 impl Ours {
-    /// The controller of this notation.
+    /// The controller with this notation.
     pub fn new(notation: &str) -> Result<Ours, ControllerError> {
         let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
         let controller: LimitController = notation.parse()?;
@@ -67,7 +67,7 @@ impl Limited for Ours {
     }
 }
 
-/// An algorithm of tower-acc. Requests above its limit are refused, as behind tower's `LoadShed`.
+/// An algorithm of tower-acc. Requests above its limit are refused, as with tower's `LoadShed`.
 pub struct TowerAcc<A>(pub A);
 
 impl<A: Algorithm> Limited for TowerAcc<A> {
@@ -82,11 +82,11 @@ impl<A: Algorithm> Limited for TowerAcc<A> {
     }
 }
 
-/// Random numbers from 0 to 1, the same in every run.
+/// Reproducible random numbers from 0 to 1.
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence.
+    /// A sequence of random numbers.
     pub fn new() -> Random {
         Random(88_172_645_463_325_252)
     }
@@ -100,7 +100,7 @@ impl Random {
     }
 }
 
-/// Requests come at random instants, three times as fast as they can be served.
+/// Runs the model. Requests arrive at random, three times as fast as they can be served.
 pub fn run<L: Limited>(mut limit: L) -> Loop {
     let mut random = Random::new();
     let start = ManualClock::at(Timestamp::from_secs(1_000_000)).now();

@@ -1,4 +1,5 @@
-//! Four priorities in front of the modelled server: who is served, with an adaptive limit alone and with a shedder before it.
+//! Four priorities in front of the modelled server: the served fraction of each, with an adaptive limit alone and with
+//! a shedder in front of it.
 
 use tidegate_bench::report::Row;
 use tidegate_core::adaptive::{AdaptiveConcurrency, ConcurrencyPermit, ControllerError, SampleOutcome, SampleWindow};
@@ -7,10 +8,11 @@ use tidegate_core::{ManualClock, Micros, Timestamp};
 
 use crate::model::{self, Limited, Random};
 
-/// The shares of requests that are low, normal, high and critical: at three times the capacity, the last two are nine tenths of it.
+/// Shares of low, normal, high and critical requests. At three times the capacity, the last two add up to nine tenths
+/// of it.
 const MIX: [f64; 4] = [0.4, 0.3, 0.2, 0.1];
 const SHARES: [f64; 4] = [0.0, 0.2, 0.3, 0.5];
-/// The part of critical requests that is to be served.
+/// The fraction of critical requests that should be served.
 const AIM: f64 = 0.99;
 
 struct FourPriorities {
@@ -49,7 +51,7 @@ impl Limited for &mut FourPriorities {
         self.clock.set(now);
         let (class, client) = (self.class(), (self.random.next() * 1e6) as u64);
         self.arrived[class] += 1;
-        let is_full = self.limit.is_overloaded();
+        let is_full = self.limit.would_refuse(class);
         if self.shedder.as_ref().is_some_and(|shedder| !shedder.admits(class, client, is_full)) {
             return None;
         }
@@ -64,7 +66,7 @@ impl Limited for &mut FourPriorities {
     }
 }
 
-/// The part of each priority that is served, the first minutes included.
+/// The served fraction of each priority, including the first minutes.
 pub fn rows() -> Result<Vec<Row>, ControllerError> {
     let (mut limited, mut shed) = (FourPriorities::new(false)?, FourPriorities::new(true)?);
     let (_, with_shedding) = (model::run(&mut limited), model::run(&mut shed));

@@ -19,7 +19,7 @@ const TASKS: u32 = 1_000;
 const CALLS_EACH: u32 = 10;
 const PER_SECOND: f64 = 500.0;
 const BURST: f64 = 500.0;
-/// The most attempts of one task, so that a run ends.
+/// Maximum number of attempts of one task, which bounds the run.
 const ATTEMPTS: u32 = 10_000;
 
 pub(super) fn measure(report: &mut Report) -> Result<(), BoxError> {
@@ -64,7 +64,7 @@ pub(super) fn measure(report: &mut Report) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A service that allows 500 a second and counts what it denied.
+/// A service that allows 500 requests a second and counts denials.
 struct Server {
     address: SocketAddr,
     served: Arc<AtomicU64>,
@@ -91,7 +91,7 @@ impl Server {
         Ok(Server { address, served, denied })
     }
 
-    /// The seconds until every task has made its calls, and the number of denials.
+    /// Seconds until every task has made its calls, and the number of denials.
     async fn finish<F>(
         &self,
         call: impl Fn(String) -> F + Clone + Send + Sync + 'static,

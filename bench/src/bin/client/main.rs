@@ -1,12 +1,12 @@
-//! The time that the client adds to a call, and the time of a fleet under a limit.
+//! The time that the client adds to a call, and the time that a fleet takes under a limit.
 //!
-//! `overhead`: GET on a kept-alive connection to a server on this machine that answers at once and states no limits: reqwest alone, ours
-//! around it, and reqwest-retry around it. In process: the layer around a service that answers at once, with and without a limit in its
-//! responses.
+//! `overhead`: GET on a kept-alive connection to a server on this machine that responds immediately and states no
+//! limits: reqwest alone, with Tidegate's client, and with reqwest-retry. In process: the layer around a service that
+//! responds immediately, with and without a limit in its responses.
 //!
-//! `fleet`: a thousand tasks make calls to a service that allows 500 a second, all of them at once at the beginning. Measured is the
-//! time until every call has succeeded, beside the ideal, in which no moment of the limit is wasted. Every contestant makes the same
-//! number of calls that succeed.
+//! `fleet`: a thousand tasks call a service that allows 500 requests a second, all starting at once. Measures the time
+//! until every call has succeeded, compared with the ideal, in which the limit is always used fully. Every contestant
+//! makes the same number of successful calls.
 
 mod fleet;
 mod overhead;

@@ -1,4 +1,4 @@
-//! The time that is added to a call that is not limited.
+//! The time added to a call that is not limited.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -63,7 +63,7 @@ async fn serve() -> Result<SocketAddr, BoxError> {
     Ok(address)
 }
 
-/// The wall time of a call: the middle of some rounds.
+/// The wall time of a call: the median of several rounds.
 fn micros<F>(runtime: &Runtime, call: impl Fn() -> F) -> f64
 where
     F: Future<Output = Result<reqwest::Response, BoxError>>,
@@ -82,7 +82,7 @@ where
     median(quiet_rounds(ROUNDS, round))
 }
 
-/// Answers at once, and may state a limit that holds nobody back.
+/// A service that responds immediately, and may state a limit that is never reached.
 #[derive(Clone, Copy)]
 struct Hello {
     states_limit: bool,
@@ -108,7 +108,7 @@ impl<B> Service<Request<B>> for Hello {
     }
 }
 
-/// The nanoseconds that the layer adds to a call of a service that answers at once.
+/// Nanoseconds that the layer adds to a call of a service that responds immediately.
 fn in_process(states_limit: bool) -> f64 {
     let mut hello = Hello { states_limit };
     let request = || Request::get("http://api.example.com/things").body(Empty::<Bytes>::new()).expect("a request");

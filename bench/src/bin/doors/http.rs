@@ -1,8 +1,9 @@
-//! The HTTP listener: `POST /v1/check` beside a handler of axum's that takes the same requests and answers "ok" whatever they say.
+//! The HTTP listener: `POST /v1/check` compared with an axum handler that accepts the same requests and always answers
+//! "ok".
 //!
-//! Each request is for one of 100 000 keys in turn, under one rule that allows all of them: every decision is made, and every
-//! answer says so. Under [`LIVE`] a key still owes something when its turn comes again; under [`RECOVERED`] it owes nothing
-//! any more, has been forgotten meanwhile, and is made anew.
+//! Each request is for one of 100 000 keys in turn, under one rule that allows all of them. Every response contains a
+//! decision. Under [`LIVE`], the state of a key still exists at its next turn; under [`RECOVERED`], the key has
+//! recovered and been removed, and is created again.
 
 use std::net::SocketAddr;
 
@@ -39,7 +40,7 @@ fn compare_with(axum: &Server, ours: &Server, report: &mut Report, id: &str, hea
     compare(report, id, headline, "requests/s", vec![load("/v1/check", ours), load("axum, \"ok\"", axum)]);
 }
 
-/// A request about a key.
+/// A request for a key.
 pub fn check(key: u32) -> Vec<u8> {
     let body = format!(r#"{{"method":"GET","path":"/search","user":"user-{key:06}"}}"#);
     let length = body.len();
@@ -47,7 +48,7 @@ pub fn check(key: u32) -> Vec<u8> {
         .into_bytes()
 }
 
-/// A connection on which one question follows another.
+/// A connection for one request at a time.
 pub struct Connection {
     stream: TcpStream,
     came: Vec<u8>,
@@ -60,7 +61,7 @@ impl Connection {
         Connection { stream, came: Vec::with_capacity(4_096) }
     }
 
-    /// Asks, and waits for the whole answer.
+    /// Sends a request, and waits for the complete response.
     pub async fn ask(&mut self, request: &[u8]) {
         self.stream.write_all(request).await.expect("a server that reads");
         self.came.clear();
@@ -71,7 +72,7 @@ impl Connection {
     }
 }
 
-/// Whether all of an answer has come, which then must be one that says yes.
+/// Whether a response is complete. Panics if it does not allow the request.
 fn is_answer(came: &[u8]) -> bool {
     if !is_whole(came) {
         return false;

@@ -1,4 +1,5 @@
-//! The time of an answer at 10 000 requests a second, which is far from all that the server can do, beside a bare echo. Envoy's listener has a benchmark of its own, `rls`, which measures the same.
+//! Response time at 10 000 requests a second, far below the server's capacity, compared with a bare echo. The benchmark
+//! `rls` measures the same for Envoy's listener.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -45,7 +46,7 @@ fn rows(report: &mut Report, listener: &str, ours: &Times, peers: &[(&str, &Time
     );
 }
 
-/// Sends commands whose answers come whole, being far smaller than what is read at once.
+/// Sends commands whose responses arrive in one read, because they are far smaller than the buffer.
 async fn plain(server: SocketAddr, command: impl Fn(u32) -> Vec<u8>) -> Times {
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {

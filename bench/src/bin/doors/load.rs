@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
-/// The length of a run.
+/// Length of a run in seconds.
 const SECONDS: f64 = 1.5;
 /// The number of keys.
 const KEYS: &str = "100000";
 
-/// The commands a second that a server answers on 50 connections, each with `depth` of them in flight.
+/// Commands per second that a server answers on 50 connections, each with `depth` of them in flight.
 pub fn commands_a_second(server: SocketAddr, depth: u32, command: &[&str]) -> f64 {
-    // A short run tells how many make a long one.
+    // A short run determines the number of commands for a long one.
     let about = run(server, depth, 2_000 * u64::from(depth).min(10), command);
     run(server, depth, (about * SECONDS) as u64, command)
 }

@@ -1,7 +1,7 @@
-//! The listeners of the server beside what others serve, each on one core with the load on the other.
+//! The server's listeners compared with peers, each on one core with the load on the other.
 //!
-//! Without arguments everything is measured. Any of `resp`, `http` and `latency`, as an argument or in `DOORS`, leaves out
-//! the other parts.
+//! Without arguments, everything is measured. Any of `resp`, `http` and `latency`, as an argument or in `DOORS`,
+//! selects parts.
 
 mod http;
 mod latency;

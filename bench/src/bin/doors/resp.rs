@@ -1,7 +1,7 @@
-//! The Redis listener: decisions a second beside `throttlecrab-server`, and beside what Redis does for `GET`.
+//! The Redis listener: decisions per second, compared with `throttlecrab-server` and with `GET` on Redis.
 //!
-//! Each command is for one of 100 000 keys, which have 16 at once and 30 a minute: at first all pass, then most are
-//! limited, here and there alike.
+//! Each command is for one of 100 000 keys, with a burst of 16 and a rate of 30 a minute: at first all are allowed,
+//! then most are denied, on both sides alike.
 
 use memchr::memchr_iter;
 use tidegate_bench::report::{Report, Row};
@@ -12,7 +12,7 @@ use crate::serving::Server;
 use crate::single::{Load, compare};
 use crate::throttlecrab;
 
-/// Stands for a random key.
+/// Placeholder for a random key.
 const KEY: &str = "key:__rand_int__";
 const OURS: [&str; 5] = ["CL.THROTTLE", KEY, "15", "30", "60"];
 const THROTTLECRAB_COMMANDS: [&str; 5] = ["THROTTLE", KEY, "15", "30", "60"];
@@ -47,7 +47,7 @@ pub fn measure(report: &mut Report) {
 const THROTTLECRAB: &str = "throttlecrab-server, THROTTLE";
 const REDIS: &str = "redis-server, GET";
 
-/// One command on its way on each connection: how many are answered, and what one costs the server.
+/// One command in flight on each connection: the rate, and the server's processor time per command.
 fn one_in_flight(report: &mut Report, ours: &Server, redis: &Server, throttlecrab: Option<&Server>) {
     let load = |name, server, words: &[&str]| Load::new(name, server, CONNECTIONS, |key| command(words, key), is_whole);
     let mut loads = vec![load("CL.THROTTLE", ours, &OURS), load(REDIS, redis, &GET)];
@@ -55,7 +55,7 @@ fn one_in_flight(report: &mut Report, ours: &Server, redis: &Server, throttlecra
     compare(report, "resp/1", "Redis listener, 50 connections, one command on its way on each", "commands/s", loads);
 }
 
-/// A command of these words, of which [`KEY`] stands for a key of 16 characters, as `redis-benchmark` makes them.
+/// A command of these words. [`KEY`] is replaced by a key of 16 characters, in the format of `redis-benchmark`.
 fn command(words: &[&str], key: u32) -> Vec<u8> {
     let key = format!("key:{key:012}");
     let mut command = format!("*{}\r\n", words.len());
@@ -66,7 +66,7 @@ fn command(words: &[&str], key: u32) -> Vec<u8> {
     command.into_bytes()
 }
 
-/// Whether all of an answer has come: five whole numbers, or a text of one line, or nothing.
+/// Whether a response is complete: five integers, or a text of one line, or null.
 fn is_whole(came: &[u8]) -> bool {
     let lines = match came {
         [b'*', b'5', ..] => 6,

@@ -1,4 +1,4 @@
-//! Servers in processes of their own, on the first core.
+//! Servers in separate processes, on the first core.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,12 +20,12 @@ const HTTP: &str = "serve-http";
 const AXUM: &str = "serve-axum";
 const ECHO: &str = "serve-echo";
 
-/// Whether this process was started to serve.
+/// Whether this process was started as a server.
 pub fn is_asked_for() -> bool {
     std::env::args().nth(1).is_some_and(|argument| [RESP, HTTP, AXUM, ECHO].contains(&argument.as_str()))
 }
 
-/// Serves until it is killed, in the server's own runtime, the peer too.
+/// Serves until killed, in the server's own runtime. This includes the peer.
 pub fn serve() {
     tidegate::serve::runtime().expect("a runtime").block_on(async {
         match std::env::args().nth(1).as_deref() {
@@ -47,7 +47,7 @@ async fn serve_resp() {
         let server = Arc::clone(&server);
         async move { server.serve(stream, peer.address, CancellationToken::new()).await }
     };
-    // As the server does it: not on the thread that waits for the runtime to end.
+    // As in the server: not on the thread that blocks on the runtime.
     let _ = tokio::spawn(listener.serve(stop, serve)).await;
 }
 
@@ -66,7 +66,7 @@ async fn serve_http() {
     let _ = tokio::spawn(listener.serve(stop, serve)).await;
 }
 
-/// A server that answers the same requests without reading them.
+/// A server that answers the same requests without parsing them.
 async fn serve_axum() {
     let listener = tokio::net::TcpListener::bind(any_port()).await.expect("a port");
     println!("{}", listener.local_addr().expect("an address"));
@@ -77,7 +77,7 @@ async fn serve_axum() {
     let _ = tokio::spawn(async move { axum::serve(listener, router).await }).await;
 }
 
-/// Sends back whatever comes: the bare way there and back.
+/// Echoes all data, to measure a bare round trip.
 async fn serve_echo() {
     let listener = tokio::net::TcpListener::bind(any_port()).await.expect("a port");
     println!("{}", listener.local_addr().expect("an address"));
@@ -101,24 +101,24 @@ fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-/// A server that ends when this is dropped.
+/// A server that stops on drop.
 pub struct Server {
     process: Child,
     pub address: SocketAddr,
 }
 
 impl Server {
-    /// Our Redis listener.
+    /// Tidegate's Redis listener.
     pub fn resp() -> Server {
         Server::ourselves(&[RESP])
     }
 
-    /// Our HTTP listener, with one rule for each user.
+    /// Tidegate's HTTP listener, with one rule per user.
     pub fn http(limit: &str) -> Server {
         Server::ourselves(&[HTTP, limit])
     }
 
-    /// A handler of axum's.
+    /// An axum handler.
     pub fn axum() -> Server {
         Server::ourselves(&[AXUM])
     }
@@ -128,7 +128,7 @@ impl Server {
         Server::ourselves(&[ECHO])
     }
 
-    /// The process that serves.
+    /// Process id of the server.
     pub fn process(&self) -> u32 {
         self.process.id()
     }
@@ -141,14 +141,14 @@ impl Server {
         Server { process, address: line.parse().expect("an address") }
     }
 
-    /// Redis itself, which keeps nothing on disk.
+    /// Redis without persistence.
     pub fn redis() -> Server {
         Server::peer("redis-server", |port| {
             vec!["--port".into(), port, "--bind".into(), "127.0.0.1".into(), "--save".into(), String::new()]
         })
     }
 
-    /// Any server that is told its port.
+    /// Any server that takes its port as an argument.
     pub fn peer(program: impl AsRef<std::ffi::OsStr>, arguments: impl Fn(String) -> Vec<String>) -> Server {
         let port = TcpListener::bind(any_port()).and_then(|free| free.local_addr()).expect("a free port").port();
         let process = pinned(program)

@@ -1,7 +1,8 @@
-//! Load of which one question is on its way on each of several connections.
+//! Load with one request in flight on each of several connections.
 //!
-//! `redis-benchmark` tells the kernel anew what it waits for with each command, so that at this depth its own core is full
-//! before that of the server is. Here each socket is registered once, and an answer costs a read and a write.
+//! `redis-benchmark` registers each socket with the kernel again for every command, so that at this depth its own core
+//! is saturated before that of the server. Here each socket is registered once, and a response costs one read and one
+//! write.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -17,29 +18,29 @@ use crate::serving::Server;
 
 /// The number of keys.
 pub const KEYS: u32 = 100_000;
-/// For how many of them there are questions.
+/// Number of distinct requests that are prepared.
 const QUESTIONS: u32 = 20_000;
 const A_TURN: Duration = Duration::from_millis(200);
-/// Turns are short, because the machine is not the same from one second to the next.
+/// Turns are short, because the machine's speed varies from one second to the next.
 const TURNS: usize = 40;
 /// The time allowed for the last answers.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The result of one turn.
 #[derive(Clone, Copy)]
 struct Turn {
     answers_a_second: f64,
-    /// Microseconds of the server's processor time for each answer.
+    /// Microseconds of the server's processor time per response.
     cost: f64,
-    /// The parts of the turn in which the server and the load were running. What is near 1 was full.
+    /// Processor use of the server and of the load during the turn. Values near 1 mean saturation.
     server: f64,
     load: f64,
 }
 
-/// Whether all of an answer has come. Panics if it is not one.
+/// Whether a response is complete. Panics if it is invalid.
 pub type IsWhole = fn(&[u8]) -> bool;
 
-/// Connections to one server, and what it is asked.
+/// Connections to one server, and the requests for it.
 pub struct Load {
     name: &'static str,
     server: u32,
@@ -57,8 +58,8 @@ struct Connection {
     is_waiting: bool,
 }
 
-/// Has all of these take turns, and reports on the first beside each of the others. The comparison of rates with the second
-/// gets the id.
+/// Runs these loads in turns, and compares the first one with each of the others. The comparison of rates with the
+/// second one gets the id.
 pub fn compare(report: &mut Report, id: &str, headline: &str, unit: &str, mut loads: Vec<Load>) {
     let turns = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
@@ -97,7 +98,7 @@ pub fn compare(report: &mut Report, id: &str, headline: &str, unit: &str, mut lo
 }
 
 impl Load {
-    /// Asks `server` about keys of which `question` makes the bytes that are sent.
+    /// A load on `server` with requests made by `question` from a key.
     pub fn new(
         name: &'static str,
         server: &Server,
@@ -108,13 +109,13 @@ impl Load {
         let poll = Poll::new().expect("epoll");
         let open = |number| Connection::open(server.address, &poll, Token(number));
         let connections: Vec<_> = (0..connections).map(open).collect();
-        // A stride that is prime to the number of keys meets them scattered, and none twice.
+        // The stride is coprime with the number of keys, so that keys are scattered and none repeats.
         let questions = (0..QUESTIONS).map(|number| question(number * 70_001 % KEYS)).collect();
         let events = Events::with_capacity(connections.len());
         Load { name, server: server.process(), poll, events, connections, questions, is_whole, next: 0 }
     }
 
-    /// Keeps one question on its way on each connection for a while.
+    /// Keeps one request in flight on each connection for the duration of a turn.
     fn turn(&mut self) -> Turn {
         let (server, load) = (process_cpu_time(self.server), process_cpu_time(std::process::id()));
         let began = Instant::now();
@@ -128,7 +129,7 @@ impl Load {
         let within = began.elapsed();
         let answers_a_second = answered as f64 / within.as_secs_f64();
         while self.connections.iter().any(|connection| connection.is_waiting) {
-            assert!(began.elapsed() < A_TURN + PATIENCE, "the server does not answer");
+            assert!(began.elapsed() < A_TURN + TIMEOUT, "the server does not answer");
             answered += self.hear(false);
         }
         let server = process_cpu_time(self.server) - server;
@@ -141,9 +142,9 @@ impl Load {
         }
     }
 
-    /// Takes the answers that have come, and asks again if there is more to ask. Says how many they were.
+    /// Handles the responses that have arrived, and sends further requests if `again`. Returns the number of responses.
     fn hear(&mut self, again: bool) -> u64 {
-        self.poll.poll(&mut self.events, Some(PATIENCE)).expect("epoll");
+        self.poll.poll(&mut self.events, Some(TIMEOUT)).expect("epoll");
         let mut answered = 0;
         for event in &self.events {
             let connection = &mut self.connections[event.token().0];
@@ -175,12 +176,12 @@ impl Connection {
         self.is_waiting = true;
     }
 
-    /// Reads what has come. Says whether that is the rest of an answer.
+    /// Reads the available data. Returns whether it completes a response.
     fn has_answer(&mut self, is_whole: IsWhole) -> bool {
         let mut bytes = [0; 1_024];
         match self.stream.read(&mut bytes) {
             Ok(0) => panic!("the server has closed"),
-            // Less than there was room for is all that there was, so there will be another event for more.
+            // A short read means that the socket is drained, so there will be another event for more data.
             Ok(read) if read < bytes.len() => self.came.extend_from_slice(&bytes[..read]),
             Ok(_) => panic!("an answer is shorter than this"),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,

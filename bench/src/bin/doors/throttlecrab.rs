@@ -1,4 +1,4 @@
-//! `throttlecrab-server`, installed from crates.io into a folder of its own the first time.
+//! `throttlecrab-server`, installed from crates.io into a separate folder the first time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::serving::Server;
 
 const VERSION: &str = "0.4.40";
 
-/// The server, or why there is none.
+/// The server, or the reason why it is not available.
 pub fn start() -> Result<Server, String> {
     let program = installed()?;
     Ok(Server::peer(program, |port| {

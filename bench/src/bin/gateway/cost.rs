@@ -1,11 +1,11 @@
-//! The cost of three rules, an access log and verified tokens, as a part of our own throughput.
+//! The cost of three rules, an access log and verified tokens, as a fraction of the gateway's throughput.
 //!
-//! Each is a small difference of two large numbers, and the machine changes its speed from one second to the next. So a gateway
-//! without and one with it take turns of a few hundredths of a second, each with its load waiting while it is not its
-//! turn: both have the same speeds then, and each has the core to itself.
+//! Each cost is a small difference of two large numbers, and the machine's speed varies from one second to the next.
+//! Therefore a gateway without the feature and one with it take turns of a few hundredths of a second, while the load
+//! on the other waits: both then run at the same speed, and each has the core to itself.
 //!
-//! It is also measured with both at work at once, by the processor's time that each takes for a request. They push each other
-//! out of the caches then, so this is the upper end.
+//! The cost is also measured with both running concurrently, by processor time per request. They then compete for the
+//! caches, so this is an upper bound.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -17,18 +17,18 @@ use tidegate_bench::sample::median;
 use crate::load::requests_with;
 use crate::servers::{Headers, NONE, Running, THREE_RULES, TOKEN};
 
-/// The number of pairs that are started. A program's addresses in memory make it quicker or slower for as long as it runs.
+/// Number of pairs that are started. The layout of a program's memory affects its speed for as long as it runs.
 const PAIRS: usize = 10;
 const ROUNDS: usize = 2;
 const SECONDS: u32 = 4;
 const TURN: Duration = Duration::from_millis(25);
 const SECONDS_AT_ONCE: u32 = 2;
 
-/// Two gateways that differ in one thing, and the header of the requests that both get.
+/// Two gateways that differ in one feature, and the header of the requests to both.
 struct Pair<'a> {
     rules: [&'a str; 2],
     headers: Headers,
-    /// Settings of the second.
+    /// Settings of the second gateway.
     settings: &'a [&'a str],
     header: Option<&'a str>,
 }
@@ -86,15 +86,15 @@ pub fn measure(report: &mut Report) {
     );
 }
 
-/// The middle of the first ones, and as much of it as the second were of theirs: round by round, for both had the same speed
-/// in each.
+/// The median of the first values, and the second value in proportion: the ratio is the median of the ratios of each
+/// round, in which both ran at the same speed.
 fn in_proportion(rounds: Vec<[f64; 2]>) -> [f64; 2] {
     let ratio = median(rounds.iter().map(|[first, second]| second / first).collect());
     let first = median(rounds.iter().map(|[first, _]| *first).collect());
     [first, first * ratio]
 }
 
-/// The requests that each of two serves in a second of its own while they take turns.
+/// Requests that each of two servers serves per second of its own running time, in turns.
 fn rates_in_turns(servers: &[Running; 2], header: Option<&str>) -> [f64; 2] {
     servers.iter().for_each(Running::pause);
     let mut had = [Duration::ZERO; 2];
@@ -103,7 +103,7 @@ fn rates_in_turns(servers: &[Running; 2], header: Option<&str>) -> [f64; 2] {
             let address = server.address;
             scope.spawn(move || requests_with(address, SECONDS, header))
         });
-        // Each has two turns in a row, and so comes first as often as last.
+        // Each gets two turns in a row, so that each comes first as often as last.
         for number in [0, 1, 1, 0].into_iter().cycle() {
             if loads.iter().any(thread::ScopedJoinHandle::is_finished) {
                 break;
@@ -124,7 +124,7 @@ fn rates_in_turns(servers: &[Running; 2], header: Option<&str>) -> [f64; 2] {
     })
 }
 
-/// The processor time of each of two for a request while both have as many as they can serve.
+/// Processor time per request of each of two servers, with both saturated.
 fn nanoseconds_a_request(servers: &[Running; 2], header: Option<&str>) -> [f64; 2] {
     let used = || servers.each_ref().map(Running::processor_time);
     let before = used();

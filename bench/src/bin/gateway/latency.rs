@@ -1,8 +1,9 @@
-//! The time that the gateway adds to a request at 1 000 a second over 20 connections, beside a direct call and nginx.
+//! The time that the gateway adds to a request, at 1 000 a second over 20 connections, compared with a direct call and
+//! nginx.
 //!
-//! Requests are sent at fixed instants, and times are counted from when each was due. The load generator
-//! busy-waits and so needs a core for itself: the upstream and the proxy share the other one. All take turns,
-//! and of the turns of each the median counts.
+//! Requests are sent at fixed times, and latencies are measured from these times. The load generator busy-waits and
+//! therefore needs a core to itself: the upstream and the proxy share the other one. All contestants take turns, and
+//! the result of each is the median of its turns.
 
 use std::net::SocketAddr;
 
@@ -46,13 +47,13 @@ pub fn measure(report: &mut Report) {
     report.section("1 000 requests a second on 20 connections, three rules, time to a response", rows);
 }
 
-/// The time that each response took.
+/// The latency of each response.
 async fn times(server: SocketAddr) -> Times {
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut stream = TcpStream::connect(server).await.expect("a server that listens");
         stream.set_nodelay(true).expect("a socket");
-        // The first opens connections further on.
+        // The first request opens the connections to upstreams.
         ask(&mut stream).await;
         connections.push(stream);
     }

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 
 use crate::servers::pinned;
 
-/// Requests a second over 64 connections for so many seconds, and how many of all were answered with another status than
-/// 2xx or 3xx.
+/// Requests per second over 64 connections for this many seconds, and the fraction of responses with a status other
+/// than 2xx or 3xx.
 pub fn requests_a_second(server: SocketAddr, seconds: u32) -> (f64, f64) {
     requests_with(server, seconds, None)
 }
 
-/// [`requests_a_second`], each with this header.
+/// Like [`requests_a_second`], with this header in each request.
 pub fn requests_with(server: SocketAddr, seconds: u32, header: Option<&str>) -> (f64, f64) {
     let output = pinned(1, "wrk")
         .args(["-t", "1", "-c", "64", "-d", &format!("{seconds}s")])

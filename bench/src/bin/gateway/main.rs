@@ -1,8 +1,8 @@
-//! The gateway beside nginx, each on one core; the load and the upstream are on the other.
+//! The gateway compared with nginx, each on one core; the load and the upstream are on the other.
 //!
-//! Without arguments everything is measured; any of `throughput`, `cost`, `latency` and `memory` leaves out the other parts.
-//! `GATEWAY` in the environment says the same. With `MINUTES=10` there it is put under mixed load for so long instead: memory
-//! should stay where it is.
+//! Without arguments, everything is measured. Any of `throughput`, `cost`, `latency` and `memory`, as an argument or in
+//! the environment variable `GATEWAY`, selects parts. With `MINUTES=10` in the environment, the gateway runs
+//! under mixed load for ten minutes instead: memory should not grow.
 
 mod cost;
 mod latency;

@@ -32,7 +32,7 @@ fn of(server: &Running) -> f64 {
         };
         (0..count).map(one).collect()
     };
-    // What is only needed once is there.
+    // Warm-up: allocates everything that is needed only once.
     let first = connect(100);
     let before = settled(server);
     let slow = connect(CLIENTS);
@@ -41,7 +41,7 @@ fn of(server: &Running) -> f64 {
     after.saturating_sub(before) as f64 / CLIENTS as f64
 }
 
-/// Its memory, once that does not change any more.
+/// The memory of the server, once it no longer changes.
 fn settled(server: &Running) -> u64 {
     let mut last = server.resident();
     loop {

@@ -1,5 +1,5 @@
-//! Mixed load for some minutes: small and large responses, bodies, denials, and clients that go away. Memory should stay where
-//! it is, no slot stay taken, and no status come that nobody can explain.
+//! Mixed load for several minutes: small and large responses, bodies, denials, and clients that disconnect. Memory
+//! should not grow, no slot should leak, and no unexpected status should occur.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -68,14 +68,14 @@ pub fn run(minutes: u64) {
     println!("slots: {}", peek(gateway.api));
 }
 
-/// Asks for something large, and goes away when it begins to come.
+/// Requests a large response, and disconnects when it begins to arrive.
 fn leave_in_the_middle(server: SocketAddr) {
     let Ok(mut stream) = TcpStream::connect(server) else { return };
     let _ = stream.write_all(b"GET /file HTTP/1.1\r\nHost: bench\r\n\r\n");
     let _ = stream.read(&mut [0; 100]);
 }
 
-/// The quota left under the limits.
+/// The remaining quota under the limits.
 fn peek(api: SocketAddr) -> String {
     let body = r#"{"method":"GET","path":"/","address":"127.0.0.1"}"#;
     let mut stream = TcpStream::connect(api).expect("the API");

@@ -1,4 +1,4 @@
-//! The gateway, nginx in its place, and nginx as the upstream, each in a process of its own.
+//! The gateway, nginx as a proxy, and nginx as the upstream, each in a separate process.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,14 +13,14 @@ use tidegate::serve::{Server, Signals};
 
 const ASKED: &str = "serve-gateway";
 
-/// Three rules that govern every request, and deny none of it.
+/// Three rules that match every request, and deny none.
 pub const THREE_RULES: &str = "
 rules:
   - { id: address, key: address, limit: 1000000/s burst 1000000 }
   - { id: host, key: host, limit: 1000000/s burst 1000000 }
   - { id: everyone, limit: gcra 10000000/s burst 1000000 }
 ";
-/// Denies nearly everything.
+/// Rules that deny nearly everything.
 pub const FEW: &str = "rules: [{ id: few, key: address, limit: 1/h burst 1 }]";
 pub const NONE: &str = "rules: []";
 
@@ -28,12 +28,12 @@ pub const NONE: &str = "rules: []";
 pub const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbGljZSIsImlzcyI6ImJlbmNoIiwiYXVkIjoiYmVuY2giLCJleHAiOjQxMDI0NDQ4MDB9.8NN_jij57CA76BZ9ADfyaMb9n4p7NAiU5H26sNafqEI";
 const SECRET: &str = "tidegate-bench-secret-of-thirty-two-bytes!";
 
-/// The headers that ours adds to forwarded responses.
+/// Headers that the gateway adds to forwarded responses.
 #[derive(Clone, Copy)]
 pub enum Headers {
-    /// The default ones.
+    /// The default headers.
     Usual,
-    /// Nothing, as nginx.
+    /// No headers, like nginx.
     None,
 }
 
@@ -46,12 +46,12 @@ impl Headers {
     }
 }
 
-/// Whether this process was started to serve.
+/// Whether this process was started as a server.
 pub fn is_asked_for() -> bool {
     std::env::args().nth(1).as_deref() == Some(ASKED)
 }
 
-/// Serves until it is killed: the whole server, in its own runtime.
+/// Serves until killed: the whole server, in its own runtime.
 pub fn serve() {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     let [upstream, rules, headers, settings @ ..] = &arguments[..] else {
@@ -85,23 +85,23 @@ pub fn serve() {
     });
 }
 
-/// A server that ends when this is dropped.
+/// A server that stops on drop.
 pub struct Running {
     process: Child,
     pub address: SocketAddr,
-    /// The address of our decision API.
+    /// Address of Tidegate's HTTP API.
     pub api: SocketAddr,
     _files: Option<Files>,
 }
 
 impl Running {
-    /// Our gateway.
+    /// Tidegate's gateway.
     pub fn ours(upstream: SocketAddr, rules: &str, headers: Headers) -> Running {
         Running::ours_with(upstream, rules, headers, &[])
     }
 
-    /// Our gateway with further settings, as `name=value`. A value `FOLDER/file` is a file in its folder, where `secret` is
-    /// that of [`TOKEN`].
+    /// Tidegate's gateway with further settings, as `name=value`. A value `FOLDER/file` refers to a file in its folder,
+    /// where `secret` is that of [`TOKEN`].
     pub fn ours_with(upstream: SocketAddr, rules: &str, headers: Headers, settings: &[&str]) -> Running {
         let files = Files::new(&[("rules.yaml", rules), ("secret", SECRET)]);
         let program = std::env::current_exe().expect("this program");
@@ -118,7 +118,7 @@ impl Running {
         Running { process, address: parse(address), api: parse(api), _files: Some(files) }
     }
 
-    /// nginx as a reverse proxy, with this in front of `proxy_pass`.
+    /// nginx as a reverse proxy, with these directives in front of `proxy_pass`.
     pub fn nginx_proxy(upstream: SocketAddr, zone: &str, limit: &str) -> Running {
         let http = format!(
             "{zone} upstream back {{ server {upstream}; keepalive 256; keepalive_requests 1000000000; }}
@@ -129,7 +129,7 @@ impl Running {
         Running::nginx(0, &http)
     }
 
-    /// The upstream, beside the load: nginx, which answers with a few bytes.
+    /// The upstream, on the core of the load: nginx, which responds with a few bytes.
     pub fn upstream() -> Running {
         Running::upstream_on(1)
     }
@@ -166,7 +166,7 @@ impl Running {
         panic!("nginx does not listen");
     }
 
-    /// The processor's time that its threads have used so far.
+    /// Processor time used by the server's threads so far.
     pub fn processor_time(&self) -> Duration {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("its threads");
         let used = tasks.filter_map(|task| {
@@ -176,7 +176,7 @@ impl Running {
         Duration::from_nanos(used.sum())
     }
 
-    /// Bytes of memory that it occupies, with its children.
+    /// Resident memory in bytes, including child processes.
     pub fn resident(&self) -> u64 {
         let pid = self.process.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -189,7 +189,7 @@ impl Running {
         .sum()
     }
 
-    /// Has it do nothing until it is told to go on. Who asks meanwhile waits.
+    /// Pauses the server. Requests wait until it continues.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
@@ -207,14 +207,14 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // nginx ends its worker only if it is asked to end, and nobody ends while it is paused.
+        // nginx stops its workers only on SIGTERM, and a paused process does not handle it.
         self.signal(Signal::TERM);
         self.go_on();
         let _ = self.process.wait();
     }
 }
 
-/// A folder that goes with what was started in it.
+/// A temporary folder, removed on drop.
 struct Files(PathBuf);
 
 impl Files {
@@ -222,7 +222,7 @@ impl Files {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("tidegate-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
-        // Logs lie apart from the rules, whose folder the server watches.
+        // Logs are in a subfolder, because the server watches the folder of the rules.
         std::fs::create_dir_all(folder.join("logs")).expect("a folder");
         for (name, text) in files {
             std::fs::write(folder.join(name), text).expect("a file");

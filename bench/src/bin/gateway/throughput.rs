@@ -1,8 +1,8 @@
-//! Requests a second: forwarded plainly, under limits that allow them, and denied.
+//! Requests per second: plainly forwarded, under limits that allow them, and denied.
 //!
-//! nginx sends no rate-limit headers, so it is compared with ours when that keeps silent, and then with ours
-//! as it is unless told otherwise, which adds five headers to every response. All take turns of a second, and of each the
-//! upper quartile counts.
+//! nginx sends no rate-limit headers, so it is compared with Tidegate's gateway without these headers, and then with
+//! the default, which adds five headers to every response. All contestants take turns of a second, and the result of
+//! each is the upper quartile of its turns.
 
 use tidegate_bench::report::{Report, Row};
 use tidegate_bench::sample::upper_quartile;

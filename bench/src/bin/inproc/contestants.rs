@@ -1,4 +1,4 @@
-//! The limiters that are compared, each asked in the way its users ask it.
+//! The limiters that are compared, each called as its users would.
 
 use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard};
@@ -8,14 +8,15 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use throttlecrab::PeriodicStore;
 use tidegate_core::{Gate, Limit};
 
-/// One limit for all contestants: `burst` at once, and one more an hour, so that no key recovers while it is measured.
+/// One limit for all contestants: a burst of `burst`, and one more per hour, so that no key recovers during the
+/// measurement.
 #[derive(Clone, Copy)]
 pub struct Terms {
     pub burst: u32,
 }
 
 pub trait Contestant: Sync {
-    /// Checks each key once, and says how many were allowed. `alone` if no other thread asks at the same time.
+    /// Checks each key once, and returns how many were allowed. `alone` is whether no other thread checks concurrently.
     fn check_all(&self, keys: &[String], alone: bool) -> usize;
 
     /// Checks one key.
@@ -64,8 +65,8 @@ impl Contestant for DefaultKeyedRateLimiter<String> {
     }
 }
 
-/// throttlecrab's limiter is for one thread at a time; its documentation says to share it in a `Mutex`. Of its stores this
-/// is the quickest as long as its minute between clean-ups has not passed: a hash map with room for all keys made ready.
+/// throttlecrab's limiter is single-threaded; its documentation recommends a `Mutex` to share it. Among its stores,
+/// this is the fastest before the first clean-up, which comes after a minute: a hash map with capacity for all keys.
 pub struct Throttlecrab {
     limiter: Mutex<throttlecrab::RateLimiter<PeriodicStore>>,
     burst: i64,
@@ -90,7 +91,7 @@ impl Throttlecrab {
 impl Contestant for Throttlecrab {
     fn check_all(&self, keys: &[String], alone: bool) -> usize {
         if alone {
-            // Who has one thread needs no lock.
+            // A single thread takes the lock only once.
             let mut limiter = self.lock();
             return keys.iter().filter(|key| self.ask(&mut limiter, key)).count();
         }

@@ -1,8 +1,8 @@
-//! The machine's own times for the steps of a check: a reading of the clock, two hashes of a key of 30 bytes, a lock
-//! taken and released, and a read from memory at a place that depends on the read before.
+//! The machine's times for the steps of a check: reading the clock, hashing a key of 30 bytes twice, taking and
+//! releasing a lock, and a read from memory whose address depends on the previous read.
 //!
-//! Beside a check by one thread, so that one sees where its time goes. The ratio is the step's share of the check. The last
-//! row of each size adds up the steps that no check of this kind can do without; what is left over is ours to save.
+//! Compared with a check by one thread, to show where its time goes. The ratio is the step's share of the check. The
+//! last row of each size adds up the steps that no check of this kind can avoid; the rest could be optimised.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,7 +18,7 @@ use crate::speed::{Checks, named};
 
 const STEPS: u32 = 1 << 18;
 const ROUNDS: usize = 15;
-/// Bytes of table per key, so that the arrays are as large as the tables are.
+/// Bytes of table per key, so that the arrays have the size of the tables.
 const BYTES_A_KEY: u64 = 40;
 
 pub fn measure(report: &mut Report, scale: &Scale, checks: &Checks) {
@@ -51,7 +51,7 @@ fn megabytes(bytes: u64) -> String {
     if bytes < 1_000_000 { format!("{} kB", bytes / 1_000) } else { format!("{} MB", bytes / 1_000_000) }
 }
 
-/// Nanoseconds for one of the `STEPS` that `steps` does.
+/// Nanoseconds for each of the `STEPS` steps in `steps`.
 fn nanos_a_step(steps: impl Fn() + Sync) -> f64 {
     let round = || undisturbed(1, |_| steps()).took.as_nanos() as f64 / f64::from(STEPS);
     round();
@@ -86,7 +86,7 @@ fn hashes() -> f64 {
     })
 }
 
-/// A swap to take it, a plain store to release it.
+/// A lock: a swap to acquire it, a plain store to release it.
 fn lock() -> f64 {
     let taken = AtomicBool::new(false);
     nanos_a_step(|| {
@@ -97,8 +97,8 @@ fn lock() -> f64 {
     })
 }
 
-/// The same by two threads, each time one out of 2 048 locks, so that they hardly ever meet but often find the cache line
-/// with the other core.
+/// The same with two threads, each choosing one of 2 048 locks at random. They rarely compete for a lock, but often
+/// find the cache line on the other core.
 fn shared_locks() -> f64 {
     #[repr(align(64))]
     struct Line(AtomicBool);
@@ -114,7 +114,7 @@ fn shared_locks() -> f64 {
     two.took.as_nanos() as f64 / f64::from(STEPS)
 }
 
-/// Steps that need no memory. Two threads slow each other down only if they share a core.
+/// Steps without memory access. Two threads slow each other down only if they share a core.
 fn arithmetic(threads: usize) -> f64 {
     let rounds = (0..ROUNDS).map(|_| {
         let run = undisturbed(threads, |number| {
@@ -138,7 +138,7 @@ fn dependent_reads(bytes: u64) -> f64 {
         let (here, there) = (lines[last].0, lines[other].0);
         (lines[last].0, lines[other].0) = (there, here);
     }
-    // Each round goes on where the last one ended, so that no round finds its lines in a cache.
+    // Each round continues where the last one ended, so that no round finds its lines in a cache.
     let last = AtomicU32::new(0);
     nanos_a_step(|| {
         let end = (0..STEPS).fold(last.load(Ordering::Relaxed), |at, _| lines[at as usize].0);
@@ -146,7 +146,7 @@ fn dependent_reads(bytes: u64) -> f64 {
     })
 }
 
-/// Reads a byte of each key of an order such as the checks walk through.
+/// Reads a byte of each key, in the order of the checks.
 fn walking(live: u64) -> f64 {
     let mut order = Order::of_length((STEPS as usize).min(8 * live as usize));
     order.draw(live, 1);

@@ -1,10 +1,10 @@
-//! Measures the engine inside one process: what a check costs, what a key costs, and how long a check can take.
+//! Measures the engine in process: the time per check, the memory per key, and the longest check.
 //!
-//! Beside the libraries that a Rust program would use instead: governor's keyed limiter with its default store, and
-//! throttlecrab with its quickest store in memory.
+//! The peers are libraries that a Rust program would use instead: governor's keyed limiter with its default store, and
+//! throttlecrab with its fastest store in memory.
 //!
-//! Without arguments everything is measured. `quick` leaves out the largest number of keys, and any of `speed`, `three`,
-//! `memory` and `pauses` leaves out the other parts. `INPROC` in the environment says the same.
+//! Without arguments, everything is measured. `quick` omits the largest number of keys, and any of `speed`, `three`,
+//! `memory` and `pauses` selects parts. They can also be set in the environment variable `INPROC`.
 
 #![allow(missing_docs, reason = "a program has no users of its items")]
 

@@ -1,7 +1,7 @@
-//! Resident memory for each of 10 M live keys.
+//! Resident memory per key, with 10 M live keys.
 //!
-//! Beside governor and throttlecrab, which own their keys as strings. Each number is the growth of a process that does
-//! nothing but fill one store, by two threads; keys are made on the fly, so no set of keys is counted.
+//! Compared with governor and throttlecrab, which own their keys as strings. Each number is the growth of a process
+//! that only fills one store, with two threads. Keys are generated on the fly, so no set of keys is counted.
 
 use std::process::Command;
 
@@ -44,7 +44,7 @@ fn in_own_process(who: &str, keys: u64) -> f64 {
     printed.trim().parse().unwrap_or_else(|_| panic!("{who}: {printed}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// The work of the process of [`in_own_process`]: fills one store and prints the bytes per key.
+/// Runs in the process of [`in_own_process`]: fills one store, and prints the bytes per key.
 pub fn fill_and_print(who: &str, keys: u64) {
     let before = resident_bytes();
     let (after, held) = match who {

@@ -1,9 +1,9 @@
-//! The time of one check, its reading of the clock included, over 1 k, 1 M and 10 M live keys, from one thread and from
-//! two, where nearly all checks are allowed and where nearly all are denied.
+//! The time of one check, including reading the clock, with 1 k, 1 M and 10 M live keys, from one thread and from two,
+//! with nearly all checks allowed and with nearly all denied.
 //!
-//! Beside governor's keyed limiter and throttlecrab. Nanoseconds per check and thread: wall time × threads / checks. The
-//! contestants take short turns over several rounds, each turn with other keys but the same for all, and the median turn
-//! counts.
+//! Compared with governor's keyed limiter and throttlecrab. Nanoseconds per check and thread: wall time × threads /
+//! checks. The contestants take short turns over several rounds. Each turn uses other keys, which are the same for all
+//! contestants. The result is the median turn.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::scale::Scale;
 const OURS: [&str; 2] = ["token bucket", "gcra"];
 const PEERS: [&str; 2] = ["governor", "throttlecrab"];
 const TURNS_A_ROUND: usize = 8;
-/// Of each thread.
+/// Checks of each thread in a turn.
 const CHECKS_A_TURN: usize = 1 << 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl fmt::Display for Mix {
 }
 
 impl Mix {
-    /// A burst that outlasts the benchmark, or one that filling spends. (With a burst of one, throttlecrab forgets a key at
-    /// once and denies nothing, so it is two.)
+    /// A burst that outlasts the benchmark, or one that the filling spends. The latter is two, because with a burst of
+    /// one, throttlecrab removes a key immediately and denies nothing.
     const fn terms(self) -> Terms {
         Terms { burst: if matches!(self, Mix::Allowed) { 1_000_000 } else { 2 } }
     }
@@ -52,7 +52,7 @@ impl Mix {
     }
 }
 
-/// The time of a check of ours by one thread, allowed, over so many live keys: the mean of both algorithms.
+/// The time of an allowed check by one thread, by number of live keys: the mean of both algorithms.
 #[derive(Default)]
 pub struct Checks {
     alone: Vec<(u64, f64)>,
@@ -77,7 +77,7 @@ pub fn measure(report: &mut Report, scale: &Scale) -> Checks {
     checks
 }
 
-/// `10 M` for 10 000 000.
+/// Formats 10 000 000 as `10 M`.
 pub fn named(keys: u64) -> String {
     match keys {
         1_000_000.. => format!("{} M", keys / 1_000_000),
@@ -96,7 +96,7 @@ fn over(live: u64, mix: Mix, rounds: usize) -> Vec<Row> {
     }
     let mut rows = Vec::new();
     for threads in [1, 2] {
-        // Few keys stay in a cache, and so does an order that is gone through again and again.
+        // With few keys, both the keys and a repeated order stay in a cache.
         let length = (TURNS_A_ROUND * CHECKS_A_TURN).min(8 * live as usize);
         let mut orders: Vec<_> = (0..threads).map(|_| Order::of_length(length)).collect();
         let rounds = quiet_rounds(rounds, |round| {
@@ -111,7 +111,7 @@ fn over(live: u64, mix: Mix, rounds: usize) -> Vec<Row> {
     rows
 }
 
-/// Asks twice for every key, which spends a burst of two.
+/// Checks every key twice, which spends a burst of two.
 fn fill(contestant: &dyn Contestant, live: u64) {
     together(2, |half| {
         let numbers = if half == 0 { 0..live / 2 } else { live / 2..live };
@@ -132,7 +132,7 @@ fn one_round(contestants: &[(&str, &dyn Contestant); 4], orders: &[Order], mix: 
         .collect()
 }
 
-/// The part of an order that belongs to a turn: all of it, if there are few keys.
+/// The part of an order for this turn: all of it, if there are few keys.
 fn part(keys: &[String], turn: usize) -> &[String] {
     if keys.len() <= CHECKS_A_TURN { keys } else { &keys[turn * CHECKS_A_TURN..][..CHECKS_A_TURN] }
 }

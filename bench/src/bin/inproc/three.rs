@@ -1,6 +1,6 @@
-//! Three limits on one key decided together, in one call of the store.
+//! Three limits on one key, decided atomically in one call of the store.
 //!
-//! Beside three calls for one limit each, which would not be all or nothing. Nanoseconds for all three, by one thread.
+//! Compared with three calls for one limit each, which are not atomic. Nanoseconds for all three, by one thread.
 
 use std::hint::black_box;
 
@@ -68,7 +68,7 @@ fn compare(rules: &Rules, live: u64, rounds: usize, expected: bool) -> (f64, f64
     let mut order = Order::of_length((TURNS_A_ROUND * CHECKS_A_TURN).min(8 * live as usize));
     let rounds = quiet_rounds(rounds, |round| {
         order.draw(live, round as u64);
-        // The second one finds the keys in the cache, so they take turns in that, too.
+        // The second contestant finds the keys in the cache, so the order alternates too.
         let turn = |(number, keys): (usize, &[String])| {
             let joint = || nanos_a_check(keys, expected, |key| rules.together(key));
             let single = || nanos_a_check(keys, expected, |key| rules.one_by_one(key));

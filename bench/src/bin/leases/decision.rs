@@ -1,4 +1,4 @@
-//! The time of a leased decision, beside a check in the memory store.
+//! The time of a leased decision, compared with a check in the memory store.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -9,29 +9,29 @@ use futures::future::join_all;
 use tidegate_bench::keys::{Dice, Order, write_key};
 use tidegate_bench::report::{Report, Row, lowest};
 use tidegate_bench::sample::median;
-use tidegate_core::store::Answer;
-use tidegate_core::{Charge, Key, Limit, MemoryStore, NowOrLater, Question, RuleId, Store};
+use tidegate_core::store::{Answer, NowOrLater};
+use tidegate_core::{Charge, Key, Limit, MemoryStore, Question, RuleId, Store};
 use tidegate_test_redis::Server;
 use tokio::runtime::Handle;
 
 use crate::node;
 
 const ROUNDS: usize = 9;
-/// The time in which the keys are made busy.
+/// Time during which the keys become busy enough to be leased.
 const WARM_UP: Duration = Duration::from_secs(3);
 const IN_FLIGHT: usize = 256;
 const A_TURN: Duration = Duration::from_millis(200);
-/// Decisions between two looks at the clock.
+/// Decisions between two readings of the clock.
 const CHUNK: usize = 1_024;
 
 pub fn measure(report: &mut Report, server: &Server) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let mut rows = Vec::new();
-    // A key is leased from 40 requests a second on, so ten thousand keys would need more requests than one Redis decides.
+    // A key is leased from 40 requests a second on. Ten thousand keys would need more requests than one Redis decides.
     for keys in [1, 1_000] {
         for threads in [1, 2] {
-            // Each pair has keys of its own.
+            // Each pair uses different keys.
             let rule = RuleId::new(&format!("decision-{keys}-{threads}"));
             let limit: Limit = "1000000000/s burst 1000000000".parse().expect("a limit");
             let tier = runtime.block_on(async { node(server) });
@@ -64,7 +64,7 @@ pub fn measure(report: &mut Report, server: &Server) {
     report.section("A leased decision", lowest("leases/decision", rows));
 }
 
-/// A store, and the keys that it is asked about.
+/// A store, and the keys of its requests.
 struct Contestant<'a, S> {
     store: &'a S,
     rule: &'a RuleId,
@@ -74,7 +74,7 @@ struct Contestant<'a, S> {
 }
 
 impl<S: Store> Contestant<'_, S> {
-    /// Asks until the keys are leased.
+    /// Sends requests until the keys are leased.
     async fn warm_up(&self, live: u64) {
         let begun = Instant::now();
         let worker = async |seed: u64| {
@@ -84,14 +84,14 @@ impl<S: Store> Contestant<'_, S> {
                 let key = Key::from(text.as_str());
                 let charge = [Charge::new(self.rule, &key, self.limit)];
                 self.store.decide(&charge[..]).await.expect("a decision");
-                // An answer that is there at once lets no other worker run.
+                // A decision that is ready immediately never yields to other workers.
                 tokio::task::yield_now().await;
             }
         };
         join_all((0..IN_FLIGHT as u64).map(worker)).await;
     }
 
-    /// Nanoseconds of a thread for a decision, and the part of decisions that were not there at once.
+    /// Nanoseconds of a thread per decision, and the fraction of decisions that were not ready immediately.
     fn turn(&self, threads: usize) -> (f64, f64) {
         let barrier = Barrier::new(threads);
         let results: Vec<(f64, f64)> = thread::scope(|scope| {

@@ -1,9 +1,10 @@
 //! Leases of a shared limit: the time of a decision, and fleets on one Redis.
 //!
-//! Redis has the first core, this program the other one.
+//! Redis runs on the first core, this program on the other one.
 
 mod decision;
 mod fleet;
+mod peers;
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ fn main() {
     report.write("leases");
 }
 
-/// A node: a tier with leases, and a store with a connection of its own. To be called in a runtime.
+/// A node: a tier with leases, and a store with a separate connection. Must be called in a runtime.
 fn node(server: &Server) -> Tier<RedisStore> {
     let mut settings = Settings::standalone(&server.url()).expect("an address");
     settings.deadline = Duration::from_secs(5);

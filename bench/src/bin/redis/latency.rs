@@ -1,4 +1,4 @@
-//! The time of a request at ten thousand a second, beside a bare PING.
+//! The latency of a request at ten thousand a second, compared with a bare PING.
 
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,8 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * part) as usize]
 }
 
-/// Asks at fixed instants, whether or not earlier requests have been answered, and measures from the instant that each was
-/// due. Sorted microseconds.
+/// Sends requests at fixed times, whether or not earlier ones have completed, and measures latencies from these times.
+/// Returns them in microseconds, sorted.
 async fn at_a_steady_pace(ask: impl AsyncFn(&str)) -> Vec<f64> {
     let (began, every) = (Instant::now() + Duration::from_millis(20), Duration::from_secs(1) / A_SECOND);
     let mut dice = Dice::new(7);
@@ -46,7 +46,7 @@ async fn at_a_steady_pace(ask: impl AsyncFn(&str)) -> Vec<f64> {
     let mut took = Vec::new();
     for number in 0..A_SECOND * SECONDS {
         let due = began + every * number;
-        // The runtime's timer counts milliseconds, so the last stretch is waited for by looking at the clock.
+        // The runtime's timer has a resolution of a millisecond, so the remaining time is spent busy-waiting.
         while Instant::now() < due {
             match futures::FutureExt::now_or_never(futures::StreamExt::next(&mut under_way)).flatten() {
                 Some(micros) => took.push(micros),
@@ -64,7 +64,7 @@ async fn at_a_steady_pace(ask: impl AsyncFn(&str)) -> Vec<f64> {
     while let Some(micros) = futures::StreamExt::next(&mut under_way).await {
         took.push(micros);
     }
-    // The first tenth warms up.
+    // The first tenth is the warm-up.
     let mut took = took.split_off(took.len() / 10);
     took.sort_by(f64::total_cmp);
     took

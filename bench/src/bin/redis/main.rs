@@ -1,6 +1,6 @@
-//! The Redis store beside what people write themselves, on the same server in the same run.
+//! The Redis store compared with scripts that people write themselves, on the same server in the same run.
 //!
-//! The server has one core to itself, this program the other.
+//! The server has one core to itself, and this program the other.
 
 mod latency;
 mod memory;

@@ -1,4 +1,4 @@
-//! The memory of a key at the server, by its own account, expiry included.
+//! The memory per key as reported by the server, including the expiry.
 
 use redis::aio::MultiplexedConnection;
 use tidegate_bench::report::{Report, Row, lowest};
@@ -10,7 +10,7 @@ use crate::throughput::Rules;
 pub async fn measure(report: &mut Report, server: &Server) {
     server.flush().await;
     let mut connection = server.connection().await;
-    // As long as our names are.
+    // A name as long as Tidegate's.
     Scripted::new(connection.clone()).await.check("tidegate:{client-1234567}:api", 1, 200).await;
     let hash = bytes_a_key(&mut connection).await;
     let mut rows = Vec::new();
@@ -32,7 +32,7 @@ pub async fn measure(report: &mut Report, server: &Server) {
     report.section("Memory in Redis", lowest("redis/bytes", rows));
 }
 
-/// Of the only key there is.
+/// Memory of the only key.
 async fn bytes_a_key(connection: &mut MultiplexedConnection) -> f64 {
     let names: Vec<Vec<u8>> = redis::cmd("KEYS").arg("*").query_async(connection).await.expect("names");
     let mut sum = 0;

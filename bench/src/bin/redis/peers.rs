@@ -1,10 +1,10 @@
-//! The scripts that people write themselves.
+//! Scripts as people write them themselves.
 
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 
-/// Token buckets as they are usually scripted: a hash each with the tokens left and the time of the last look, in floating
-/// point, one call for each request.
+/// Token buckets as they are usually scripted: a hash for each, with the remaining tokens and the last time, in
+/// floating point, and one call per request.
 const TOKEN_BUCKETS: &str = r"
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
@@ -40,7 +40,7 @@ impl Scripted {
         Scripted { script: script.into(), connection }
     }
 
-    /// So many limits, each of a hundred a second and bursts of `burst`.
+    /// Checks this many limits, each of a hundred a second with a burst of `burst`.
     pub async fn check(&mut self, key: &str, limits: u64, burst: u64) -> bool {
         let mut call = self.script.prepare_invoke();
         call.key(key);
@@ -53,7 +53,7 @@ impl Scripted {
     }
 }
 
-/// A counter for each second: what is not even a token bucket.
+/// A counter per second, which is simpler than a token bucket.
 pub async fn count(connection: &mut MultiplexedConnection, key: &str) -> u64 {
     let mut both = redis::pipe();
     both.cmd("INCR").arg(key).cmd("EXPIRE").arg(key).arg(2).ignore();

@@ -1,4 +1,4 @@
-//! A server for this benchmark alone.
+//! A Redis server for this benchmark only.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tidegate_redis::{RedisStore, Settings};
 pub struct Server(tidegate_test_redis::Server);
 
 impl Server {
-    /// Starts a server on the first core and waits until it answers.
+    /// Starts a server on the first core, and waits until it responds.
     pub fn start() -> Server {
         Server(tidegate_test_redis::Server::start_pinned())
     }
@@ -18,14 +18,14 @@ impl Server {
         self.0.url()
     }
 
-    /// Our store, with deadlines that no call reaches.
+    /// Tidegate's store, with deadlines that no call reaches.
     pub fn store(&self) -> RedisStore {
         let mut settings = Settings::standalone(&self.url()).expect("an address");
         settings.deadline = Duration::from_secs(5);
         RedisStore::open(settings).expect("settings")
     }
 
-    /// A connection as most programs have one.
+    /// A connection as most programs use it.
     pub async fn connection(&self) -> MultiplexedConnection {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(5)));
         let client = Client::open(self.url()).expect("an address");

@@ -1,4 +1,4 @@
-//! The requests a second that one Redis core decides, with 256 of them in flight.
+//! Requests per second that one Redis core decides, with 256 in flight.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub async fn measure(report: &mut Report, server: &Server) {
         for (rates, limits) in rates[4..7].iter_mut().zip([1, 3, 5]) {
             rates.push(requests_a_second(round, async |key| scripted.clone().check(key, limits, 200).await).await);
         }
-        // The counters go by the same names as the hashes.
+        // The counters use the same keys as the hashes.
         server.flush().await;
         rates[7].push(requests_a_second(round, async |key| count(&mut connection.clone(), key).await <= 200).await);
         server.flush().await;
@@ -56,7 +56,7 @@ fn five_rules() -> Rules {
     Rules::new(&["100/s burst 200", "gcra 5000/min", "fixed 100000/h", "sliding 20000/h", "log 300/min"])
 }
 
-/// Batches that the link sends for a thousand requests, one after the other.
+/// Batches that the link sends for a thousand sequential requests.
 async fn round_trips(store: &RedisStore, rules: &Rules, what: &str) -> Row {
     let one = Rules::new(&["100/s burst 200"]);
     let mut sent = [0.0; 2];
@@ -76,7 +76,7 @@ fn batches(store: &RedisStore) -> u64 {
     store.stats().servers.iter().map(|server| server.counts.batches).sum()
 }
 
-/// Limits that a request is held to, all on one key.
+/// The limits of a request, all on one key.
 pub struct Rules {
     rules: Vec<(RuleId, Limit)>,
 }
@@ -87,7 +87,7 @@ impl Rules {
         Rules { rules: notations.iter().map(rule).collect() }
     }
 
-    /// One limit under a rule of this name.
+    /// One limit of a rule with this name.
     pub fn named(name: &str, notation: &str) -> Rules {
         Rules { rules: vec![(RuleId::new(name), notation.parse().expect("a limit"))] }
     }
@@ -99,7 +99,8 @@ impl Rules {
     }
 }
 
-/// Keeps so many requests on their way for the length of a round, from one thread, and says how many were decided a second.
+/// Keeps this many requests in flight for the length of a round, from one thread. Returns the number decided per
+/// second.
 async fn requests_a_second(seed: u64, check: impl AsyncFn(&str) -> bool) -> f64 {
     let began = Instant::now();
     let worker = async |number: u64| {

@@ -1,4 +1,4 @@
-//! The time of an answer at ten thousand requests a second, beside a bare round trip.
+//! The latency of a response at ten thousand requests a second, compared with a bare round trip.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

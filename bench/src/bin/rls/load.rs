@@ -1,4 +1,4 @@
-//! The requests a second that a server answers.
+//! Requests per second that a server answers.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::wire::{Connection, KEYS};
 
 const A_ROUND: Duration = Duration::from_millis(1_000);
 
-/// Keeps so many requests in flight on every connection.
+/// Keeps this many requests in flight on every connection.
 pub async fn requests_a_second(server: SocketAddr, connections: u64, in_flight: u32) -> f64 {
     let mut open = Vec::new();
     for _ in 0..connections {

@@ -1,12 +1,13 @@
-//! Envoy's rate-limit service over gRPC: our listener beside services that answer a constant.
+//! Envoy's rate-limit service over gRPC: Tidegate's listener compared with services that answer a constant.
 //!
-//! The server has one core and this program, which makes the load, the other. Every request is one descriptor with one of
-//! 100 000 values; every answer is checked to be within its limit. The load is made of HTTP/2 frames written by hand, as a
-//! client that has sent its headers before repeats them, so that the server is what is measured. What is compared:
+//! The server has one core, and this program, which generates the load, the other. Every request has one descriptor
+//! with one of 100 000 values, and every response must be within its limit. The load consists of hand-written HTTP/2
+//! frames, which refer to previously sent headers, as a typical client's do, so that the server is the bottleneck. The
+//! peers:
 //!
-//! - *tonic*: a service of tonic's with the same messages, which answers a constant;
-//! - *hyper*: the same on hyper's HTTP/2 with prost, a task for each request;
-//! - *gathered*: the same, requests run on their connection's own task, as our listener does it.
+//! - *tonic*: a tonic service with the same messages, which answers a constant;
+//! - *hyper*: the same on hyper's HTTP/2 with prost, with a task for each request;
+//! - *gathered*: the same, with requests run on their connection's own task, as in Tidegate's listener.
 
 mod latency;
 mod load;

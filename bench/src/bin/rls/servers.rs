@@ -1,4 +1,4 @@
-//! The servers that are measured, each in a thread of its own on the first core.
+//! The servers that are measured, each in a separate thread on the first core.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -41,7 +41,7 @@ pub enum Kind {
     Gathered,
 }
 
-/// Starts a server that lives as long as this program. Says where it listens.
+/// Starts a server that lives as long as this program. Returns its address.
 pub fn start(kind: Kind) -> SocketAddr {
     on_first_core(move |listener| async move {
         match kind {
@@ -97,7 +97,7 @@ async fn echo(mut stream: TcpStream) {
     }
 }
 
-/// The answer of our listener, number for number.
+/// A constant response with the same numbers as Tidegate's.
 fn constant() -> RateLimitResponse {
     let status = DescriptorStatus {
         code: 1,
@@ -129,7 +129,7 @@ async fn tonic_constant(listener: TcpListener) {
 }
 
 async fn hyper_constant(stream: TcpStream) {
-    // Clients hang up when a round is over.
+    // Clients disconnect at the end of a round.
     let _ = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service_fn(answer)).await;
 }
 
@@ -178,7 +178,7 @@ impl Body for Answer {
     }
 }
 
-/// As our listener does it: requests are gathered, and run on the connection's own task.
+/// Collects requests and runs them on the connection's own task, like Tidegate's listener.
 #[derive(Clone, Default)]
 struct Gathered(Arc<Mutex<Vec<Task>>>);
 

@@ -1,4 +1,4 @@
-//! One connection of HTTP/2, as much of it as it takes to ask the same thing again and again.
+//! A minimal HTTP/2 connection, which sends the same request repeatedly.
 
 use std::net::SocketAddr;
 
@@ -30,12 +30,12 @@ impl Connection {
         stream.set_nodelay(true).expect("a socket");
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(&mut out, SETTINGS, 0, 0, &[]);
-        // As much as the server wants to send.
+        // An unlimited window for the server.
         frame(&mut out, WINDOW_UPDATE, 0, 0, &(i32::MAX as u32 - 65_535).to_be_bytes());
         Connection { stream, next: 1, out, read: Vec::with_capacity(64 * 1024), from: 0 }
     }
 
-    /// Writes a question about a key; it is sent with [`Connection::flush`].
+    /// Writes a request for a key. [`Connection::flush`] sends it.
     pub fn ask(&mut self, key: u64) {
         let headers = if self.next == 1 { first_headers() } else { vec![0x83, 0x86, 0xc1, 0xc0, 0xbf, 0xbe] };
         frame(&mut self.out, HEADERS, END_HEADERS, self.next, &headers);
@@ -48,7 +48,7 @@ impl Connection {
         self.out.clear();
     }
 
-    /// The number of requests answered, at least one.
+    /// The number of completed requests, at least one.
     pub async fn answers(&mut self) -> u32 {
         loop {
             let mut answered = 0;
@@ -96,11 +96,12 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Headers that the server is to remember: the path, the authority, the kind of content, and `te`.
+/// Headers that the server adds to its index: the path, the authority, the content type, and `te`.
 fn first_headers() -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-    // Literals to be indexed: of the static table's names `:path`, `:authority` and `content-type`, and of a new one.
+    // Literals with indexing, with the names `:path`, `:authority` and `content-type` from the static table, and a new
+    // name.
     for (name, value) in [(0x44, path), (0x41, "ratelimit"), (0x5f, "application/grpc")] {
         block.extend_from_slice(&[name, value.len() as u8]);
         block.extend_from_slice(value.as_bytes());

@@ -1,9 +1,9 @@
-//! Real servers under mixed load for `MINUTES` (2 unless said otherwise), while their store is paused, killed and failed over,
-//! upstreams die and come back, listeners are flooded and rules are reloaded every second.
+//! Real servers under mixed load for `MINUTES` (default: 2), while their store is paused, killed and failed over,
+//! upstreams stop and restart, listeners are flooded, and rules are reloaded every second.
 //!
-//! The peer of each row is its aim: memory that stays where it is, no decision past its deadline, no slot leaked, nothing admitted
-//! beyond the declared bound, no log line that no fault explains. Ends with an error if anything of that is wrong; memory is judged by
-//! runs of ten minutes and more, which are warm for most of the time.
+//! The peer of each row is its target: memory that does not grow, no decision past its deadline, no leaked slot,
+//! nothing admitted beyond the stated bound, no log line without a matching fault. Ends with an error if any target is
+//! missed. Memory is judged only by runs of ten minutes or more, which are warm for most of the time.
 
 #[path = "../../../../crates/server/tests/soak/clients.rs"]
 mod clients;
@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use tidegate_bench::report::{Report, Row};
 
-/// The lateness of a decision that is tolerated, because everything runs on the same few cores.
+/// Tolerated lateness of a decision, because everything runs on the same few cores.
 const ALLOWANCE: Duration = Duration::from_millis(100);
-/// A fault begins this long after the one before has ended.
+/// Time between the end of a fault and the beginning of the next one.
 const BETWEEN: Duration = Duration::from_secs(5);
 const MEGABYTE: f64 = 1e6;
 
 fn main() -> ExitCode {
-    // The servers are this program too: `tidegate serve`, built as all benchmarks are.
+    // The servers are this program too: `tidegate serve`, built like all benchmarks.
     if std::env::args().nth(1).as_deref() == Some("serve") {
         return tidegate::cli::run();
     }

@@ -18,15 +18,15 @@ const TICK: Duration = Duration::from_millis(5);
 
 pub struct Outcome {
     pub requests: u64,
-    /// Requests that the store was asked about.
+    /// Requests that the store decided.
     pub asked: u64,
-    /// The highest level of one bucket that knew of all admissions, beyond its capacity.
+    /// The highest level, beyond its capacity, of one bucket that counts all admissions immediately.
     pub over: f64,
     pub stated: u64,
     pub crashes: u64,
 }
 
-/// One bucket that knows of all admissions at once.
+/// One bucket that counts all admissions immediately.
 struct Monitor {
     level: f64,
     highest: f64,
@@ -78,7 +78,7 @@ impl Fleet {
                     let answer = of_task.decide(&[charge]).await;
                     let mut monitor = monitor.lock().expect("no panic");
                     monitor.requests += 1;
-                    // Without an answer, the policy of the rule is to deny.
+                    // Without a response, the rule's failure policy denies.
                     if answer.is_ok_and(|answer| answer.is_allowed()) {
                         monitor.admitted();
                     }
@@ -98,12 +98,12 @@ pub async fn run(server: &Server, size: u32, millis: u16, has_faults: bool) -> O
         setting: WriteBehind::within(PERCENT, millis).expect("a setting"),
         monitor: Arc::new(Mutex::new(monitor)),
     };
-    // The bucket is empty already: no node knows.
+    // Empties the bucket from outside, so that no node knows.
     let other = RedisStore::open(Settings::standalone(&server.url()).expect("an address")).expect("settings");
     let limit: Limit = format!("{RATE}/s burst {BURST}").parse().expect("a limit");
     let (rule, key) = (RuleId::new(&fleet.rule), Key::from("everyone"));
     let emptied = loop {
-        // The connection may not be there yet.
+        // The connection may not be established yet.
         if let Ok(answer) = other.decide(&[Charge::new(&rule, &key, &limit).cost(BURST)]).await {
             break answer;
         }

@@ -1,11 +1,11 @@
-//! Limits with write-behind: fleets of 2, 5 and 20 nodes on one Redis, beside the bound that they state.
+//! Limits with write-behind: fleets of 2, 5 and 20 nodes on one Redis, compared with the bound that they state.
 //!
-//! All nodes together ask for four times the limit, of a bucket that other clients have emptied. Every second the proxy between nodes and
-//! Redis loses answers, requests, or everything for a while, and a node crashes. The highest level that one bucket would have had, if it had
-//! known of every admission at once, is compared with its capacity and the bound: the share of every node, of every crash, and what
-//! was lost on the way.
+//! All nodes together request four times the limit, of a bucket that other clients have emptied. Every second, the
+//! proxy between nodes and Redis drops responses, requests, or everything for a while, and a node crashes. The highest
+//! level of one bucket that counts every admission immediately is compared with its capacity plus the bound: the share
+//! of every node, of every crash, and of lost messages.
 //!
-//! Redis has the first core, this program the other one.
+//! Redis runs on the first core, this program on the other one.
 
 mod fleet;
 
@@ -26,7 +26,7 @@ fn main() {
                 let what = format!("{nodes} nodes, every {millis} ms{faults}");
                 let (over, stated) = (outcome.over, outcome.stated as f64);
                 let mut row = Row::smaller_is_better(&what, over, "stated", stated, "admitted beyond the limit");
-                // Nothing beyond the limit is within every bound.
+                // No excess is within any bound.
                 row.ratio = stated / over.max(1.0);
                 println!("{what}: {over:.0} beyond, stated {stated}; {} of {} asked", outcome.asked, outcome.requests);
                 if has_faults { faulty.push(row) } else { calm.push(row) }

@@ -1,8 +1,8 @@
-//! The IETF's fields in every form that servers send.
+//! The IETF's fields, in all forms used by servers.
 //!
 //! | draft | fields |
 //! |---|---|
-//! | up to 06 | `RateLimit-Limit: 100`, `RateLimit-Remaining: 50`, `RateLimit-Reset: 30`; with GitLab an epoch, and `RateLimit-Name` |
+//! | up to 06 | `RateLimit-Limit: 100`, `RateLimit-Remaining: 50`, `RateLimit-Reset: 30`; GitLab: an epoch, `RateLimit-Name` |
 //! | 07 | `RateLimit: limit=100, remaining=50, reset=30` |
 //! | 08 to 11 | `RateLimit-Policy: "burst";q=100;w=60`, `RateLimit: "burst";r=50;t=30` |
 //! | proposed | `RateLimit: "burst";a=50;w=30`, `RateLimit-Partition` |
@@ -62,7 +62,7 @@ fn lists(headers: &HeaderMap, limits: &List) -> Vec<ServerLimit> {
             }
             (false, None) => None,
         };
-        let Some(window) = window.and_then(times::believed) else { continue };
+        let Some(window) = window else { continue };
         let partition = partition_of(params).or_else(|| policy.and_then(partition_of)).or(shared_partition.clone());
         let id = LimitId { name: name.to_owned(), partition: partition.unwrap_or_default() };
         read.push(ServerLimit { id, unit, quota, remaining, window });
@@ -70,9 +70,9 @@ fn lists(headers: &HeaderMap, limits: &List) -> Vec<ServerLimit> {
     read
 }
 
-/// The time within which no more than `remaining` is left, where a server states the length of the window and not the time that is left
-/// of it. When a sliding window with nothing left has passed, its spending begins to fade: another part of it, one of the
-/// quota, brings the first request.
+/// The time within which no more than `remaining` is left, if a server states only the length of the window. When a sliding
+/// window with nothing remaining has passed, its spending begins to expire; the first request is possible after a further
+/// part of the window, which is its length divided by the quota.
 fn until_more(window: Duration, quota: Option<u64>, remaining: u64) -> Duration {
     match quota.and_then(|quota| u32::try_from(quota).ok()) {
         Some(quota) if remaining == 0 => window.saturating_add(window / quota),
@@ -86,7 +86,7 @@ fn dictionary(fields: &Dictionary) -> Option<ServerLimit> {
         ListEntry::Item(Item { bare_item: BareItem::Integer(number), .. }) => u64::try_from(i64::from(*number)).ok(),
         ListEntry::Item(_) | ListEntry::InnerList(_) => None,
     };
-    let window = times::believed(Duration::from_secs(number("reset")?))?;
+    let window = Duration::from_secs(number("reset")?);
     Some(one("", number("limit"), number("remaining")?, window))
 }
 
@@ -105,7 +105,7 @@ fn one(name: &str, quota: Option<u64>, remaining: u64, window: Duration) -> Serv
     ServerLimit { id: LimitId::named(name), unit: Unit::Requests, quota, remaining, window }
 }
 
-/// The name of an entry and its parameters. The draft has strings; some servers send tokens.
+/// The name of an entry and its parameters. The draft requires strings; some servers send tokens.
 fn name_of(entry: &ListEntry) -> Option<(&str, &Parameters)> {
     match entry {
         ListEntry::Item(Item { bare_item: BareItem::String(name), params }) => Some((name.as_str(), params)),
@@ -124,7 +124,7 @@ fn number(params: &Parameters, name: &str) -> Option<u64> {
     }
 }
 
-/// The unit of a policy. `None` for those that no pace can keep: bytes, concurrent requests and unknown ones.
+/// The unit of a policy. `None` for units that a pace cannot respect: bytes, concurrent requests and unknown ones.
 fn unit_of(policy: &Parameters) -> Option<Unit> {
     match policy.get("qu") {
         None => Some(Unit::Requests),

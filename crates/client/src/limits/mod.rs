@@ -1,6 +1,6 @@
-//! Limits as responses state them.
+//! Limits stated by responses.
 //!
-//! Every reader ignores fields that are malformed or implausible: a limit that is not understood does not slow a client down.
+//! All parsers ignore fields that are malformed or implausible: a limit that is not understood does not slow down a client.
 
 mod conventional;
 mod ietf;
@@ -13,27 +13,27 @@ use http::{HeaderMap, HeaderName};
 
 use crate::times;
 
-/// A limit as a response states it: no more than `remaining` within `window`.
+/// A limit stated by a response: no more than `remaining` within `window`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimit {
-    /// The name and the partition.
+    /// The name and the partition of the limit.
     pub id: LimitId,
-    /// The unit that it counts.
+    /// The unit of the limit.
     pub unit: Unit,
-    /// The quota, where the response says so.
+    /// The quota, if the response states it.
     pub quota: Option<u64>,
-    /// The part of the quota that is left.
+    /// The remaining part of the quota.
     pub remaining: u64,
-    /// The time from now on within which no more than that is left.
+    /// The time, from now on, in which no more than that remains.
     pub window: Duration,
 }
 
-/// The name of a limit at a host. Routes whose responses name the same limit share its pace.
+/// The name of a limit of a host. Routes whose responses name the same limit share its pace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LimitId {
-    /// The name of its policy or bucket. Empty if it has none.
+    /// The name of the policy or bucket. Empty if it has none.
     pub name: String,
-    /// The partition key: the part of the callers that it counts together.
+    /// The partition key, which identifies the callers that are counted together.
     pub partition: Vec<u8>,
 }
 
@@ -50,11 +50,12 @@ impl LimitId {
 pub enum Unit {
     /// Requests: each costs one.
     Requests,
-    /// Tokens of a language model: a request costs what its [`Tokens`](crate::Tokens) say.
+    /// Tokens of a language model: the cost of a request is the number in its [`Tokens`](crate::Tokens).
     Tokens,
 }
 
-/// The limits that a response states. None if the response comes from a cache (`Age` above 0): they are those of another moment.
+/// The limits stated by a response. Empty if the response comes from a cache (`Age` above 0), because its limits are
+/// outdated. Limits that state more than 31 days are left out.
 ///
 /// `wall` is the time of day, for dates in responses without `Date`.
 ///
@@ -72,15 +73,27 @@ pub enum Unit {
 /// ```
 #[must_use]
 pub fn read(headers: &HeaderMap, wall: SystemTime) -> Vec<ServerLimit> {
+    let mut limits = stated(headers, wall);
+    limits.retain(is_plausible);
+    limits
+}
+
+/// Whether a limit does not last longer than a monthly quota.
+fn is_plausible(limit: &ServerLimit) -> bool {
+    limit.window <= times::LONGEST_BELIEVED
+}
+
+/// The limits stated by a response, however long they are to last.
+pub(crate) fn stated(headers: &HeaderMap, wall: SystemTime) -> Vec<ServerLimit> {
     let stated = StatedFields::of(headers);
     if stated == StatedFields::default() || is_cached(headers) {
         return Vec::new();
     }
     let now = sent_at(headers, wall);
-    // A server that sends both means the same limit by them, and the standard ones say more.
+    // If a server sends both, they describe the same limit, and the standard fields are more precise.
     let mut limits = if stated.ietf { ietf::read(headers, now) } else { Vec::new() };
     if stated.conventional {
-        if limits.is_empty() {
+        if !limits.iter().any(is_plausible) {
             limits.extend(conventional::read(headers, now));
         }
         limits.extend(provider::openai(headers));
@@ -91,19 +104,19 @@ pub fn read(headers: &HeaderMap, wall: SystemTime) -> Vec<ServerLimit> {
     limits
 }
 
-/// The limits that the response to a request for this path states, each for the resource that it is about.
+/// The limits stated by the response to a request for this path, each assigned to its resource.
 pub(crate) fn read_at(path: &str, headers: &HeaderMap, wall: SystemTime) -> Vec<ServerLimit> {
     let mut limits = read(headers, wall);
     conventional::split_by_resource(&mut limits, headers, path);
     limits
 }
 
-/// Whether a response has any field that may state a limit.
+/// Whether a response contains any field that may state a limit.
 pub(crate) fn are_stated(headers: &HeaderMap) -> bool {
     StatedFields::of(headers) != StatedFields::default()
 }
 
-/// The families of fields that a response has. Most have none or one, and need not be searched for all.
+/// The families of fields in a response. Most responses have at most one, so the others need not be searched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct StatedFields {
     ietf: bool,
@@ -128,7 +141,7 @@ pub(crate) fn is_cached(headers: &HeaderMap) -> bool {
     headers.get(AGE).is_some_and(|age| age.to_str().ok().and_then(times::whole) != Some(0))
 }
 
-/// The time of the server's clock when it made the response.
+/// The time of the server's clock when it created the response.
 pub(crate) fn sent_at(headers: &HeaderMap, wall: SystemTime) -> SystemTime {
     text(headers, &DATE).and_then(times::http_date).unwrap_or(wall)
 }

@@ -8,7 +8,7 @@ use super::{LimitId, ServerLimit, Unit, text};
 use crate::times;
 
 /// The fields of one limit.
-struct Fields {
+struct ProviderFields {
     name: &'static str,
     unit: Unit,
     limit: HeaderName,
@@ -16,15 +16,15 @@ struct Fields {
     reset: HeaderName,
 }
 
-static OPENAI: [Fields; 2] = [
-    Fields {
+static OPENAI: [ProviderFields; 2] = [
+    ProviderFields {
         name: "requests",
         unit: Unit::Requests,
         limit: HeaderName::from_static("x-ratelimit-limit-requests"),
         remaining: HeaderName::from_static("x-ratelimit-remaining-requests"),
         reset: HeaderName::from_static("x-ratelimit-reset-requests"),
     },
-    Fields {
+    ProviderFields {
         name: "tokens",
         unit: Unit::Tokens,
         limit: HeaderName::from_static("x-ratelimit-limit-tokens"),
@@ -33,29 +33,29 @@ static OPENAI: [Fields; 2] = [
     },
 ];
 
-static ANTHROPIC: [Fields; 4] = [
-    Fields {
+static ANTHROPIC: [ProviderFields; 4] = [
+    ProviderFields {
         name: "requests",
         unit: Unit::Requests,
         limit: HeaderName::from_static("anthropic-ratelimit-requests-limit"),
         remaining: HeaderName::from_static("anthropic-ratelimit-requests-remaining"),
         reset: HeaderName::from_static("anthropic-ratelimit-requests-reset"),
     },
-    Fields {
+    ProviderFields {
         name: "tokens",
         unit: Unit::Tokens,
         limit: HeaderName::from_static("anthropic-ratelimit-tokens-limit"),
         remaining: HeaderName::from_static("anthropic-ratelimit-tokens-remaining"),
         reset: HeaderName::from_static("anthropic-ratelimit-tokens-reset"),
     },
-    Fields {
+    ProviderFields {
         name: "input-tokens",
         unit: Unit::Tokens,
         limit: HeaderName::from_static("anthropic-ratelimit-input-tokens-limit"),
         remaining: HeaderName::from_static("anthropic-ratelimit-input-tokens-remaining"),
         reset: HeaderName::from_static("anthropic-ratelimit-input-tokens-reset"),
     },
-    Fields {
+    ProviderFields {
         name: "output-tokens",
         unit: Unit::Tokens,
         limit: HeaderName::from_static("anthropic-ratelimit-output-tokens-limit"),
@@ -64,18 +64,22 @@ static ANTHROPIC: [Fields; 4] = [
     },
 ];
 
-/// OpenAI's limits: resets are durations such as `6m0s`. Others serve the same fields.
+/// OpenAI's limits: resets are durations such as `6m0s`. Other providers use the same fields.
 pub(super) fn openai(headers: &HeaderMap) -> impl Iterator<Item = ServerLimit> {
     OPENAI.iter().filter_map(|fields| read(headers, fields, times::units))
 }
 
-/// Anthropic's limits: resets are timestamps of RFC 3339.
+/// Anthropic's limits: resets are RFC 3339 timestamps.
 pub(super) fn anthropic(headers: &HeaderMap, now: SystemTime) -> impl Iterator<Item = ServerLimit> {
-    let reset = move |text: &str| times::until(times::rfc3339(text)?, now);
+    let reset = move |text: &str| Some(times::until(times::rfc3339(text)?, now));
     ANTHROPIC.iter().filter_map(move |fields| read(headers, fields, reset))
 }
 
-fn read(headers: &HeaderMap, fields: &Fields, window: impl Fn(&str) -> Option<Duration>) -> Option<ServerLimit> {
+fn read(
+    headers: &HeaderMap,
+    fields: &ProviderFields,
+    window: impl Fn(&str) -> Option<Duration>,
+) -> Option<ServerLimit> {
     let remaining = times::whole(text(headers, &fields.remaining)?)?;
     let window = window(text(headers, &fields.reset)?)?;
     let quota = text(headers, &fields.limit).and_then(times::whole).filter(|quota| *quota > 0);

@@ -1,4 +1,4 @@
-//! Responses as servers send them.
+//! Responses of real servers.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -127,7 +127,7 @@ fn discords_buckets_are_split_by_channel_guild_and_webhook() {
         ("/api/v10/channels/1/messages/2", "channels/1"),
         ("/api/v10/channels/1", "channels/1"),
         ("/guilds/7/members", "guilds/7"),
-        ("/api/webhooks/3/token/messages", "webhooks/3/token"),
+        ("/api/webhooks/3", "webhooks/3"),
         ("/api/v10/users/1", ""),
         ("/", ""),
     ] {
@@ -135,6 +135,22 @@ fn discords_buckets_are_split_by_channel_guild_and_webhook() {
     }
     let other = headers("X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1");
     assert!(super::read_at("/channels/1", &other, wall())[0].id.partition.is_empty());
+}
+
+#[test]
+fn tokens_of_webhooks_are_not_kept() {
+    let discord = headers("X-RateLimit-Remaining: 0\nX-RateLimit-Reset-After: 1\nX-RateLimit-Bucket: b");
+    let partition = |path: &str| {
+        let partition = super::read_at(path, &discord, wall())[0].id.partition.clone();
+        String::from_utf8(partition).unwrap()
+    };
+    let secret = partition("/api/webhooks/3/s3cr3t/messages");
+    assert!(secret.starts_with("webhooks/3/") && !secret.contains("s3cr3t"), "{secret}");
+    assert_eq!(secret, partition("/webhooks/3/s3cr3t"));
+    assert_ne!(secret, partition("/webhooks/3/another"));
+    let (long, longer) = ("1".repeat(3_000), "1".repeat(3_001));
+    let (one, other) = (partition(&format!("/channels/{long}")), partition(&format!("/channels/{longer}")));
+    assert!(one != other && one.len() < 40, "{one}");
 }
 
 #[test]
@@ -163,6 +179,12 @@ fn a_cached_response_states_nothing() {
 }
 
 #[test]
+fn the_conventional_fields_stand_in_for_implausible_ones() {
+    let both = "RateLimit: \"own\";r=5;t=99999999\nX-RateLimit-Remaining: 5\nX-RateLimit-Reset: 9";
+    assert_eq!(limits(both), [limit("", None, 5, 9_000)]);
+}
+
+#[test]
 fn malformed_and_implausible_fields_are_ignored() {
     for lines in [
         "RateLimit: \"burst\";r=-5;t=3",
@@ -181,12 +203,17 @@ fn malformed_and_implausible_fields_are_ignored() {
         "X-RateLimit-Remaining: 5\nX-RateLimit-Remaining: 6\nX-RateLimit-Reset: 3",
         "x-ratelimit-remaining-requests: 5\nx-ratelimit-reset-requests: 5 minutes",
         "anthropic-ratelimit-requests-remaining: 5\nanthropic-ratelimit-requests-reset: tomorrow",
+        "RateLimit: limit=10, remaining=5, reset=99999999",
+        "RateLimit-Policy: \"burst\";q=9;w=99999999\nRateLimit: \"burst\";r=5",
+        "X-RateLimit-Remaining: 5\nX-RateLimit-Reset: 1900000000",
+        "x-ratelimit-remaining-requests: 5\nx-ratelimit-reset-requests: 99999h",
+        "anthropic-ratelimit-requests-remaining: 5\nanthropic-ratelimit-requests-reset: 2099-01-01T00:00:00Z",
     ] {
         assert_eq!(limits(lines), [], "{lines}");
     }
 }
 
-/// A timestamp of RFC 3339.
+/// An RFC 3339 timestamp.
 fn timestamp(seconds: u64) -> String {
     let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
     let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -195,7 +222,7 @@ fn timestamp(seconds: u64) -> String {
 }
 
 proptest! {
-    /// Each form in which servers state limits, with the name that the limit has.
+    /// Each form in which servers state limits, with the name of the limit.
     #[test]
     fn every_form_reads_what_a_server_means(
         quota in 1_u64..1_000_000, remaining in 0_u64..1_000_000, window in 1_u64..31 * 86_400,

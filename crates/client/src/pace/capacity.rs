@@ -1,26 +1,27 @@
-//! Waiting for the capacity of a host: the adaptive limit on its requests in flight.
+//! Waiting for the capacity of a host, which is its adaptive limit on requests in flight.
 
 use std::sync::Arc;
 
-use tidegate_core::Priority;
 use tidegate_core::adaptive::LimitController;
+use tidegate_core::priority::Priority;
 use tokio::time::Instant;
 
-use super::host::Entry;
-use super::wait::{InFlight, Pacer, QueuedPlace};
+use super::turn::Entry;
+use super::wait::{PacedCall, Pacer, QueuedPlace};
 use crate::BoxError;
 use crate::concurrency::{HostBusy, HostConcurrency, HostPermit, HostRoom};
-use crate::counters::Counters;
+use crate::counters::HostCounters;
+use crate::deadline::last_instant;
 use crate::hosts::Host;
 
 impl Pacer {
-    /// Holds a request that has its turn until the host has room for it.
+    /// Delays a request that has its turn until the host has room for it.
     pub(super) async fn within_capacity<'p>(
         &'p self,
         controller: &LimitController,
-        mut in_flight: InFlight<'p>,
+        mut in_flight: PacedCall<'p>,
         priority: Priority,
-    ) -> Result<InFlight<'p>, BoxError> {
+    ) -> Result<PacedCall<'p>, BoxError> {
         let clock = &self.environment.clock;
         let (host, deadline) = (in_flight.host, in_flight.time.deadline);
         let new = || Arc::new(HostConcurrency::new(controller.clone(), &self.concurrency, clock));
@@ -30,12 +31,12 @@ impl Pacer {
             match concurrency.try_acquire(priority) {
                 HostRoom::Granted(permit) => return Ok(in_flight.permitted(permit)),
                 HostRoom::Shadow(permit) => {
-                    Counters::add(&host.counters.shadow_waits);
+                    HostCounters::add(&host.counters.shadow_waits);
                     return Ok(in_flight.permitted(permit));
                 }
                 HostRoom::Full => {}
             }
-            // The turn is for now. After the wait it would count in a time that has passed.
+            // The turn is only valid now. After the wait, the request would count in a time that has passed.
             in_flight.unsend();
             in_flight.has_waited = true;
             let permit = self.wait_for_room(host, concurrency, priority, since, deadline).await?;
@@ -64,8 +65,8 @@ impl Pacer {
         deadline: Option<Instant>,
     ) -> Result<HostPermit, HostBusy> {
         let clock = &self.environment.clock;
-        let last = deadline.into_iter().chain([since + self.longest]).min().unwrap_or(since);
-        Counters::add(&host.counters.waits);
+        let last = last_instant(since, self.longest, deadline);
+        HostCounters::add(&host.counters.waits);
         let began = clock.now();
         let waiting = host.counters.begin_wait();
         let permit = concurrency.acquire(priority, last).await;
@@ -73,7 +74,7 @@ impl Pacer {
         let waited = clock.now().saturating_duration_since(began);
         host.counters.waited(waited);
         permit.ok_or_else(|| {
-            Counters::add(&host.counters.busy_refusals);
+            HostCounters::add(&host.counters.busy_refusals);
             tracing::debug!(host = %host.name, ?waited, "not sending: the host is busy");
             HostBusy { host: host.name.to_string(), waited }
         })

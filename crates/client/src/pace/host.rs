@@ -1,4 +1,4 @@
-//! The pace towards one host: its limits, the routes under them, and the requests that wait.
+//! The pace for one host: its limits, the routes under them, and the waiting requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,104 +8,52 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::limit::{News, PacedLimit, Ready};
-use super::routes::{LimitKey, Named, Route, Routes};
-use crate::limits::{LimitId, ServerLimit, Unit};
+use super::limit_key::{LimitKey, Named};
+use super::routes::{RouteKey, RouteLimits};
+use super::turn::{Behind, Earliest, Entry, ObservedAnswer, QueuePlace, Sent, Turn};
+use crate::limits::{LimitId, Unit};
 
-/// The most limits that are remembered of a host.
+/// Maximum number of limits that are remembered for a host.
 const MOST_LIMITS: usize = 1_024;
-/// Longer names are ignored.
-const LONGEST_NAME: usize = 256;
+/// Limits with longer names, or with longer partitions that a server names, are ignored.
+pub(super) const LONGEST_NAME: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct HostPace {
-    state: Mutex<State>,
+    state: Mutex<HostState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HostState {
     limits: HashMap<LimitKey, PacedLimit>,
-    routes: Routes,
+    routes: RouteLimits,
     waiting: HashMap<u64, Waiting>,
-    /// The number of requests that entered: the later ones wait behind the earlier ones.
+    /// Number of requests that have entered. Later requests wait behind earlier ones.
     numbers: u64,
-    /// The number of requests that were sent.
+    /// Number of requests that were sent.
     sent: u64,
-    /// Requests in flight, and those of them that are under no known limit.
+    /// Number of requests in flight, followed by the number of those without a known limit.
     in_flight: u64,
     unpaced: u64,
+    /// The number of times that the limits were forgotten.
+    epoch: u64,
 }
 
 #[derive(Debug)]
 struct Waiting {
     limits: Named,
-    route: Route,
+    route: RouteKey,
     tokens: u64,
     turn: Arc<Notify>,
 }
 
-/// A request in flight.
-#[derive(Debug)]
-pub(crate) struct Sent {
-    /// It was the nth request that was sent.
-    order: u64,
-    limits: Named,
-    /// Its cost for each of the limits: 0 for those that are not known any more.
-    costs: Vec<u64>,
-}
-
-impl Sent {
-    /// The limits that it counts towards, with its costs.
-    fn charged(&self) -> impl Iterator<Item = (&LimitKey, u64)> {
-        self.limits.iter().zip(self.costs.iter().copied()).filter(|(_, cost)| *cost > 0)
-    }
-
-    fn is_unpaced(&self) -> bool {
-        self.costs.iter().all(|cost| *cost == 0)
-    }
-}
-
-/// A place in the queues of its limits.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) number: u64,
-    pub(crate) turn: Arc<Notify>,
-}
-
-#[derive(Debug)]
-pub(crate) enum Entry {
-    Sent(Sent),
-    Queued(Place),
-}
-
-#[derive(Debug)]
-pub(crate) enum Turn {
-    Sent(Sent),
-    /// First in line, but not before this instant.
-    At(Instant),
-    /// Not before another request has been sent or answered.
-    Behind,
-}
-
-/// The parts of an answer that the pace learns from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer<'a> {
-    pub(crate) route: Route,
-    pub(crate) limits: &'a [ServerLimit],
-    /// The wait that it asks for if it was denied.
-    pub(crate) denied_for: Option<Duration>,
-    /// Whether the denial is for all routes.
-    pub(crate) is_host_wide: bool,
-    /// Whether the answer says that its route has no other limits.
-    pub(crate) is_complete: bool,
-}
-
 impl HostPace {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HostState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request if nothing holds it back, and otherwise queues it. The route is asked for only if any limits are known.
-    pub(crate) fn enter(&self, route: impl FnOnce() -> Route, tokens: u64, now: Instant) -> Entry {
+    /// Sends a request if nothing delays it, and otherwise queues it. `route` is called only if any limits are known.
+    pub(crate) fn enter(&self, route: impl FnOnce() -> RouteKey, tokens: u64, now: Instant) -> Entry {
         let mut state = self.state();
         state.numbers += 1;
         let number = state.numbers;
@@ -114,7 +62,7 @@ impl HostPace {
         }
         let route = route();
         let limits = state.limits_of(route, now);
-        if state.first_instant(&limits, number, tokens, now) == Ready::Now {
+        if state.earliest(&limits, number, tokens, now) == Earliest::Now {
             return Entry::Sent(state.send(limits, tokens, now));
         }
         for id in limits.iter() {
@@ -124,23 +72,59 @@ impl HostPace {
         }
         let turn = Arc::new(Notify::new());
         state.waiting.insert(number, Waiting { limits, route, tokens, turn: Arc::clone(&turn) });
-        Entry::Queued(Place { number, turn })
+        Entry::Queued(QueuePlace { number, turn })
     }
 
     /// Sends a queued request if it is its turn.
     pub(crate) fn turn(&self, number: u64, now: Instant) -> Turn {
         let mut state = self.state();
-        let Some(waiting) = state.waiting.get(&number) else { return Turn::Behind };
+        let Some(waiting) = state.waiting.get(&number) else {
+            return Turn::Behind(Behind { not_before: now, look_at: None });
+        };
         let (limits, tokens) = (Arc::clone(&waiting.limits), waiting.tokens);
-        match state.first_instant(&limits, number, tokens, now) {
-            Ready::Now => {
+        match state.earliest(&limits, number, tokens, now) {
+            Earliest::Now => {
                 let sent = state.send(limits, tokens, now);
                 state.remove(number);
                 Turn::Sent(sent)
             }
-            Ready::At(at) => Turn::At(at),
-            Ready::AfterAnswer => Turn::Behind,
+            Earliest::At(at) => Turn::At(at),
+            Earliest::Behind(behind) => Turn::Behind(behind),
         }
+    }
+
+    /// Sends a queued request whose turn comes after `last`, if it is the first in line and there has been no answer about the
+    /// limits that hold it back for some time, at least `silence`: they may have changed.
+    pub(crate) fn probe(&self, number: u64, last: Instant, silence: Duration, now: Instant) -> Option<Sent> {
+        let mut state = self.state();
+        let waiting = state.waiting.get(&number)?;
+        let (limits, tokens) = (Arc::clone(&waiting.limits), waiting.tokens);
+        let may_go = |limit: &PacedLimit| match limit.ready(tokens, now) {
+            Ready::Now => true,
+            Ready::At(at) => at > last && limit.may_probe(silence, now),
+            Ready::AfterAnswer(_) => false,
+        };
+        if !limits.iter().filter_map(|key| state.limits.get(key)).all(|limit| limit.is_first(number) && may_go(limit)) {
+            return None;
+        }
+        for key in limits.iter() {
+            if let Some(limit) = state.limits.get_mut(key) {
+                limit.probed(now);
+            }
+        }
+        let sent = Sent { is_probe: true, ..state.send(limits, tokens, now) };
+        state.remove(number);
+        Some(sent)
+    }
+
+    /// Forgets all limits and denials. Requests that wait are sent.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state();
+        state.limits.clear();
+        state.routes = RouteLimits::default();
+        state.epoch += 1;
+        state.unpaced = state.in_flight;
+        state.waiting.values().for_each(|waiting| waiting.turn.notify_one());
     }
 
     /// Removes a request from the queues.
@@ -148,15 +132,16 @@ impl HostPace {
         self.state().remove(number);
     }
 
-    /// Learns from the answer to a request.
-    pub(crate) fn answered(&self, sent: &Sent, answer: Answer<'_>, now: Instant, random: f64) {
+    /// Updates the limits from the answer to a request.
+    pub(crate) fn answered(&self, sent: &Sent, answer: ObservedAnswer<'_>, now: Instant, random: f64) {
         let mut state = self.state();
         state.ended(sent);
         let named = state.learn(sent, answer, now, random);
-        state.wake_first(sent.charged().map(|(key, _)| key).chain(&named));
+        state.wake_first(state.charged(sent).map(|(key, _)| key).chain(&named));
     }
 
-    /// Counts the end of a request whose answer states no limits. False if limits are known, so that there may be more to learn.
+    /// Counts the end of a request whose answer states no limits. `false` if limits are known, so that the answer must be
+    /// processed.
     pub(crate) fn ended_unlimited(&self, sent: &Sent) -> bool {
         let mut state = self.state();
         let is_unlimited = state.limits.is_empty();
@@ -170,21 +155,21 @@ impl HostPace {
     pub(crate) fn abandoned(&self, sent: &Sent) {
         let mut state = self.state();
         state.ended(sent);
-        state.wake_first(sent.charged().map(|(key, _)| key));
+        state.wake_first(state.charged(sent).map(|(key, _)| key));
     }
 
-    /// Takes back a request that had its turn at this instant and is not sent now.
+    /// Takes back a request that had its turn at this instant but is not sent now.
     #[cfg(feature = "adaptive")]
     pub(crate) fn unsend(&self, sent: &Sent, now: Instant) {
         let mut state = self.state();
         state.in_flight = state.in_flight.saturating_sub(1);
-        state.unpaced = state.unpaced.saturating_sub(u64::from(sent.is_unpaced()));
-        for (key, cost) in sent.charged() {
+        state.unpaced = state.unpaced.saturating_sub(u64::from(state.is_unpaced(sent)));
+        for (key, cost) in state.charged(sent) {
             if let Some(limit) = state.limits.get_mut(key) {
                 limit.unsend(cost, now);
             }
         }
-        state.wake_first(sent.charged().map(|(key, _)| key));
+        state.wake_first(state.charged(sent).map(|(key, _)| key));
     }
 
     /// The number of waiting requests.
@@ -197,12 +182,12 @@ impl HostPace {
         self.state().limits.len()
     }
 
-    /// The number of requests that were sent and not answered.
+    /// The number of requests that were sent and are not answered yet.
     pub(crate) fn in_flight(&self) -> u64 {
         self.state().in_flight
     }
 
-    /// The limits that the host has stated, each with its quota, what is left of it, and the time until its window ends.
+    /// The limits stated by the host, each with its quota, the remaining quota, and the time until its window ends.
     pub(crate) fn standing(&self, now: Instant) -> Vec<(LimitId, (u64, u64, Duration))> {
         let state = self.state();
         let stated = state.limits.iter().filter_map(|(key, limit)| match key {
@@ -215,9 +200,9 @@ impl HostPace {
     }
 }
 
-impl State {
-    /// The limits of a route that begins now.
-    fn limits_of(&mut self, route: Route, now: Instant) -> Named {
+impl HostState {
+    /// The limits of a route for a new request.
+    fn limits_of(&mut self, route: RouteKey, now: Instant) -> Named {
         let limits = self.routes.limits_of(route);
         let of_host = route.host_denied();
         match self.limits.get(&of_host) {
@@ -231,21 +216,38 @@ impl State {
         }
     }
 
-    /// The earliest instant by all of these limits for the request with this number.
-    fn first_instant(&self, limits: &[LimitKey], number: u64, tokens: u64, now: Instant) -> Ready {
-        let mut first = Ready::Now;
+    /// The time of the request with this number by all of these limits.
+    fn earliest(&self, limits: &[LimitKey], number: u64, tokens: u64, now: Instant) -> Earliest {
+        let (mut at, mut is_behind, mut look_at) = (now, false, Some(now));
         for limit in limits.iter().filter_map(|id| self.limits.get(id)) {
-            if limit.queue.first().is_some_and(|head| *head < number) {
-                return Ready::AfterAnswer;
+            if !limit.is_first(number) {
+                (is_behind, look_at) = (true, None);
+                at = at.max(limit.not_before(number, now));
             }
-            first = match (first, limit.ready(tokens, now)) {
-                (Ready::AfterAnswer, _) | (_, Ready::AfterAnswer) => Ready::AfterAnswer,
-                (Ready::At(one), Ready::At(other)) => Ready::At(one.max(other)),
-                (Ready::At(at), Ready::Now) | (Ready::Now, Ready::At(at)) => Ready::At(at),
-                (Ready::Now, Ready::Now) => Ready::Now,
-            };
+            match limit.ready(tokens, now) {
+                Ready::Now => {}
+                Ready::At(of_limit) => at = at.max(of_limit),
+                Ready::AfterAnswer(or_at) => {
+                    is_behind = true;
+                    look_at = look_at.map(|look_at| look_at.max(or_at));
+                }
+            }
         }
-        first
+        match (is_behind, at > now) {
+            (false, false) => Earliest::Now,
+            (false, true) => Earliest::At(at),
+            (true, _) => Earliest::Behind(Behind { not_before: at, look_at: look_at.map(|look_at| look_at.max(at)) }),
+        }
+    }
+
+    /// The limits that a request in flight counts towards, with its costs.
+    fn charged<'s>(&self, sent: &'s Sent) -> impl Iterator<Item = (&'s LimitKey, u64)> + use<'s> {
+        let costs: &[u64] = if sent.epoch == self.epoch { &sent.costs } else { &[] };
+        sent.limits.iter().zip(costs.iter().copied()).filter(|(_, cost)| *cost > 0)
+    }
+
+    fn is_unpaced(&self, sent: &Sent) -> bool {
+        self.charged(sent).next().is_none()
     }
 
     fn send(&mut self, limits: Named, tokens: u64, now: Instant) -> Sent {
@@ -253,8 +255,8 @@ impl State {
             limits.iter().map(|key| self.limits.get_mut(key).map_or(0, |limit| limit.send(tokens, now))).collect();
         self.sent += 1;
         self.in_flight += 1;
-        let sent = Sent { order: self.sent, limits, costs };
-        self.unpaced += u64::from(sent.is_unpaced());
+        let sent = Sent { order: self.sent, limits, costs, epoch: self.epoch, is_probe: false };
+        self.unpaced += u64::from(self.is_unpaced(&sent));
         sent
     }
 
@@ -263,21 +265,22 @@ impl State {
         self.sent += 1;
         self.in_flight += 1;
         self.unpaced += 1;
-        Sent { order: self.sent, limits: self.routes.unlimited(), costs: Vec::new() }
+        let (limits, epoch) = (self.routes.unlimited(), self.epoch);
+        Sent { order: self.sent, limits, costs: Vec::new(), epoch, is_probe: false }
     }
 
     fn ended(&mut self, sent: &Sent) {
         self.in_flight = self.in_flight.saturating_sub(1);
-        self.unpaced = self.unpaced.saturating_sub(u64::from(sent.is_unpaced()));
-        for (key, cost) in sent.charged() {
+        self.unpaced = self.unpaced.saturating_sub(u64::from(self.is_unpaced(sent)));
+        for (key, cost) in self.charged(sent) {
             if let Some(limit) = self.limits.get_mut(key) {
                 limit.ended(cost);
             }
         }
     }
 
-    /// Learns from an answer. Returns the limits that it is about.
-    fn learn(&mut self, sent: &Sent, answer: Answer<'_>, now: Instant, random: f64) -> Vec<LimitKey> {
+    /// Updates the limits from an answer. Returns the limits to which the answer applies.
+    fn learn(&mut self, sent: &Sent, answer: ObservedAnswer<'_>, now: Instant, random: f64) -> Vec<LimitKey> {
         if answer.limits.is_empty() && answer.denied_for.is_none() && self.limits.is_empty() {
             return Vec::new();
         }
@@ -309,9 +312,9 @@ impl State {
             Some(_) | None => {}
         }
         if answer.is_complete {
-            for (key, _) in sent.charged().filter(|(key, _)| !named.contains(key)) {
+            for (key, _) in self.charged(sent).filter(|(key, _)| !named.contains(key)) {
                 if let Some(limit) = self.limits.get_mut(key) {
-                    limit.relax(now);
+                    limit.relax(now, sent.is_probe);
                 }
             }
         }
@@ -321,7 +324,7 @@ impl State {
         named
     }
 
-    /// The limit with this key, unless there are too many to remember another.
+    /// The limit with this key. `None` if there are already too many limits.
     fn limit(&mut self, key: &LimitKey, unit: Unit, now: Instant) -> Option<&mut PacedLimit> {
         if self.limits.len() >= MOST_LIMITS && !self.limits.contains_key(key) {
             return None;
@@ -329,8 +332,8 @@ impl State {
         Some(self.limits.entry(key.clone()).or_insert_with(|| PacedLimit::new(unit, now)))
     }
 
-    /// Holds all requests of the route's partition back, also those that wait already.
-    fn hold_host(&mut self, route: Route, wait: Duration, now: Instant, random: f64) {
+    /// Delays all requests of the route's partition, including those that already wait.
+    fn hold_host(&mut self, route: RouteKey, wait: Duration, now: Instant, random: f64) {
         let key = route.host_denied();
         let Some(limit) = self.limit(&key, Unit::Requests, now) else { return };
         limit.exhaust(wait, now, random);
@@ -343,7 +346,7 @@ impl State {
         }
     }
 
-    /// Forgets limits if there are too many: those that have recovered, and else those that no request is under.
+    /// Forgets limits if there are too many: those that have recovered, or otherwise those that no request uses.
     fn make_room(&mut self, now: Instant) {
         if self.limits.len() >= MOST_LIMITS {
             self.limits.retain(|_, limit| !limit.is_idle(now));
@@ -353,7 +356,7 @@ impl State {
         }
     }
 
-    /// Removes a waiting request, and tells those that are first in line now.
+    /// Removes a waiting request, and notifies the requests that are now first.
     fn remove(&mut self, number: u64) {
         let Some(waiting) = self.waiting.remove(&number) else { return };
         for id in waiting.limits.iter() {
@@ -364,7 +367,7 @@ impl State {
         self.wake_first(waiting.limits.iter());
     }
 
-    /// Tells the requests that are first in the queues of these limits.
+    /// Notifies the requests that are first in the queues of these limits.
     fn wake_first<'l>(&self, limits: impl Iterator<Item = &'l LimitKey>) {
         for head in limits.filter_map(|id| self.limits.get(id)?.queue.first()) {
             if let Some(waiting) = self.waiting.get(head) {

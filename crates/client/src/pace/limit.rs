@@ -1,4 +1,4 @@
-//! One limit of a server, as its client keeps it.
+//! A server's limit, as tracked by its client.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,59 +9,77 @@ use crate::limits::{ServerLimit, Unit};
 
 /// Requests are spread evenly once less than one part in this many of the quota is left.
 const SPREAD_BELOW: u64 = 5;
-/// The most that jitter adds to the end of a window.
+/// Maximum jitter that is added to the end of a window.
 const MOST_JITTER: Duration = Duration::from_secs(1);
+/// The shortest time between two requests that explore, one of which has not been answered.
+const SHORTEST_EXPLORATION: Duration = Duration::from_secs(1);
+/// The interval of probes while nothing is left is this part of the time until the window ends, within the two bounds. A limit by the
+/// hour is probed fifteen times, and one that was stated by mistake, or was raised, holds requests up for ten minutes at most.
+const PROBES_BEFORE_THE_END: u32 = 4;
+const SHORTEST_PROBE_INTERVAL: Duration = Duration::from_secs(30);
+const LONGEST_PROBE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The state of one limit.
 ///
 /// Within the window no more is sent than was left. When it has ended, nothing is known but that as much as was left then can be
-/// sent at once, or a single request if nothing was. Its answer begins the next window.
+/// sent at once, or a single request if nothing was. Its answer begins the next window. While that is not there, another
+/// request goes after each time as long as the window.
 #[derive(Debug)]
 pub(super) struct PacedLimit {
     unit: Unit,
-    /// The quota as stated, or else the most that was ever left.
+    /// The stated quota, or otherwise the largest remaining quota seen so far.
     quota: u64,
     /// The quota left for further requests.
     left: u64,
     ends: Instant,
+    /// The length of the window when it was stated.
+    window: Duration,
+    /// The last request that was sent after the window had ended.
+    explored: Instant,
+    /// The last answer about it, or the last request that was sent to see whether it still holds.
+    heard: Instant,
     /// The earliest instant of the next request while they are spread.
     next: Instant,
-    /// The cost of requests that were sent and not answered.
+    /// The cost of requests that were sent and are not answered yet.
     in_flight: u64,
-    /// The number of requests that were sent before the last answer came. The answer to a later one is newer for sure.
+    /// The number of requests that had been sent when the last answer arrived. The answer to a later request is certainly
+    /// newer.
     heard_after: u64,
     /// Waiting requests.
     pub(super) queue: BTreeSet<u64>,
 }
 
-/// The time to send a request.
+/// When to send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ready {
     Now,
     At(Instant),
-    /// After a request in flight has been answered.
-    AfterAnswer,
+    /// After a request in flight has been answered, or at this instant.
+    AfterAnswer(Instant),
 }
 
-/// The instant of a request, and the requests sent since.
+/// The context of an answer: its request, and the requests sent since then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct News {
     /// The request was the nth that was sent to the host.
     pub(super) order: u64,
-    /// The number of requests that were sent to the host by now.
+    /// The number of requests sent to the host so far.
     pub(super) sent: u64,
-    /// Requests in flight that the limit has not counted, because it was not known when they were sent.
+    /// Requests in flight that were sent before the limit was known, so that it has not counted them.
     pub(super) unpaced: u64,
 }
 
 impl PacedLimit {
-    /// A limit that was first heard of now.
+    /// A limit that has just become known.
     pub(super) fn new(unit: Unit, now: Instant) -> PacedLimit {
         PacedLimit {
             unit,
             quota: 0,
             left: 1,
             ends: now,
+            window: Duration::ZERO,
+            explored: now,
+            heard: now,
             next: now,
             in_flight: 0,
             heard_after: 0,
@@ -69,11 +87,11 @@ impl PacedLimit {
         }
     }
 
-    /// The cost of a request with these tokens.
+    /// The cost of a request with this many tokens.
     fn cost(&self, tokens: u64) -> u64 {
         match self.unit {
             Unit::Requests => 1,
-            // More than the quota would never fit.
+            // A cost above the quota would never be admitted.
             Unit::Tokens => tokens.clamp(1, self.quota.max(1)),
         }
     }
@@ -82,12 +100,38 @@ impl PacedLimit {
         if now >= self.ends {
             let is_alone = self.in_flight == 0;
             let fits = self.in_flight + self.cost(tokens) <= self.left;
-            return if is_alone || fits { Ready::Now } else { Ready::AfterAnswer };
+            let next = self.explored.max(self.ends) + self.window.max(SHORTEST_EXPLORATION);
+            return if is_alone || fits || now >= next { Ready::Now } else { Ready::AfterAnswer(next) };
         }
         if self.left < self.cost(tokens) {
             return Ready::At(self.ends);
         }
         if self.next > now { Ready::At(self.next.min(self.ends)) } else { Ready::Now }
+    }
+
+    /// Whether the request with this number goes before all others that wait.
+    pub(super) fn is_first(&self, number: u64) -> bool {
+        self.queue.first().is_none_or(|head| *head >= number)
+    }
+
+    /// An instant before which the request with this number cannot be sent, because those before it take what is left.
+    pub(super) fn not_before(&self, number: u64, now: Instant) -> Instant {
+        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let are_left = left > 0 && self.queue.range(..number).nth(left - 1).is_none();
+        if now >= self.ends || are_left { now } else { self.ends }
+    }
+
+    /// Whether a request may be sent although nothing is left, because the last answer about the limit is too old: at least as old
+    /// as `silence`.
+    pub(super) fn may_probe(&self, silence: Duration, now: Instant) -> bool {
+        let rest = self.ends.saturating_duration_since(now);
+        let interval = (rest / PROBES_BEFORE_THE_END).clamp(SHORTEST_PROBE_INTERVAL, LONGEST_PROBE_INTERVAL);
+        now.saturating_duration_since(self.heard) >= interval.max(silence)
+    }
+
+    /// Notes that a request is sent to see whether the limit still holds.
+    pub(super) const fn probed(&mut self, now: Instant) {
+        self.heard = now;
     }
 
     /// Counts a request that is sent now. Returns its cost.
@@ -100,6 +144,8 @@ impl PacedLimit {
                 self.next = now + rest / u32::try_from(requests).unwrap_or(u32::MAX);
             }
             self.left = self.left.saturating_sub(cost);
+        } else {
+            self.explored = now;
         }
         cost
     }
@@ -113,7 +159,7 @@ impl PacedLimit {
         self.in_flight = self.in_flight.saturating_sub(cost);
     }
 
-    /// Takes back a request that was counted at this instant and is not sent now.
+    /// Takes back a request that was counted at this instant but is not sent now.
     #[cfg(feature = "adaptive")]
     pub(super) fn unsend(&mut self, cost: u64, now: Instant) {
         self.ended(cost);
@@ -123,11 +169,11 @@ impl PacedLimit {
         }
     }
 
-    /// Learns from an answer. `random` lies between 0 and 1.
+    /// Updates the state from an answer. `random` is between 0 and 1.
     ///
-    /// The server may have decided a request before others that were sent with it, and counted those since. So only the answer to a
-    /// request that was sent after the last answer had come replaces what is known. Any other can only lower what is left, and for
-    /// longer: it may as well have been decided after all others.
+    /// The server may have decided a request before others that were sent with it, which it has counted since. So only the
+    /// answer to a request that was sent after the last answer arrived replaces the known state. Any other answer can only
+    /// lower what is left, and for a longer time: it may also have been decided after all others.
     pub(super) fn learn(&mut self, stated: &ServerLimit, news: News, now: Instant, random: f64) {
         // Requests in flight may or may not be part of what the server counted.
         let left = stated.remaining.saturating_sub(self.in_flight + news.unpaced);
@@ -136,49 +182,54 @@ impl PacedLimit {
             ends += jitter(stated.window, random);
         }
         let is_overtaken = news.order <= self.heard_after;
-        self.heard_after = news.sent;
+        (self.heard_after, self.heard) = (news.sent, now);
         if is_overtaken {
             if left <= self.left {
                 (self.left, self.ends) = (left, self.ends.max(ends));
+                self.window = self.window.max(stated.window);
             }
             return;
         }
         self.unit = stated.unit;
         self.quota = stated.quota.unwrap_or(self.quota).max(stated.remaining);
-        (self.left, self.ends) = (left, ends);
+        (self.left, self.ends, self.window) = (left, ends, stated.window);
         self.next = self.next.min(self.ends);
     }
 
-    /// Learns that nothing is left for this time.
+    /// Records that nothing is left for this time.
     pub(super) fn exhaust(&mut self, wait: Duration, now: Instant, random: f64) {
         self.left = 0;
-        self.ends = now + wait + jitter(wait, random);
+        (self.ends, self.window, self.heard) = (now + wait + jitter(wait, random), wait, now);
     }
 
-    /// Learns from an answer that no longer names the limit: after the window, twice as many requests may be in flight.
-    pub(super) fn relax(&mut self, now: Instant) {
+    /// Learns from an answer that no longer names the limit: after the window, twice as many requests may be in flight. The answer to
+    /// a request that was to see whether the limit still holds ends the window.
+    pub(super) fn relax(&mut self, now: Instant, is_probe: bool) {
+        if is_probe {
+            self.ends = self.ends.min(now);
+        }
         if now >= self.ends {
             self.left = self.left.max(1).saturating_mul(2);
         }
     }
 
-    /// Whether nothing is lost if it is forgotten.
+    /// Whether the limit can be forgotten without losing information.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
         now >= self.ends && !self.is_used()
     }
 
-    /// Whether requests wait for it or are in flight under it.
+    /// Whether requests wait for the limit or are in flight under it.
     pub(super) fn is_used(&self) -> bool {
         self.in_flight > 0 || !self.queue.is_empty()
     }
 
-    /// The quota, what is left of it, and the time until its window ends.
+    /// The quota, the remaining quota, and the time until the window ends.
     pub(super) fn standing(&self, now: Instant) -> (u64, u64, Duration) {
         (self.quota, self.left, self.ends.saturating_duration_since(now))
     }
 }
 
-/// A random part of a tenth of a wait, so that clients that wait for the same instant come back apart.
+/// A random part of a tenth of a wait, so that clients that wait for the same instant do not return at the same time.
 fn jitter(wait: Duration, random: f64) -> Duration {
     (wait / 10).min(MOST_JITTER).mul_f64(random.clamp(0.0, 1.0))
 }

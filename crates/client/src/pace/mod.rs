@@ -1,14 +1,17 @@
-//! Pace: requests are held back so that the server need not deny them.
+//! Pace: requests are delayed so that the server need not deny them.
 
 #[cfg(feature = "adaptive")]
 mod capacity;
+mod common_limits;
 mod denial;
 mod host;
 mod limit;
+mod limit_key;
 mod routes;
 mod service;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod wait;
 
 pub(crate) use denial::is_denied;

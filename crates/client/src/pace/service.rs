@@ -11,42 +11,44 @@ use tower_service::Service;
 
 use super::wait::Pacer;
 use crate::clock::Clock;
-use crate::counters::Snapshot;
-use crate::deadline::CallTime;
+use crate::counters::{HostCounters, Snapshot};
+use crate::deadline::{CallTime, within};
 use crate::environment::Environment;
 use crate::hosts::Host;
 use crate::{BoxError, BoxFuture};
 
-/// Holds requests back so that servers need not deny them, by what their responses say of their limits.
+/// Delays requests so that servers need not deny them, according to the limits in their responses.
 ///
-/// With r left in t, no more than r requests are sent within t, and they are spread evenly once less than a fifth of the quota
+/// With r left in t, no more than r requests are sent within t. They are spread evenly once less than a fifth of the quota
 /// is left. A host that states no limits is not slowed down. Routes that name the same limit share its pace.
 ///
 /// A request that would have to wait longer than [`longest_wait`](PaceLayer::longest_wait), or past its
-/// [`Deadline`](crate::Deadline), fails with [`Paced`](crate::Paced). A request that is dropped while it waits leaves the queue.
+/// [`Deadline`](crate::Deadline), fails with [`Paced`](crate::Paced): at once as far as this is known, and otherwise when its time is up. While a
+/// limit leaves nothing for longer than the longest wait, one request is sent each `longest_wait` all the same, or each 30 s if
+/// that is shorter, to see whether the limit still holds. A request that is dropped while it waits leaves the queue.
 ///
-/// Clones share what they learn.
+/// Clones share their state.
 #[derive(Clone)]
 pub struct PaceLayer {
     pub(crate) pacer: Pacer,
 }
 
 impl PaceLayer {
-    /// A pace that has not learned anything yet.
+    /// A pace without any known limits.
     #[must_use]
     pub fn new() -> PaceLayer {
         PaceLayer { pacer: Pacer::new(Environment::new()) }
     }
 
-    /// The longest wait of a request: 30 s by default.
+    /// Maximum wait of a request: 30 s by default.
     #[must_use]
     pub const fn longest_wait(mut self, longest: Duration) -> PaceLayer {
         self.pacer.longest = longest;
         self
     }
 
-    /// Names the route of a request. Requests with the same name share their limits until a response says otherwise. By
-    /// default it is the method and the path, and a new path shares the limits of those beside it.
+    /// Names the route of a request. Requests with the same name share their limits until a response indicates otherwise.
+    /// The default is the method and the path; a new path shares the limits of its sibling paths.
     #[must_use]
     pub fn route(mut self, name: impl Fn(&Method, &Uri) -> String + Send + Sync + 'static) -> PaceLayer {
         self.pacer.route = Some(Arc::new(name));
@@ -74,6 +76,11 @@ impl PaceLayer {
         self
     }
 
+    /// Forgets the limits and denials of a host, as [`ClientLayer::forget`](crate::ClientLayer::forget) does.
+    pub fn forget(&self, host: &str) {
+        self.pacer.environment.forget(host);
+    }
+
     /// The state of each host: limits learned, and counters.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -95,7 +102,7 @@ impl<S> Layer<S> for PaceLayer {
     }
 }
 
-/// A service that is paced. Made by a [`PaceLayer`].
+/// A paced service, created by a [`PaceLayer`].
 #[derive(Clone)]
 pub struct Pace<S> {
     pub(crate) inner: S,
@@ -114,7 +121,7 @@ where
     type Error = BoxError;
     type Future = BoxFuture<Result<Response<R>, BoxError>>;
 
-    /// Always ready: the inner service is asked when the request may be sent.
+    /// Always ready: the inner service is polled for readiness when the request may be sent.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
@@ -123,24 +130,27 @@ where
         let (mut inner, pacer) = (self.inner.clone(), Arc::clone(&self.pacer));
         Box::pin(async move {
             let host = pacer.environment.host_of(request.uri(), request.headers());
+            HostCounters::add(&host.counters.calls);
             let time = CallTime::of(request.headers(), request.extensions(), pacer.environment.clock.now());
-            send_paced(&mut inner, Some(&pacer), &host, time, request).await
+            within(time.deadline, send_paced(&mut inner, Some(&pacer), &host, time, request, || {})).await?
         })
     }
 }
 
-/// Sends a request to its host when it may be sent: at once without a pacer.
+/// Sends a request to its host when it may be sent: at once without a pacer. Calls `on_send` just before.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` would have room for its arguments twice")]
-pub(crate) fn send_paced<'s, S, B, R>(
+pub(crate) fn send_paced<'s, S, B, R, F>(
     inner: &'s mut S,
     pacer: Option<&'s Pacer>,
     host: &'s Host,
     time: CallTime,
     mut request: Request<B>,
-) -> impl Future<Output = Result<Response<R>, BoxError>> + use<'s, S, B, R>
+    on_send: F,
+) -> impl Future<Output = Result<Response<R>, BoxError>> + use<'s, S, B, R, F>
 where
     S: Service<Request<B>, Response = Response<R>>,
     S::Error: Into<BoxError>,
+    F: FnOnce(),
 {
     async move {
         let mut in_flight = None;
@@ -150,6 +160,7 @@ where
             in_flight = Some(admitted);
         }
         poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
+        on_send();
         let ended = inner.call(request).await.map_err(Into::into);
         match (in_flight, &ended) {
             (Some(in_flight), Ok(response)) => in_flight.answered(response.status(), response.headers()),

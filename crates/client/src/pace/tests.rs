@@ -8,15 +8,16 @@ use http::Method;
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::host::{Answer, Entry, HostPace, Sent, Turn};
-use super::routes::Route;
+use super::host::HostPace;
+use super::routes::RouteKey;
+use super::turn::{Behind, Entry, ObservedAnswer, Sent, Turn};
 use crate::limits::{LimitId, ServerLimit, Unit};
 
-fn of(path: &str) -> Route {
-    Route::of(&Method::GET, path, None)
+fn of(path: &str) -> RouteKey {
+    RouteKey::of(&Method::GET, path, None)
 }
 
-fn route() -> Route {
+fn route() -> RouteKey {
     of("/")
 }
 
@@ -24,8 +25,8 @@ fn stated(quota: u64, remaining: u64, window: Duration) -> ServerLimit {
     ServerLimit { id: LimitId::named("api"), unit: Unit::Requests, quota: Some(quota), remaining, window }
 }
 
-fn answer(limits: &[ServerLimit]) -> Answer<'_> {
-    Answer { route: route(), limits, denied_for: None, is_host_wide: false, is_complete: true }
+fn answer(limits: &[ServerLimit]) -> ObservedAnswer<'_> {
+    ObservedAnswer { route: route(), limits, denied_for: None, is_host_wide: false, is_complete: true }
 }
 
 fn sent(entry: Entry) -> Option<Sent> {
@@ -84,7 +85,8 @@ fn denials_are_no_more_than_the_most_limits() {
         let path = format!("/{number}/x");
         let Entry::Sent(sent) = pace.enter(|| of(&path), 1, now) else { panic!("a new route") };
         let route = of(&path);
-        let denial = Answer { route, limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false };
+        let denial =
+            ObservedAnswer { route, limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false };
         pace.answered(&sent, denial, now, 0.0);
     }
     assert!((1..=1_024).contains(&pace.known_limits()));
@@ -96,8 +98,13 @@ fn a_denial_of_the_host_holds_those_that_wait() {
     let flight: Vec<_> = (0..2).map(|_| sent(pace.enter(route, 1, now)).unwrap()).collect();
     pace.answered(&flight[0], answer(&[stated(10, 1, SECOND)]), now, 0.0);
     let Entry::Queued(place) = pace.enter(route, 1, now) else { panic!("one is in flight") };
-    let denial =
-        Answer { route: route(), limits: &[], denied_for: Some(5 * SECOND), is_host_wide: true, is_complete: false };
+    let denial = ObservedAnswer {
+        route: route(),
+        limits: &[],
+        denied_for: Some(5 * SECOND),
+        is_host_wide: true,
+        is_complete: false,
+    };
     pace.answered(&flight[1], denial, now, 0.0);
     assert!(matches!(pace.turn(place.number, now + 2 * SECOND), Turn::At(at) if at == now + 5 * SECOND));
     assert!(matches!(pace.turn(place.number, now + 5 * SECOND), Turn::Sent(_)));
@@ -107,7 +114,7 @@ fn a_denial_of_the_host_holds_those_that_wait() {
 fn requests_in_flight_are_not_sent_twice() {
     let (pace, now) = (HostPace::default(), Instant::now());
     let flight: Vec<_> = (0..5).map(|_| sent(pace.enter(route, 1, now)).unwrap()).collect();
-    // The first answer: 9 left, but four more requests are on their way.
+    // The first answer: 9 left, but four more requests are in flight.
     pace.answered(&flight[0], answer(&[stated(10, 9, SECOND)]), now, 0.0);
     for _ in 0..5 {
         assert!(sent(pace.enter(route, 1, now)).is_some());
@@ -120,7 +127,7 @@ fn an_answer_that_was_overtaken_may_be_the_newest() {
     let (pace, start) = (HostPace::default(), Instant::now());
     let flight: Vec<_> = (0..2).map(|_| sent(pace.enter(route, 1, start)).unwrap()).collect();
     pace.answered(&flight[0], answer(&[stated(10, 1, SECOND)]), start, 0.0);
-    // The server has decided about the other one just now.
+    // The server decided the other request just now.
     let later = start + SECOND * 9 / 10;
     pace.answered(&flight[1], answer(&[stated(10, 0, SECOND)]), later, 0.0);
     let Entry::Queued(place) = pace.enter(route, 1, start + SECOND) else { panic!("nothing is left") };
@@ -139,13 +146,72 @@ fn after_the_window_one_request_explores() {
         })
         .collect();
     let later = start + SECOND;
-    assert!(matches!(pace.turn(places[1], later), Turn::Behind), "not its turn");
+    assert!(matches!(pace.turn(places[1], later), Turn::Behind(_)), "not its turn");
     let Turn::Sent(explorer) = pace.turn(places[0], later) else { panic!("its turn") };
-    assert!(matches!(pace.turn(places[1], later), Turn::Behind), "nothing is known yet");
+    assert!(matches!(pace.turn(places[1], later), Turn::Behind(_)), "nothing is known yet");
     pace.answered(&explorer, answer(&[stated(10, 9, SECOND)]), later, 0.0);
     assert!(matches!(pace.turn(places[1], later), Turn::Sent(_)));
     assert!(matches!(pace.turn(places[2], later), Turn::Sent(_)));
     assert_eq!(pace.waiting(), 0);
+}
+
+#[test]
+fn while_an_answer_is_slow_another_request_explores_after_each_window() {
+    let (pace, start) = (HostPace::default(), Instant::now());
+    let first = sent(pace.enter(route, 1, start)).unwrap();
+    pace.answered(&first, answer(&[stated(10, 0, 3 * SECOND)]), start, 0.0);
+    let mut places: Vec<u64> = Vec::new();
+    for _ in 0..4 {
+        let Entry::Queued(place) = pace.enter(route, 1, start) else { panic!("nothing is left") };
+        places.push(place.number);
+    }
+    let at = |seconds| start + seconds * SECOND;
+    assert!(matches!(pace.turn(places[0], at(4)), Turn::Sent(_)));
+    let Turn::Behind(behind) = pace.turn(places[1], at(4)) else { panic!("one request explores") };
+    assert_eq!(behind.look_at, Some(at(7)));
+    assert!(matches!(pace.turn(places[1], at(6)), Turn::Behind(_)));
+    let Turn::Sent(second) = pace.turn(places[1], at(7)) else { panic!("the first is not answered") };
+    assert!(matches!(pace.turn(places[2], at(7)), Turn::Behind(_)));
+    pace.answered(&second, answer(&[stated(10, 8, 3 * SECOND)]), at(8), 0.0);
+    assert!(matches!(pace.turn(places[2], at(8)), Turn::Sent(_)));
+}
+
+#[test]
+fn a_request_behind_others_knows_that_it_cannot_be_sent_in_this_window() {
+    let (pace, start) = (HostPace::default(), Instant::now());
+    let first = sent(pace.enter(route, 1, start)).unwrap();
+    pace.answered(&first, answer(&[stated(100, 3, 30 * SECOND)]), start, 0.0);
+    assert!(sent(pace.enter(route, 1, start)).is_some());
+    let mut places: Vec<u64> = Vec::new();
+    for _ in 0..4 {
+        let Entry::Queued(place) = pace.enter(route, 1, start) else { panic!("they are spread") };
+        places.push(place.number);
+    }
+    let not_before = |number| match pace.turn(number, start) {
+        Turn::Behind(behind) => behind.not_before,
+        turn => panic!("{turn:?}"),
+    };
+    assert!(matches!(pace.turn(places[0], start), Turn::At(at) if at == start + 10 * SECOND));
+    assert!(not_before(places[1]) < start + 30 * SECOND, "two are left");
+    assert_eq!(not_before(places[2]), start + 30 * SECOND);
+    assert_eq!(not_before(places[3]), start + 30 * SECOND);
+}
+
+#[test]
+fn requests_in_flight_count_though_their_limits_were_forgotten() {
+    let (pace, now) = (HostPace::default(), Instant::now());
+    let first = sent(pace.enter(route, 1, now)).unwrap();
+    pace.answered(&first, answer(&[stated(10, 9, SECOND)]), now, 0.0);
+    let flight: Vec<_> = (0..3).map(|_| sent(pace.enter(route, 1, now)).unwrap()).collect();
+    pace.forget();
+    pace.answered(&flight[0], answer(&[stated(10, 6, SECOND)]), now, 0.0);
+    for _ in 0..4 {
+        assert!(sent(pace.enter(route, 1, now)).is_some());
+    }
+    let Entry::Queued(place) = pace.enter(route, 1, now) else { panic!("two of six may still arrive") };
+    flight[1..].iter().for_each(|sent| pace.abandoned(sent));
+    pace.leave(place.number);
+    assert_eq!(pace.in_flight(), 4);
 }
 
 #[test]
@@ -154,7 +220,13 @@ fn a_denial_that_names_no_limit_holds_its_route_only() {
     let first = sent(pace.enter(route, 1, now)).unwrap();
     pace.answered(
         &first,
-        Answer { route: route(), limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false },
+        ObservedAnswer {
+            route: route(),
+            limits: &[],
+            denied_for: Some(SECOND),
+            is_host_wide: false,
+            is_complete: false,
+        },
         now,
         0.0,
     );
@@ -168,7 +240,13 @@ fn a_queue_behind_a_vanished_limit_drains_faster_and_faster() {
     let first = sent(pace.enter(route, 1, start)).unwrap();
     pace.answered(
         &first,
-        Answer { route: route(), limits: &[], denied_for: Some(SECOND), is_host_wide: false, is_complete: false },
+        ObservedAnswer {
+            route: route(),
+            limits: &[],
+            denied_for: Some(SECOND),
+            is_host_wide: false,
+            is_complete: false,
+        },
         start,
         0.0,
     );
@@ -223,13 +301,13 @@ fn a_server_that_names_ever_new_limits_is_not_remembered_for_ever() {
         let route = of(&format!("/{number}/x"));
         if let Entry::Sent(sent) = pace.enter(|| route, 1, now) {
             let limit = ServerLimit { id: LimitId::named(number.to_string()), ..stated(10, 9, 1_000 * SECOND) };
-            pace.answered(&sent, Answer { route, ..answer(&[limit]) }, now, 0.0);
+            pace.answered(&sent, ObservedAnswer { route, ..answer(&[limit]) }, now, 0.0);
         }
     }
-    assert!(pace.standing(now).len() <= 1_024);
+    assert!((1..=1_024).contains(&pace.standing(now).len()));
 }
 
-/// A server that decides exactly, and tells the truth in whole seconds.
+/// A server that decides exactly, and reports whole seconds.
 #[derive(Clone, Debug)]
 enum Server {
     Window { quota: u64, length: u64, used: u64, window: u64 },
@@ -264,7 +342,7 @@ impl Server {
     }
 }
 
-/// Due times and the indices of requests, the earliest first.
+/// Due times and the indices of requests, earliest first.
 type Events = BinaryHeap<Reverse<(u64, usize)>>;
 
 fn servers() -> impl Strategy<Value = Server> {
@@ -282,7 +360,7 @@ fn servers() -> impl Strategy<Value = Server> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// One client alone at a server, with up to `tasks` calls at once: after the first answer nothing is denied, although requests and
+    /// A single client with up to `tasks` concurrent calls: after the first answer nothing is denied, although requests and
     /// answers overtake each other.
     #[test]
     fn a_paced_client_is_not_denied(mut server in servers(), tasks in 1_usize..40, calls in 1_usize..200, latency in 0_u64..200) {
@@ -306,14 +384,17 @@ proptest! {
                 pace.answered(&sent, answer(&[limit.unwrap()]), at(now), 0.5);
             }
             let mut go = Vec::new();
-            // The instants at which something may happen: those of messages, and of turns.
+            // The instants at which something may happen: arrivals of messages, and turns.
             let mut next = Vec::new();
             queue.retain(|number| match pace.turn(*number, at(now)) {
                 Turn::Sent(sent) => { go.push(sent); false }
                 Turn::At(turn) => { next.push(u64::try_from((turn - start).as_micros().div_ceil(1_000)).unwrap()); true }
-                Turn::Behind => true,
+                Turn::Behind(Behind { look_at, .. }) => {
+                    next.extend(look_at.map(|at| u64::try_from((at - start).as_micros().div_ceil(1_000)).unwrap()));
+                    true
+                }
             });
-            // The first request goes alone, so that the host is known.
+            // The first request is sent alone, so that the host is known.
             let at_once = if made == 0 { 1 } else if flight.first().is_some_and(Option::is_some) { 0 } else { tasks };
             while made < calls && queue.len() + arrivals.len() + answers.len() + go.len() < at_once {
                 made += 1;
@@ -331,7 +412,7 @@ proptest! {
                 arrivals.push(Reverse((now + latency / 2 + index as u64 * 37 % 50, index)));
                 flight.push(Some((sent, None)));
             }
-            // Those behind a request that was sent may have their turn.
+            // Requests behind one that was sent may have their turn.
             next.extend((last_sent == now && !queue.is_empty()).then_some(now + 1));
             next.extend(arrivals.peek().into_iter().chain(answers.peek()).map(|Reverse((due, _))| *due));
             prop_assert!(!next.is_empty() || made == calls && queue.is_empty(), "nothing will ever happen");

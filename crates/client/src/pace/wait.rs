@@ -1,28 +1,30 @@
 //! Waiting for a turn.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::uri::PathAndQuery;
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
 #[cfg(feature = "adaptive")]
-use tidegate_core::Priority;
+use tidegate_core::priority::Priority;
 use tokio::time::{Instant, timeout_at};
 
 use super::denial::{is_denied, is_host_wide};
-use super::host::{Answer, Entry, Place, Sent, Turn};
-use super::routes::Route;
+use super::host::LONGEST_NAME;
+use super::routes::RouteKey;
+use super::turn::{Entry, ObservedAnswer, QueuePlace, Sent, Turn};
 use crate::BoxError;
 #[cfg(feature = "adaptive")]
 use crate::concurrency::{ConcurrencyTerms, HostPermit};
-use crate::counters::Counters;
-use crate::deadline::{self, CallTime};
+use crate::counters::HostCounters;
+use crate::deadline::{self, CallTime, last_instant};
 use crate::environment::Environment;
 use crate::hint::Hint;
 use crate::hosts::Host;
 use crate::limits::{self, ServerLimit};
 use crate::partition::Partition;
 use crate::throttle_service;
+use crate::times::LONGEST_BELIEVED;
 use crate::tokens::Tokens;
 
 /// The error of a request that was not sent, because it would have had to wait too long for its turn.
@@ -31,23 +33,23 @@ use crate::tokens::Tokens;
 pub struct Paced {
     /// The host.
     pub host: String,
-    /// The least time that it would have had to wait.
+    /// The minimum time that it would have had to wait.
     pub wait: Duration,
 }
 
 /// Names the route of a request.
 pub(crate) type RouteName = Arc<dyn Fn(&Method, &Uri) -> String + Send + Sync>;
 
-/// Holds requests back by what hosts say of their limits.
+/// Delays requests according to the limits stated by hosts.
 #[derive(Clone)]
 pub(crate) struct Pacer {
     pub(crate) environment: Environment,
-    /// The longest wait for a turn.
+    /// Maximum wait for a turn.
     pub(crate) longest: Duration,
     pub(crate) route: Option<RouteName>,
-    /// Whether limits are learned and kept.
+    /// Whether limits are learned and respected.
     pub(crate) is_paced: bool,
-    /// Whether hosts that refuse most requests are sent fewer.
+    /// Whether fewer requests are sent to hosts that refuse most of them.
     pub(crate) is_throttled: bool,
     #[cfg(feature = "adaptive")]
     pub(crate) concurrency: ConcurrencyTerms,
@@ -74,19 +76,19 @@ impl Pacer {
         method: &Method,
         uri: &Uri,
         extensions: &Extensions,
-    ) -> Result<InFlight<'p>, BoxError> {
+    ) -> Result<PacedCall<'p>, BoxError> {
         if self.is_throttled {
             throttle_service::admit(&self.environment, host)?;
         }
-        let mut in_flight = InFlight::new(self, host, time, self.asked(method, uri, extensions));
+        let mut in_flight = PacedCall::new(self, host, time, self.asked(method, uri, extensions));
         let now = time.attempt;
         if self.is_paced {
             match host.pace.enter(|| in_flight.turn.route(), in_flight.turn.tokens, now) {
                 Entry::Sent(sent) => in_flight.sent = Some(sent),
                 Entry::Queued(place) => {
-                    Counters::add(&host.counters.waits);
+                    HostCounters::add(&host.counters.waits);
                     in_flight.has_waited = true;
-                    // Boxed, so that calls that need not wait have no room for it.
+                    // Boxed, so that the futures of calls that need not wait reserve no room for it.
                     let turn = Box::pin(self.wait(QueuedPlace { host, place }, now, time.deadline));
                     in_flight.sent = Some(turn.await?);
                 }
@@ -104,7 +106,7 @@ impl Pacer {
     fn asked(&self, method: &Method, uri: &Uri, extensions: &Extensions) -> AskedTurn {
         let partition = extensions.get::<Partition>();
         AskedTurn {
-            named: self.route.as_ref().map(|name| Route::named(&name(method, uri), partition.map(Partition::name))),
+            named: self.route.as_ref().map(|name| RouteKey::named(&name(method, uri), partition.map(Partition::name))),
             tokens: extensions.get::<Tokens>().map_or(1, |tokens| tokens.0),
             method: method.clone(),
             path: uri.path_and_query().cloned(),
@@ -119,35 +121,42 @@ impl Pacer {
         deadline: Option<Instant>,
     ) -> Result<Sent, Paced> {
         let (host, clock) = (queued.host, &self.environment.clock);
-        let last = deadline.into_iter().chain([since + self.longest]).min().unwrap_or(since);
+        let longest = last_instant(since, self.longest, None);
+        let last = last_instant(since, self.longest, deadline);
         loop {
             let now = clock.now();
-            let until = match host.pace.turn(queued.place.number, now) {
+            let (not_before, look_at) = match host.pace.turn(queued.place.number, now) {
                 Turn::Sent(sent) => {
                     let waited = now.saturating_duration_since(since);
                     host.counters.waited(waited);
                     tracing::debug!(host = %host.name, ?waited, "sending after a wait for the pace");
                     return Ok(sent);
                 }
-                Turn::At(at) => at,
-                Turn::Behind => last,
+                Turn::At(at) => (at, at),
+                Turn::Behind(behind) => (behind.not_before, behind.look_at.map_or(last, |at| at.min(last))),
             };
-            if until > last || now >= last {
-                Counters::add(&host.counters.pace_refusals);
-                let wait = until.max(now).saturating_duration_since(since);
+            if not_before > last || now >= last {
+                if not_before > longest
+                    && let Some(sent) = host.pace.probe(queued.place.number, longest, self.longest, now)
+                {
+                    tracing::debug!(host = %host.name, "sending to see whether the limit still holds");
+                    return Ok(sent);
+                }
+                HostCounters::add(&host.counters.pace_refusals);
+                let wait = not_before.max(now).saturating_duration_since(since);
                 tracing::debug!(host = %host.name, ?wait, "not sending: the wait for the pace is too long");
                 return Err(Paced { host: host.name.to_string(), wait });
             }
             // The result does not matter: the turn is looked at again, after the time or after a notice.
-            let _ = timeout_at(until, queued.place.turn.notified()).await;
+            let _ = timeout_at(look_at, queued.place.turn.notified()).await;
         }
     }
 }
 
-/// A place that is left when the request is dropped.
+/// A place in the queues, which is given up when the request is dropped.
 pub(super) struct QueuedPlace<'h> {
     pub(super) host: &'h Host,
-    pub(super) place: Place,
+    pub(super) place: QueuePlace,
 }
 
 impl Drop for QueuedPlace<'_> {
@@ -156,10 +165,10 @@ impl Drop for QueuedPlace<'_> {
     }
 }
 
-/// A request that asks for its turn.
+/// A request that waits for its turn.
 pub(super) struct AskedTurn {
-    /// The route, if the caller names it.
-    named: Option<Route>,
+    /// The route, if the caller has named it.
+    named: Option<RouteKey>,
     pub(super) tokens: u64,
     method: Method,
     path: Option<PathAndQuery>,
@@ -167,9 +176,10 @@ pub(super) struct AskedTurn {
 }
 
 impl AskedTurn {
-    /// The route. Most hosts state no limits, and their routes need not be told apart.
-    pub(super) fn route(&self) -> Route {
-        self.named.unwrap_or_else(|| Route::of(&self.method, self.path(), self.partition.as_ref().map(Partition::name)))
+    /// The route. Computed lazily, because most hosts state no limits, and their routes need not be distinguished.
+    pub(super) fn route(&self) -> RouteKey {
+        self.named
+            .unwrap_or_else(|| RouteKey::of(&self.method, self.path(), self.partition.as_ref().map(Partition::name)))
     }
 
     fn path(&self) -> &str {
@@ -177,9 +187,14 @@ impl AskedTurn {
     }
 }
 
+/// The wait that a refusal asks for. One that is longer than is believed is returned to the caller, but holds no other request.
+fn believed_wait(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    Hint::read(headers, wall).map(|hint| hint.wait).filter(|wait| *wait < LONGEST_BELIEVED)
+}
+
 /// A request in flight. If it is dropped without an answer, it is not in flight any more, but stays charged: the server may have
 /// counted it.
-pub(crate) struct InFlight<'p> {
+pub(crate) struct PacedCall<'p> {
     pacer: &'p Pacer,
     pub(super) host: &'p Host,
     pub(super) time: CallTime,
@@ -191,9 +206,9 @@ pub(crate) struct InFlight<'p> {
     permit: Option<HostPermit>,
 }
 
-impl<'p> InFlight<'p> {
-    const fn new(pacer: &'p Pacer, host: &'p Host, time: CallTime, turn: AskedTurn) -> InFlight<'p> {
-        InFlight {
+impl<'p> PacedCall<'p> {
+    const fn new(pacer: &'p Pacer, host: &'p Host, time: CallTime, turn: AskedTurn) -> PacedCall<'p> {
+        PacedCall {
             pacer,
             host,
             time,
@@ -206,19 +221,19 @@ impl<'p> InFlight<'p> {
     }
 
     #[cfg(feature = "adaptive")]
-    pub(super) fn permitted(mut self, permit: HostPermit) -> InFlight<'p> {
+    pub(super) fn permitted(mut self, permit: HostPermit) -> PacedCall<'p> {
         self.permit = Some(permit);
         self
     }
 
-    /// Lowers the timeout that a request states to the time that is left, if it has waited.
+    /// If the request has waited, lowers its stated timeout to the remaining time.
     pub(crate) fn restate_timeout(&self, headers: &mut HeaderMap) {
         if self.has_waited {
             deadline::restate(headers, self.time.deadline, self.pacer.environment.clock.now());
         }
     }
 
-    /// Learns from the answer.
+    /// Updates the limits from the answer.
     pub(crate) fn answered(mut self, status: StatusCode, headers: &HeaderMap) {
         #[cfg(feature = "adaptive")]
         if let Some(permit) = self.permit.take() {
@@ -230,7 +245,7 @@ impl<'p> InFlight<'p> {
         }
         let is_denied = is_denied(status, headers);
         if is_denied {
-            Counters::add(&self.host.counters.denials);
+            HostCounters::add(&self.host.counters.denials);
         }
         let Some(sent) = self.sent.take() else { return };
         let is_refused = is_denied || status == StatusCode::SERVICE_UNAVAILABLE;
@@ -238,19 +253,20 @@ impl<'p> InFlight<'p> {
         if limits.is_empty() && !is_refused && self.host.pace.ended_unlimited(&sent) {
             return;
         }
-        let answer = Answer {
+        let answer = ObservedAnswer {
             route: self.turn.route(),
             limits: &limits,
-            denied_for: if is_refused { Hint::read(headers, clock.wall()).map(|hint| hint.wait) } else { None },
+            denied_for: if is_refused { believed_wait(headers, clock.wall()) } else { None },
             is_host_wide: is_refused && is_host_wide(headers),
             is_complete: !is_refused && !status.is_server_error() && !limits::is_cached(headers),
         };
         self.host.pace.answered(&sent, answer, clock.now(), random());
     }
 
-    /// The limits that a response states. Those that name no partition are of the partition of the request.
+    /// The limits stated by a response. Limits without a partition belong to that of the request.
     fn limits(&self, headers: &HeaderMap) -> Vec<ServerLimit> {
         let mut limits = limits::read_at(self.turn.path(), headers, self.pacer.environment.clock.wall());
+        limits.retain(|limit| limit.id.partition.len() <= LONGEST_NAME);
         if let Some(partition) = &self.turn.partition {
             for limit in limits.iter_mut().filter(|limit| limit.id.partition.is_empty()) {
                 limit.id.partition = partition.name().as_bytes().to_vec();
@@ -259,7 +275,7 @@ impl<'p> InFlight<'p> {
         limits
     }
 
-    /// Takes the request back: it had its turn and is not sent now.
+    /// Takes the request back, which had its turn but is not sent now.
     #[cfg(feature = "adaptive")]
     pub(super) fn unsend(&mut self) {
         if let Some(sent) = self.sent.take() {
@@ -267,7 +283,7 @@ impl<'p> InFlight<'p> {
         }
     }
 
-    /// Learns that there is an error instead of an answer.
+    /// Records an error instead of an answer.
     #[cfg_attr(
         not(feature = "adaptive"),
         expect(unused_mut, unused_variables, reason = "for the limit on requests in flight")
@@ -283,7 +299,7 @@ impl<'p> InFlight<'p> {
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for PacedCall<'_> {
     fn drop(&mut self) {
         #[cfg(feature = "adaptive")]
         if let Some(permit) = self.permit.take() {

@@ -11,11 +11,11 @@ use crate::deadline::CallTime;
 use crate::hint::Hint;
 use crate::hosts::Host;
 use crate::layer::ClientLayer;
-use crate::retry::Next;
+use crate::retry::{Attempts, NextStep};
 #[cfg(feature = "shared")]
 use crate::shared::{AnySharedPace, RequestEnd, RequestHead};
 
-/// The parts that calls go through.
+/// The parts of the client that process calls.
 #[derive(Clone)]
 pub(super) struct CallTerms {
     pub(super) layer: ClientLayer,
@@ -49,8 +49,7 @@ impl CallTerms {
             let may_keep = attempts.may_retry() && is_within(request.body(), retrier.terms.body_bytes);
             let kept = if may_keep { request.try_clone() } else { None };
             let ended = {
-                let attempt =
-                    pin!(self.attempt(request, (attempts.host(), attempts.time()), &uri, extensions, &mut send));
+                let attempt = pin!(self.attempt(request, &attempts, &uri, extensions, &mut send));
                 attempts.run(attempt).await?
             };
             let next = match &ended {
@@ -58,29 +57,29 @@ impl CallTerms {
                 Err(error) => attempts.after_error(&**error, kept.is_some()),
             };
             match (next, kept) {
-                (Next::Retry(planned), Some(kept)) => {
+                (NextStep::Retry(planned), Some(kept)) => {
                     drop(ended);
                     attempts.wait(planned).await;
                     request = kept;
                     attempts.restate_timeout(request.headers_mut());
                 }
-                (Next::Retry(planned), None) => {
+                (NextStep::Retry(planned), None) => {
                     attempts.give_up(planned);
                     return ended.map(|response| with_hint(response, planned.hint));
                 }
-                (Next::Return(hint) | Next::BudgetSpent(hint), _) => {
+                (NextStep::Return(hint) | NextStep::BudgetSpent(hint), _) => {
                     return ended.map(|response| with_hint(response, hint));
                 }
             }
         }
     }
 
-    /// One attempt, through the shared pace if there is one.
+    /// Makes one attempt, through the shared pace if there is one.
     #[cfg(feature = "shared")]
     async fn attempt<F>(
         &self,
         request: Request,
-        call: (&Host, CallTime),
+        attempts: &Attempts<'_>,
         uri: &Uri,
         extensions: &Extensions,
         send: &mut impl FnMut(Request) -> F,
@@ -88,16 +87,26 @@ impl CallTerms {
     where
         F: Future<Output = Result<Response, BoxError>>,
     {
-        let Some(shared) = &self.shared else { return self.paced_attempt(request, call, uri, extensions, send).await };
-        let (host, time) = call;
-        let charged = shared.admit(RequestHead::new(request.method(), uri, request.headers(), extensions)).await?;
+        let (host, time) = (attempts.host(), attempts.time());
+        let Some(shared) = &self.shared else {
+            return self.paced_attempt(request, (host, time), uri, extensions, send, || attempts.sent()).await;
+        };
+        let unspent = shared.admit(RequestHead::new(request.method(), uri, request.headers(), extensions)).await?;
         let time = CallTime { attempt: self.layer.retrier.environment.clock.now(), ..time };
-        let mut ended = self.paced_attempt(request, (host, time), uri, extensions, send).await;
+        let mut spent = None;
+        let on_send = || {
+            attempts.sent();
+            spent = Some(unspent());
+        };
+        let mut ended = self.paced_attempt(request, (host, time), uri, extensions, send, on_send).await;
         let end = match &ended {
             Ok(response) => RequestEnd::of_response(response.status(), response.headers()),
             Err(error) => RequestEnd::of_error(error),
         };
-        if let (Some(reservation), Ok(response)) = (charged(end).await, &mut ended) {
+        // A request that was held back has its charge given back already.
+        if let Some(spent) = spent
+            && let (Some(reservation), Ok(response)) = (spent(end).await, &mut ended)
+        {
             response.extensions_mut().insert(reservation);
         }
         ended
@@ -107,7 +116,7 @@ impl CallTerms {
     async fn attempt<F>(
         &self,
         request: Request,
-        call: (&Host, CallTime),
+        attempts: &Attempts<'_>,
         uri: &Uri,
         extensions: &Extensions,
         send: &mut impl FnMut(Request) -> F,
@@ -115,10 +124,11 @@ impl CallTerms {
     where
         F: Future<Output = Result<Response, BoxError>>,
     {
-        self.paced_attempt(request, call, uri, extensions, send).await
+        let call = (attempts.host(), attempts.time());
+        self.paced_attempt(request, call, uri, extensions, send, || attempts.sent()).await
     }
 
-    /// One attempt, throttled and paced.
+    /// One attempt, throttled and paced. Calls `on_send` just before it is sent.
     async fn paced_attempt<F>(
         &self,
         request: Request,
@@ -126,12 +136,14 @@ impl CallTerms {
         uri: &Uri,
         extensions: &Extensions,
         send: &mut impl FnMut(Request) -> F,
+        on_send: impl FnOnce(),
     ) -> Result<Response, BoxError>
     where
         F: Future<Output = Result<Response, BoxError>>,
     {
         let (host, time) = call;
         let in_flight = self.layer.pacer.admit(host, time, request.method(), uri, extensions).await?;
+        on_send();
         let ended = send(request).await;
         match &ended {
             Ok(response) => in_flight.answered(response.status(), response.headers()),
@@ -141,7 +153,7 @@ impl CallTerms {
     }
 }
 
-/// Whether a body is short enough to be kept for a retry. A stream is not.
+/// Whether a body is short enough to be kept for a retry. `false` for a stream.
 fn is_within(body: Option<&Body>, most: usize) -> bool {
     body.is_none_or(|body| body.as_bytes().is_some_and(|bytes| bytes.len() <= most))
 }

@@ -7,7 +7,7 @@ use super::call::CallTerms;
 use crate::BoxError;
 use crate::layer::ClientLayer;
 
-/// A `reqwest` client that keeps to what servers ask for.
+/// A `reqwest` client that respects what servers ask for.
 ///
 /// ```no_run
 /// use tidegate_client::{ClientLayer, ReqwestClient};
@@ -20,8 +20,8 @@ use crate::layer::ClientLayer;
 /// # }
 /// ```
 ///
-/// Requests whose body is a stream are sent once. A request has no extensions in `reqwest`, so
-/// [`ReqwestClient::execute_with`] takes them. `reqwest` follows redirects below this client, so the host of a call is that of its first
+/// Requests whose body is a stream are sent once. A `reqwest` request has no extensions, so [`ReqwestClient::execute_with`]
+/// takes them as an argument. `reqwest` follows redirects below this client, so the host of a call is that of its first
 /// request.
 #[derive(Clone)]
 pub struct ReqwestClient {
@@ -30,7 +30,7 @@ pub struct ReqwestClient {
 }
 
 impl ReqwestClient {
-    /// Sends requests with `client`, on the terms of `layer`: a [`ClientLayer`], or one of its parts alone, such as a
+    /// Sends requests with `client`, according to `layer`: a [`ClientLayer`], or one of its parts alone, such as a
     /// [`RetryLayer`](crate::RetryLayer) or a [`PaceLayer`](crate::PaceLayer).
     #[must_use]
     pub fn new(client: Client, layer: impl Into<ClientLayer>) -> ReqwestClient {
@@ -49,15 +49,15 @@ impl ReqwestClient {
         self
     }
 
-    /// Sends a request, and retries it where that is due.
+    /// Sends a request, with retries if necessary.
     ///
     /// # Errors
-    /// The error of the client, or one of this crate: [`BoxError`] lists them.
+    /// Fails with the error of the client, or one of this crate: see [`BoxError`].
     pub async fn execute(&self, request: Request) -> Result<Response, BoxError> {
         self.execute_with(request, &Extensions::new()).await
     }
 
-    /// As [`ReqwestClient::execute`], with extensions for the request: a [`Deadline`](crate::Deadline),
+    /// Like [`ReqwestClient::execute`], with extensions for the request: a [`Deadline`](crate::Deadline),
     /// [`Idempotent`](crate::Idempotent), a [`Partition`](crate::Partition), [`Tokens`](crate::Tokens).
     ///
     /// # Errors

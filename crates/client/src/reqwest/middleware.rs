@@ -10,7 +10,7 @@ use super::call::CallTerms;
 use crate::layer::ClientLayer;
 use crate::{BoxError, DeadlineExceeded, Paced, Throttled};
 
-/// A middleware for `reqwest-middleware` that keeps to what servers ask for.
+/// A middleware for `reqwest-middleware` that respects what servers ask for.
 ///
 /// ```no_run
 /// use reqwest_middleware::ClientBuilder;
@@ -23,15 +23,15 @@ use crate::{BoxError, DeadlineExceeded, Paced, Throttled};
 /// # }
 /// ```
 ///
-/// An error of this crate is a `reqwest_middleware::Error::Middleware`, which can be downcast to it. Extensions of a request are those that
-/// `RequestBuilder::with_extension` sets. Put the middleware outermost: it calls those inside it
-/// for each attempt.
+/// An error of this crate is a `reqwest_middleware::Error::Middleware`, and can be downcast. Extensions of a request are
+/// set by `RequestBuilder::with_extension`. This middleware should be outermost, because it calls the inner ones for each
+/// attempt.
 pub struct ReqwestMiddleware {
     terms: CallTerms,
 }
 
 impl ReqwestMiddleware {
-    /// A middleware on the terms of `layer`: a [`ClientLayer`], or one of its parts alone, such as a
+    /// A middleware according to `layer`: a [`ClientLayer`], or one of its parts alone, such as a
     /// [`RetryLayer`](crate::RetryLayer) or a [`PaceLayer`](crate::PaceLayer).
     #[must_use]
     pub fn new(layer: impl Into<ClientLayer>) -> ReqwestMiddleware {
@@ -63,7 +63,7 @@ impl Middleware for ReqwestMiddleware {
     }
 }
 
-/// The error itself, so that one of `reqwest` can be asked whether anything was sent.
+/// The inner error, so that an error of `reqwest` shows whether anything was sent.
 fn plain(error: Error) -> BoxError {
     match error {
         Error::Reqwest(error) => error.into(),
@@ -71,7 +71,7 @@ fn plain(error: Error) -> BoxError {
     }
 }
 
-/// Keeps the type of the error, so that callers can tell errors apart.
+/// Keeps the type of the error, so that callers can distinguish errors.
 fn into_middleware_error(error: BoxError) -> Error {
     let known = error.downcast::<Error>().map(|error| *error);
     let known = known.or_else(|error| error.downcast::<::reqwest::Error>().map(|error| Error::Reqwest(*error)));

@@ -4,19 +4,20 @@ use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
-use super::policy::{Attempted, Next, Planned, RetryTerms, is_idempotent, is_refusal};
-use crate::counters::Counters;
-use crate::deadline::{self, CallTime, DeadlineExceeded};
+use super::policy::{Attempted, NextStep, Planned, RetryTerms, is_idempotent, is_refusal};
+use crate::counters::HostCounters;
+use crate::deadline::{self, CallTime, DeadlineExceeded, within};
 use crate::environment::Environment;
 use crate::hint::Hint;
 use crate::hosts::Host;
 use crate::unsent::is_unsent;
 
-/// Decides about retries, for calls of any kind of client.
+/// Makes decisions on retries, for calls of any kind of client.
 #[derive(Clone)]
 pub(crate) struct Retrier {
     pub(crate) environment: Environment,
@@ -38,7 +39,7 @@ impl Retrier {
     ) -> Attempts<'_> {
         let host = self.environment.host_of(uri, headers);
         let now = self.environment.clock.now();
-        Counters::add(&host.counters.calls);
+        HostCounters::add(&host.counters.calls);
         host.budget.deposit(now);
         Attempts {
             retrier: self,
@@ -46,6 +47,8 @@ impl Retrier {
             time: CallTime::of(headers, extensions, now),
             is_idempotent: is_idempotent(method, headers, extensions),
             retries: 0,
+            withdrawn: None,
+            is_unsent: AtomicBool::new(false),
         }
     }
 }
@@ -57,6 +60,10 @@ pub(crate) struct Attempts<'r> {
     time: CallTime,
     is_idempotent: bool,
     retries: u32,
+    /// The instant of the present retry, which the budget was charged for.
+    withdrawn: Option<Instant>,
+    /// Whether the present retry has not been sent yet.
+    is_unsent: AtomicBool,
 }
 
 impl Attempts<'_> {
@@ -65,28 +72,32 @@ impl Attempts<'_> {
         &self.host
     }
 
-    /// The time of the call.
+    /// The time limits of the call.
     pub(crate) const fn time(&self) -> CallTime {
         self.time
     }
 
-    /// Whether a retry could be wanted, so that it is worth to keep the request.
+    /// Whether the call may be retried, so that the request should be kept.
     pub(crate) fn may_retry(&self) -> bool {
         self.retries < self.retrier.terms.most
     }
 
     /// Runs an attempt until the deadline.
     pub(crate) async fn run<T>(&self, attempt: Pin<&mut impl Future<Output = T>>) -> Result<T, DeadlineExceeded> {
-        match self.time.deadline {
-            Some(deadline) => timeout_at(deadline, attempt).await.map_err(|_| DeadlineExceeded),
-            None => Ok(attempt.await),
+        within(self.time.deadline, attempt).await
+    }
+
+    /// Counts the present attempt as sent.
+    pub(crate) fn sent(&self) {
+        if self.is_unsent.swap(false, Ordering::Relaxed) {
+            HostCounters::add(&self.host.counters.retries);
         }
     }
 
     /// The next step after a response.
-    pub(crate) fn after_response(&self, status: StatusCode, headers: &HeaderMap, is_repeatable: bool) -> Next {
+    pub(crate) fn after_response(&self, status: StatusCode, headers: &HeaderMap, is_repeatable: bool) -> NextStep {
         if !is_refusal(status, headers) {
-            return Next::Return(None);
+            return NextStep::Return(None);
         }
         let wall = || self.retrier.environment.clock.wall();
         let hint = || Hint::read(headers, wall());
@@ -95,28 +106,28 @@ impl Attempts<'_> {
     }
 
     /// The next step after an error.
-    pub(crate) fn after_error(&self, error: &(dyn Error + 'static), is_repeatable: bool) -> Next {
+    pub(crate) fn after_error(&self, error: &(dyn Error + 'static), is_repeatable: bool) -> NextStep {
         let next = self.retrier.terms.after_error(&self.attempted(is_repeatable), is_unsent(error));
         self.noted(next, || error.to_string())
     }
 
-    /// Waits before another attempt. A call that is dropped meanwhile gives its retry back to the budget.
+    /// Waits before another attempt. If it is not sent after all, because the call is dropped or held back, the budget gets the retry
+    /// back.
     pub(crate) async fn wait(&mut self, planned: Planned) {
-        let refund = Refund { attempts: self, at: planned.at, is_due: true };
+        self.withdrawn = Some(planned.at);
+        *self.is_unsent.get_mut() = true;
         sleep_until(planned.at).await;
-        refund.cancel();
         self.time.attempt = self.retrier.environment.clock.now();
         self.host.counters.waited_to_retry(planned.wait);
-        Counters::add(&self.host.counters.retries);
         self.retries += 1;
     }
 
-    /// Lowers the timeout that a retry states to the time that is left.
+    /// Lowers the stated timeout of a retry to the remaining time.
     pub(crate) fn restate_timeout(&self, headers: &mut HeaderMap) {
         deadline::restate(headers, self.time.deadline, self.retrier.environment.clock.now());
     }
 
-    /// Gives a retry back to the budget that is not sent after all.
+    /// Returns a retry that will not be sent to the budget.
     pub(crate) fn give_up(&self, planned: Planned) {
         self.refund(planned.at);
     }
@@ -141,18 +152,18 @@ impl Attempts<'_> {
     }
 
     /// Logs and counts the next step.
-    fn noted(&self, next: Next, outcome: impl FnOnce() -> String) -> Next {
+    fn noted(&self, next: NextStep, outcome: impl FnOnce() -> String) -> NextStep {
         let (host, retries) = (&*self.host.name, self.retries);
         match next {
-            Next::Return(None) => {}
-            Next::Return(Some(Hint { wait, source })) => {
+            NextStep::Return(None) => {}
+            NextStep::Return(Some(Hint { wait, source })) => {
                 tracing::debug!(host, retries, outcome = outcome(), ?wait, ?source, "not retrying");
             }
-            Next::BudgetSpent(_) => {
-                Counters::add(&self.host.counters.budget_refusals);
+            NextStep::BudgetSpent(_) => {
+                HostCounters::add(&self.host.counters.budget_refusals);
                 tracing::warn!(host, retries, outcome = outcome(), "not retrying: the budget is spent");
             }
-            Next::Retry(Planned { wait, .. }) => {
+            NextStep::Retry(Planned { wait, .. }) => {
                 tracing::debug!(host, retries, outcome = outcome(), ?wait, "retrying");
             }
         }
@@ -160,23 +171,10 @@ impl Attempts<'_> {
     }
 }
 
-/// Gives a retry back to the budget if it is dropped before it is sent.
-struct Refund<'a, 'r> {
-    attempts: &'a Attempts<'r>,
-    at: Instant,
-    is_due: bool,
-}
-
-impl Refund<'_, '_> {
-    fn cancel(mut self) {
-        self.is_due = false;
-    }
-}
-
-impl Drop for Refund<'_, '_> {
+impl Drop for Attempts<'_> {
     fn drop(&mut self) {
-        if self.is_due {
-            self.attempts.refund(self.at);
+        if let (Some(at), true) = (self.withdrawn, *self.is_unsent.get_mut()) {
+            self.refund(at);
         }
     }
 }

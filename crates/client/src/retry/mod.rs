@@ -4,8 +4,10 @@ mod attempts;
 mod policy;
 mod service;
 
+#[cfg(feature = "reqwest")]
+pub(crate) use attempts::Attempts;
 pub(crate) use attempts::Retrier;
 pub use policy::Idempotent;
 #[cfg(feature = "reqwest")]
-pub(crate) use policy::Next;
+pub(crate) use policy::NextStep;
 pub use service::{Retry, RetryLayer};

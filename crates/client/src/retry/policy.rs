@@ -1,4 +1,4 @@
-//! The choice of calls to retry, and of their waits.
+//! Retry policy: the calls that are retried, and the wait before each retry.
 
 use std::time::Duration;
 
@@ -7,13 +7,15 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::budget::Budget;
+use crate::deadline::later;
 use crate::grpc::{self, Advice};
 use crate::hint::Hint;
 use crate::pace::is_denied;
+use crate::times::LONGEST_BELIEVED;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Marks a request whose repetition does no harm, as an extension. It is retried whatever its method.
+/// Marks a request that can safely be repeated, as an extension. It is retried whatever its method.
 ///
 /// The methods GET, HEAD, OPTIONS, TRACE, QUERY, PUT and DELETE need no mark, nor does a request with an `Idempotency-Key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ impl Default for RetryTerms {
     }
 }
 
-/// Whether the repetition of a request does no harm.
+/// Whether a request can safely be repeated.
 pub(crate) fn is_idempotent(method: &Method, headers: &HeaderMap, extensions: &Extensions) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
         || method.as_str() == "QUERY"
@@ -53,116 +55,117 @@ pub(crate) fn is_idempotent(method: &Method, headers: &HeaderMap, extensions: &E
 
 /// The next step after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Next {
-    /// Nothing: the call has ended. If the server asked for a wait, here it is.
+pub(crate) enum NextStep {
+    /// Return the result: the call has ended. Contains the wait requested by the server, if any.
     Return(Option<Hint>),
-    /// Another attempt. The budget was charged.
+    /// Make another attempt. The budget was charged.
     Retry(Planned),
-    /// The budget has nothing left for another attempt.
+    /// Return the result, because the budget is used up.
     BudgetSpent(Option<Hint>),
 }
 
-/// A retry that is to be sent.
+/// A retry that will be sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Planned {
     pub(crate) wait: Duration,
     pub(crate) at: Instant,
-    /// The wait that the server asked for.
+    /// The wait requested by the server.
     pub(crate) hint: Option<Hint>,
 }
 
 /// A call between two attempts.
 pub(crate) struct Attempted<'c> {
-    /// The retries that were sent.
+    /// Number of retries that were sent.
     pub(crate) retries: u32,
     pub(crate) is_idempotent: bool,
-    /// Whether its body can be sent again.
+    /// Whether the request body can be sent again.
     pub(crate) is_repeatable: bool,
     pub(crate) deadline: Option<Instant>,
     pub(crate) budget: &'c Budget,
     pub(crate) now: Instant,
-    /// Between 0 and 1.
+    /// A random number between 0 and 1.
     pub(crate) random: f64,
 }
 
 impl RetryTerms {
-    /// After a response. `hint` is what it asks for.
+    /// The next step after a response. `hint` is the wait that it requests.
     pub(crate) fn after_response(
         &self,
         call: &Attempted<'_>,
         status: StatusCode,
         headers: &HeaderMap,
         hint: impl FnOnce() -> Option<Hint>,
-    ) -> Next {
-        let Some(refusal) = Refusal::of(status, headers) else { return Next::Return(None) };
+    ) -> NextStep {
+        let Some(refusal) = RefusalKind::of(status, headers) else { return NextStep::Return(None) };
         let hint = hint();
         let may_repeat = match refusal {
-            Refusal::Final => false,
-            // The server has named a time to try again, so it has not acted on the call.
-            Refusal::Grpc => call.is_idempotent || grpc::advice(headers).is_some(),
-            Refusal::Denied => call.is_idempotent || self.resends_denied,
-            Refusal::Unavailable => call.is_idempotent,
+            RefusalKind::Final => false,
+            // The server has stated a time to try again, so it has not processed the call.
+            RefusalKind::Grpc => call.is_idempotent || grpc::advice(headers).is_some(),
+            RefusalKind::Denied => call.is_idempotent || self.resends_denied,
+            RefusalKind::Unavailable => call.is_idempotent,
         };
-        if may_repeat { self.retry(call, hint) } else { Next::Return(hint) }
+        if may_repeat { self.retry(call, hint) } else { NextStep::Return(hint) }
     }
 
-    /// After an error. `is_unsent` if nothing of the request was sent.
-    pub(crate) fn after_error(&self, call: &Attempted<'_>, is_unsent: bool) -> Next {
-        if is_unsent { self.retry(call, None) } else { Next::Return(None) }
+    /// The next step after an error. `is_unsent` states that nothing of the request was sent.
+    pub(crate) fn after_error(&self, call: &Attempted<'_>, is_unsent: bool) -> NextStep {
+        if is_unsent { self.retry(call, None) } else { NextStep::Return(None) }
     }
 
-    fn retry(&self, call: &Attempted<'_>, hint: Option<Hint>) -> Next {
-        // A wait of zero says nothing: many clients would come back at once.
+    fn retry(&self, call: &Attempted<'_>, hint: Option<Hint>) -> NextStep {
+        // A wait of zero is ignored, because many clients would return at the same time.
         let asked = hint.map(|hint| hint.wait).filter(|wait| !wait.is_zero());
         let wait = self.backoff.wait(call.retries, asked, call.random);
-        // The jitter of a hint is kept in full, so that those who were asked for the longest wait come back apart as well.
+        // The jitter of a hint is not truncated, so that clients with the longest permitted wait also return at different
+        // times.
         let wait = if asked.is_some() { wait } else { wait.min(self.longest) };
-        let at = call.now + wait;
-        let is_too_long =
-            asked.is_some_and(|asked| asked > self.longest) || call.deadline.is_some_and(|deadline| at > deadline);
+        let at = later(call.now, wait);
+        let is_out_of_reach = |asked| asked > self.longest || asked >= LONGEST_BELIEVED;
+        let is_too_long = asked.is_some_and(is_out_of_reach) || call.deadline.is_some_and(|deadline| at > deadline);
         if call.retries >= self.most || !call.is_repeatable || is_too_long {
-            return Next::Return(hint);
+            return NextStep::Return(hint);
         }
         if self.has_budget && !call.budget.withdraw(call.now, at) {
-            return Next::BudgetSpent(hint);
+            return NextStep::BudgetSpent(hint);
         }
-        Next::Retry(Planned { wait, at, hint })
+        NextStep::Retry(Planned { wait, at, hint })
     }
 }
 
-/// Whether a response refuses a request in a way that retries are for.
+/// Whether a response refuses a request in a way that may be retried.
 pub(crate) fn is_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
-    Refusal::of(status, headers).is_some()
+    RefusalKind::of(status, headers).is_some()
 }
 
 /// A response that refuses a request.
-enum Refusal {
-    /// 429, and GitHub's 403: the server has not acted on the request.
+enum RefusalKind {
+    /// 429, or GitHub's 403: the server has not processed the request.
     Denied,
-    /// 502, 503 and 504: it may have.
+    /// 502, 503 or 504: the server may have processed the request.
     Unavailable,
     /// gRPC's `RESOURCE_EXHAUSTED` and `UNAVAILABLE`.
     Grpc,
-    /// gRPC, and the server forbids retries.
+    /// A gRPC refusal for which the server forbids retries.
     Final,
 }
 
-impl Refusal {
-    fn of(status: StatusCode, headers: &HeaderMap) -> Option<Refusal> {
+impl RefusalKind {
+    fn of(status: StatusCode, headers: &HeaderMap) -> Option<RefusalKind> {
         if grpc::is_grpc(headers) {
             return match grpc::status(headers)? {
                 grpc::RESOURCE_EXHAUSTED | grpc::UNAVAILABLE => match grpc::advice(headers) {
-                    Some(Advice::Never) => Some(Refusal::Final),
-                    Some(Advice::Wait(_)) | None => Some(Refusal::Grpc),
+                    Some(Advice::Never) => Some(RefusalKind::Final),
+                    Some(Advice::Wait(_)) | None => Some(RefusalKind::Grpc),
                 },
                 _ => None,
             };
         }
         match status {
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-                Some(Refusal::Unavailable)
+                Some(RefusalKind::Unavailable)
             }
-            _ => is_denied(status, headers).then_some(Refusal::Denied),
+            _ => is_denied(status, headers).then_some(RefusalKind::Denied),
         }
     }
 }

@@ -12,7 +12,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::attempts::Retrier;
-use super::policy::Next;
+use super::policy::NextStep;
 use crate::backoff::Backoff;
 use crate::budget::BudgetTerms;
 use crate::clock::Clock;
@@ -24,15 +24,16 @@ use crate::pace::{Pacer, send_paced};
 use crate::replay::ReplayBody;
 use crate::{BoxError, BoxFuture};
 
-/// Retries denied and failed requests when the server asks for it, within a budget.
+/// Retries denied and failed requests as the server asks for it, within a budget.
 ///
-/// - Retried are 429, 502, 503 and 504, gRPC's `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, and requests of which
-///   nothing was sent. Others than [idempotent](crate::Idempotent) requests are retried only if nothing was sent, or if a gRPC
-///   server names a time to retry.
-/// - A retry waits as the server [asks](crate::Hint), plus a little jitter, or else for a random time ([`Backoff`]).
-/// - If the server asks for more than the longest wait, or for more than the [`Deadline`](crate::Deadline) allows, the response is
-///   returned at once. Its extensions hold the [`Hint`](crate::Hint).
-/// - Retries are at most a tenth of the requests of the last ten seconds, plus one a second, for each host.
+/// - Retries apply to 429, 502, 503 and 504, gRPC's `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, and requests of which nothing
+///   was sent. Requests that are not [idempotent](crate::Idempotent) are retried only if nothing was sent, or if a gRPC
+///   server states a time to retry.
+/// - A retry waits as long as the server [asks for](crate::Hint), plus some jitter, or otherwise for a random time
+///   ([`Backoff`]).
+/// - If the server asks for more than the longest wait, or for more than the [`Deadline`](crate::Deadline) allows, the
+///   response is returned immediately, with the [`Hint`](crate::Hint) in its extensions.
+/// - The number of retries is at most a tenth of the requests of the last ten seconds, plus one per second, for each host.
 ///
 /// The inner service gets each request with a [`ReplayBody`]. Clones share their budgets.
 #[derive(Clone)]
@@ -41,36 +42,36 @@ pub struct RetryLayer {
 }
 
 impl RetryLayer {
-    /// Retries on the usual terms.
+    /// Retries with the default settings.
     #[must_use]
     pub fn new() -> RetryLayer {
         RetryLayer { retrier: Retrier::new(Environment::new()) }
     }
 
-    /// The most retries of a call: 2 by default.
+    /// Maximum number of retries of a call: 2 by default.
     #[must_use]
     pub const fn retries(mut self, most: u32) -> RetryLayer {
         self.retrier.terms.most = most;
         self
     }
 
-    /// The longest wait before a retry: 30 s by default. A response that asks for more is returned. Jitter comes on top of what a
-    /// server asks for.
+    /// Maximum wait before a retry: 30 s by default. A response that asks for more is returned. Jitter is added to the
+    /// requested wait.
     #[must_use]
     pub const fn longest_wait(mut self, longest: Duration) -> RetryLayer {
         self.retrier.terms.longest = longest;
         self
     }
 
-    /// The waits where the server does not ask for any, and the jitter.
+    /// The jitter, and the waits if the server does not ask for any.
     #[must_use]
     pub const fn backoff(mut self, backoff: Backoff) -> RetryLayer {
         self.retrier.terms.backoff = backoff;
         self
     }
 
-    /// The budget for each host: this share of its requests of the last ten seconds, plus this many a second. By default 0.1
-    /// and 1. Forgets what was counted before.
+    /// The budget for each host: this share of its requests of the last ten seconds, plus this many per second. By default
+    /// 0.1 and 1. Resets the counters.
     #[must_use]
     pub fn budget(mut self, share: f64, per_second: u32) -> RetryLayer {
         self.retrier.terms.has_budget = true;
@@ -85,14 +86,15 @@ impl RetryLayer {
         self
     }
 
-    /// Retries a 429 whatever the method of the request. It says that the server has not acted on it, if the server is right.
+    /// Retries a 429 for any method. A correct server has not processed a request that it answers with 429.
     #[must_use]
     pub const fn resend_denied(mut self) -> RetryLayer {
         self.retrier.terms.resends_denied = true;
         self
     }
 
-    /// The longest request body that is kept for a retry: 64 KiB by default. Longer ones are sent once.
+    /// Maximum length of a request body that is kept for a retry: 64 KiB by default. A request with a longer body is sent
+    /// once.
     #[must_use]
     pub const fn body_bytes(mut self, most: usize) -> RetryLayer {
         self.retrier.terms.body_bytes = most;
@@ -141,7 +143,8 @@ impl<S> Layer<S> for RetryLayer {
     }
 }
 
-/// A service whose requests are retried. Made by a [`RetryLayer`], or by a [`ClientLayer`](crate::ClientLayer), which paces them too.
+/// A service with retries, created by a [`RetryLayer`], or by a [`ClientLayer`](crate::ClientLayer), which also paces
+/// requests.
 #[derive(Clone)]
 pub struct Retry<S> {
     pub(crate) inner: S,
@@ -162,7 +165,7 @@ where
     type Error = BoxError;
     type Future = BoxFuture<Result<Response<R>, BoxError>>;
 
-    /// Always ready: the inner service is asked for each attempt.
+    /// Always ready: the inner service is polled for readiness before each attempt.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
@@ -186,13 +189,14 @@ where
 {
     let (mut parts, body) = request.into_parts();
     let (mut body, repeat) = ReplayBody::first(body, retrier.terms.body_bytes);
-    // Not an `async fn`, which would have room for its arguments twice.
+    // Not an `async fn`, whose future would contain its arguments twice.
     async move {
         let mut attempts = retrier.begin(&parts.method, &parts.uri, &parts.headers, &parts.extensions);
         loop {
             let request = Request::from_parts(parts.clone(), body);
             let ended = {
-                let attempt = pin!(send_paced(&mut inner, pacer.as_deref(), attempts.host(), attempts.time(), request));
+                let (host, time) = (attempts.host(), attempts.time());
+                let attempt = pin!(send_paced(&mut inner, pacer.as_deref(), host, time, request, || attempts.sent()));
                 attempts.run(attempt).await?
             };
             let is_repeatable = attempts.may_retry() && repeat.is_possible();
@@ -201,15 +205,17 @@ where
                 Err(error) => attempts.after_error(&**error, is_repeatable),
             };
             let planned = match next {
-                Next::Return(hint) | Next::BudgetSpent(hint) => return ended.map(|response| with_hint(response, hint)),
-                Next::Retry(planned) => planned,
+                NextStep::Return(hint) | NextStep::BudgetSpent(hint) => {
+                    return ended.map(|response| with_hint(response, hint));
+                }
+                NextStep::Retry(planned) => planned,
             };
-            // A body that is still being sent may have outgrown its bound just now.
+            // A body that is still being sent may have just exceeded the maximum length.
             let Some(again) = repeat.again() else {
                 attempts.give_up(planned);
                 return ended.map(|response| with_hint(response, planned.hint));
             };
-            // The connection of a response is free only when the response is dropped.
+            // The connection of a response becomes free only when the response is dropped.
             drop(ended);
             attempts.wait(planned).await;
             attempts.restate_timeout(&mut parts.headers);

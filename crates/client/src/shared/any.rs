@@ -25,11 +25,15 @@ impl RequestHead {
 }
 
 /// Settles the charges of a request by its end.
-pub(crate) type AnyCharged = Box<dyn FnOnce(RequestEnd) -> BoxFuture<Option<Reservation>> + Send>;
+pub(crate) type AnySpent = Box<dyn FnOnce(RequestEnd) -> BoxFuture<Option<Reservation>> + Send>;
 
-/// A shared pace over any store.
+/// The charges of a request that waits to be sent. It is called when the request is sent. If it is dropped before, the charges
+/// are given back.
+pub(crate) type AnyUnspent = Box<dyn FnOnce() -> AnySpent + Send>;
+
+/// A shared pace with any store.
 #[derive(Clone)]
-pub(crate) struct AnySharedPace(Arc<dyn Fn(RequestHead) -> BoxFuture<Result<AnyCharged, BoxError>> + Send + Sync>);
+pub(crate) struct AnySharedPace(Arc<dyn Fn(RequestHead) -> BoxFuture<Result<AnyUnspent, BoxError>> + Send + Sync>);
 
 impl AnySharedPace {
     pub(super) fn new<S: Store + 'static, C: StoreClock + 'static>(terms: SharedTerms<S, C>) -> AnySharedPace {
@@ -37,17 +41,17 @@ impl AnySharedPace {
             let terms = terms.clone();
             Box::pin(async move {
                 let RequestHead { method, uri, headers, extensions } = head;
-                let charged = terms.admit(&method, &uri, &headers, &extensions).await?;
-                let ended = move |end| -> BoxFuture<Option<Reservation>> {
-                    Box::pin(async move { charged.ended(end, &terms.limiter).await })
-                };
-                Ok(Box::new(ended) as AnyCharged)
+                let unspent = terms.admit(&method, &uri, &headers, &extensions).await?;
+                Ok(Box::new(move || {
+                    let spent = unspent.spend();
+                    Box::new(move |end| Box::pin(spent.ended(end)) as BoxFuture<_>) as AnySpent
+                }) as AnyUnspent)
             })
         }))
     }
 
     /// Waits until a request may be sent.
-    pub(crate) fn admit(&self, head: RequestHead) -> BoxFuture<Result<AnyCharged, BoxError>> {
+    pub(crate) fn admit(&self, head: RequestHead) -> BoxFuture<Result<AnyUnspent, BoxError>> {
         (self.0)(head)
     }
 }

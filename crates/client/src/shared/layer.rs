@@ -1,5 +1,6 @@
 //! The shared pace as tower middleware.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,26 +15,29 @@ use super::admission::SharedTerms;
 use super::reservation::RequestEnd;
 use crate::clock::Clock;
 use crate::counters::Snapshot;
-use crate::deadline;
+use crate::deadline::{self, within};
 use crate::environment::Environment;
-use crate::send::send;
 use crate::{BoxError, BoxFuture};
 
-/// Holds requests back until a [`Limiter`] allows them. With its state in Redis, a whole fleet keeps the limit of a partner.
+/// Holds requests back until a [`Limiter`] allows them. With its state in Redis, a whole fleet keeps the limit of a partner; with a `Tier` of
+/// `tidegate-redis` in front of it, mostly without asking Redis.
 ///
-/// Rules see the method, the URI, the host and the headers of the request. Rules with `cost: hits` charge its [`Tokens`](crate::Tokens).
+/// Rules see the method, the URI, the host and the headers of the request. Rules with `cost: hits` charge its
+/// [`Tokens`](crate::Tokens).
 ///
-/// Requests to a host that have to wait do so in order, and only the first of them asks the limiter. One that would have to wait longer
-/// than [`longest_wait`](SharedPaceLayer::longest_wait), or past its [`Deadline`](crate::Deadline), fails with [`Paced`](crate::Paced). If the store is
+/// Requests that have to wait for the same key of a rule do so in order, and only the first of them asks the limiter. Those that
+/// charge other keys go on. One that would have to wait longer than [`longest_wait`](SharedPaceLayer::longest_wait), or past its [`Deadline`](crate::Deadline), fails with [`Paced`](crate::Paced). If the store is
 /// unavailable, the failure policy of each rule decides.
 ///
-/// A request that no wait helps fails at once, also while others wait: with [`TooLarge`](crate::TooLarge) if it costs more than a limit
-/// can ever allow, and with [`RuleRefused`](crate::RuleRefused) if a rule refuses requests without its key.
+/// A request that no wait can help fails immediately, even while others wait: with [`TooLarge`](crate::TooLarge) if its
+/// cost is more than a limit can ever allow, and with [`RuleRefused`](crate::RuleRefused) if a rule refuses requests
+/// without its key.
 ///
-/// A request of which nothing was sent ([`Unsent`](crate::Unsent), or a connection that was never made) gets back what it was charged.
+/// A request of which nothing was sent ([`Unsent`](crate::Unsent), or a connection that was never made) gets back what it was charged, and
+/// so does one that is dropped before the inner service is called.
 /// Any other error keeps the charge: the server may have counted the request.
 ///
-/// Rules that limit concurrency are not for this layer: it does not know when a response has been read.
+/// Rules that limit concurrency are not supported: this layer does not know when a response has been read.
 pub struct SharedPaceLayer<S, C = StoreSystemClock> {
     pace: SharedTerms<S, C>,
 }
@@ -45,23 +49,23 @@ impl<S, C> Clone for SharedPaceLayer<S, C> {
 }
 
 impl<S, C> SharedPaceLayer<S, C> {
-    /// A pace that this limiter decides.
+    /// A pace decided by this limiter.
     #[must_use]
     pub fn new(limiter: Arc<Limiter<S, C>>) -> SharedPaceLayer<S, C> {
         let (environment, longest) = (Environment::new(), Duration::from_secs(30));
         SharedPaceLayer { pace: SharedTerms { limiter, environment, longest, reserves: None } }
     }
 
-    /// The longest wait of a request: 30 s by default.
+    /// Maximum wait of a request: 30 s by default.
     #[must_use]
     pub fn longest_wait(mut self, longest: Duration) -> SharedPaceLayer<S, C> {
         self.pace.longest = longest;
         self
     }
 
-    /// Reserves the cost of each request for this time, and puts a [`Reservation`](crate::Reservation) into the extensions of its
-    /// response, which settles its tokens at the real number. A reservation that is not settled stays charged at the
-    /// estimate. A response that denies the request gives its tokens back.
+    /// Reserves the cost of each request for this time. Adds a [`Reservation`](crate::Reservation) to the extensions of its
+    /// response, with which its tokens can be settled at the actual number. A reservation that is not settled stays charged
+    /// at the estimate. If a response denies the request, its tokens are refunded.
     #[must_use]
     pub fn reserve(mut self, ttl: Duration) -> SharedPaceLayer<S, C> {
         self.pace.reserves = Some(ttl.into());
@@ -75,7 +79,7 @@ impl<S, C> SharedPaceLayer<S, C> {
         self
     }
 
-    /// Sets the clock that waits are measured by.
+    /// Sets the clock by which waits are measured.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> SharedPaceLayer<S, C> {
         self.pace.environment.clock = Arc::new(clock);
@@ -105,7 +109,7 @@ impl<Svc, S, C> Layer<Svc> for SharedPaceLayer<S, C> {
     }
 }
 
-/// A service that is paced by a limiter. Made by a [`SharedPaceLayer`].
+/// A service paced by a limiter, created by a [`SharedPaceLayer`].
 pub struct SharedPace<Svc, S, C = StoreSystemClock> {
     inner: Svc,
     pace: SharedTerms<S, C>,
@@ -131,7 +135,7 @@ where
     type Error = BoxError;
     type Future = BoxFuture<Result<Response<R>, BoxError>>;
 
-    /// Always ready: the inner service is asked when the request may be sent.
+    /// Always ready: the inner service is polled for readiness when the request may be sent.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
@@ -142,14 +146,20 @@ where
             let (mut parts, body) = request.into_parts();
             let clock = &pace.environment.clock;
             let deadline = deadline::of(&parts.headers, &parts.extensions, clock.now());
-            let charged = pace.admit(&parts.method, &parts.uri, &parts.headers, &parts.extensions).await?;
+            let unspent = pace.admit(&parts.method, &parts.uri, &parts.headers, &parts.extensions).await?;
             deadline::restate(&mut parts.headers, deadline, clock.now());
-            let mut ended = send(&mut inner, Request::from_parts(parts, body)).await.map_err(Into::into);
+            // Nothing is sent before the service is ready, so until then the charge is given back.
+            within(deadline, poll_fn(|context| inner.poll_ready(context))).await?.map_err(Into::into)?;
+            let spent = unspent.spend();
+            let mut ended = match within(deadline, inner.call(Request::from_parts(parts, body))).await {
+                Ok(ended) => ended.map_err(Into::into),
+                Err(expired) => Err(expired.into()),
+            };
             let end = match &ended {
                 Ok(response) => RequestEnd::of_response(response.status(), response.headers()),
                 Err(error) => RequestEnd::of_error(error),
             };
-            if let (Some(reservation), Ok(response)) = (charged.ended(end, &pace.limiter).await, &mut ended) {
+            if let (Some(reservation), Ok(response)) = (spent.ended(end).await, &mut ended) {
                 response.extensions_mut().insert(reservation);
             }
             ended

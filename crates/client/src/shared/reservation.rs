@@ -1,23 +1,25 @@
-//! Charges of the limiter: what becomes of them when the request has ended.
+//! Charges of the limiter, and their settlement when the request has ended.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
-use tidegate_core::{Clock as StoreClock, Readiness, Receipt, RuleId, Store, StoreError, now_or_never};
+use tidegate_core::store::{Readiness, now_or_never};
+use tidegate_core::{Clock as StoreClock, Receipt, RuleId, Store, StoreError};
 use tidegate_rules::{Limiter, Refundable};
 use tokio::runtime::Handle;
 
-use super::admission::{RuleRefused, TooLarge};
+use super::error::{RuleRefused, TooLarge};
+use super::to_the_end::ToTheEnd;
 use crate::pace::{Paced, is_denied};
 use crate::throttle_service::Throttled;
 use crate::unsent::is_unsent;
 use crate::{BoxError, BoxFuture};
 
 /// The charges of a request that may be sent.
-pub(super) enum Charged {
-    /// Costs that are known, and the receipts of places in queues.
+pub(super) enum ChargedRequest {
+    /// Final costs, and the receipts of places in queues.
     Final(Refundable, Vec<Receipt>),
-    /// Costs that are open until they are settled.
+    /// Reserved costs, which are to be settled.
     Reserved(Reserved),
 }
 
@@ -25,28 +27,28 @@ pub(super) enum Charged {
 pub(super) struct Reserved {
     pub(super) estimate: u64,
     pub(super) receipts: Arc<[Receipt]>,
-    /// The limits with `cost: hits`: the estimate is theirs.
+    /// The limits with `cost: hits`, to which the estimate applies.
     pub(super) of_tokens: Arc<[RuleId]>,
 }
 
 impl Reserved {
-    /// The costs to settle a receipt at, if the request has used this many tokens. Other limits keep their cost.
+    /// The costs at which to settle a receipt if the request has used this many tokens. Other limits keep their cost.
     fn costs(&self, receipt: &Receipt, tokens: u64) -> Vec<u64> {
         let costs = receipt.held.iter();
         costs.map(|held| if self.of_tokens.contains(&held.rule) { tokens } else { held.taken }).collect()
     }
 }
 
-/// The end of a request, as far as charges go by it.
+/// The end of a request, as far as it matters for charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestEnd {
-    /// Nothing of it was sent.
+    /// Nothing of the request was sent.
     Unsent,
-    /// It was sent, at least in part, and failed.
+    /// The request was sent, at least in part, and failed.
     Failed,
-    /// The server has denied it for its rate.
+    /// The server has denied the request because of its rate.
     Denied,
-    /// The server has acted on it.
+    /// The server has processed the request.
     Answered,
 }
 
@@ -56,7 +58,7 @@ impl RequestEnd {
     }
 
     pub(crate) fn of_error(error: &BoxError) -> RequestEnd {
-        // Layers below may have held it back.
+        // An inner layer may have refused to send the request.
         let is_held_back =
             error.is::<Paced>() || error.is::<Throttled>() || error.is::<TooLarge>() || error.is::<RuleRefused>();
         #[cfg(feature = "adaptive")]
@@ -65,58 +67,77 @@ impl RequestEnd {
     }
 }
 
-impl Charged {
+impl ChargedRequest {
     /// Gives back what the request has not used, and leaves the rest to the reservation. If the store fails, the charge stays.
-    pub(super) async fn ended<S, C>(self, end: RequestEnd, limiter: &Arc<Limiter<S, C>>) -> Option<Reservation>
+    async fn ended<S, C>(self, end: RequestEnd, limiter: Arc<Limiter<S, C>>) -> Option<Reservation>
     where
         S: Store + 'static,
         C: StoreClock + 'static,
     {
         match (self, end) {
-            (Charged::Final(spent, places), RequestEnd::Unsent) => {
+            (ChargedRequest::Final(spent, places), RequestEnd::Unsent) => {
                 let _ = limiter.refund(spent).await;
-                release(&places, limiter).await;
+                release(&places, &limiter).await;
                 None
             }
-            (Charged::Reserved(reserved), RequestEnd::Unsent) => {
-                release(&reserved.receipts, limiter).await;
+            (ChargedRequest::Reserved(reserved), RequestEnd::Unsent) => {
+                release(&reserved.receipts, &limiter).await;
                 None
             }
-            // A server that denies a request has used no tokens for it.
-            (Charged::Reserved(reserved), RequestEnd::Denied) => {
+            // A request that the server denied has used no tokens.
+            (ChargedRequest::Reserved(reserved), RequestEnd::Denied) => {
                 for receipt in reserved.receipts.iter() {
                     let _ = limiter.settle(receipt, &reserved.costs(receipt, 0)).await;
                 }
                 None
             }
-            (Charged::Reserved(reserved), RequestEnd::Answered) => Some(Reservation::new(reserved, limiter)),
-            (Charged::Reserved(_), RequestEnd::Failed)
-            | (Charged::Final(..), RequestEnd::Failed | RequestEnd::Denied | RequestEnd::Answered) => None,
+            (ChargedRequest::Reserved(reserved), RequestEnd::Answered) => Some(Reservation::new(reserved, &limiter)),
+            (ChargedRequest::Reserved(_), RequestEnd::Failed)
+            | (ChargedRequest::Final(..), RequestEnd::Failed | RequestEnd::Denied | RequestEnd::Answered) => None,
         }
     }
 }
 
-/// Gives all of these back.
+/// Releases all of these receipts.
 async fn release<S: Store, C: StoreClock>(receipts: &[Receipt], limiter: &Limiter<S, C>) {
     for receipt in receipts {
         let _ = limiter.settle(receipt, &vec![0; receipt.held.len()]).await;
     }
 }
 
-/// Charges of a request that waits to be sent. If it is dropped meanwhile, it gives them back.
+/// Charges of a request that waits to be sent. They are refunded if it is dropped meanwhile.
 pub(super) struct Unspent<S: Store + 'static, C: StoreClock + 'static> {
-    charged: Option<Charged>,
+    charged: Option<ChargedRequest>,
     limiter: Arc<Limiter<S, C>>,
 }
 
 impl<S: Store + 'static, C: StoreClock + 'static> Unspent<S, C> {
-    pub(super) const fn new(charged: Charged, limiter: Arc<Limiter<S, C>>) -> Unspent<S, C> {
+    pub(super) const fn new(charged: ChargedRequest, limiter: Arc<Limiter<S, C>>) -> Unspent<S, C> {
         Unspent { charged: Some(charged), limiter }
     }
 
     /// Ends the wait: the request is sent.
-    pub(super) fn spend(mut self) -> Charged {
-        self.charged.take().unwrap_or_else(|| Charged::Final(Refundable::default(), Vec::new()))
+    pub(super) fn spend(mut self) -> Spent<S, C> {
+        let charged = self.charged.take().unwrap_or_else(|| ChargedRequest::Final(Refundable::default(), Vec::new()));
+        Spent { charged, limiter: Arc::clone(&self.limiter) }
+    }
+
+    /// Gives the charges back.
+    pub(super) async fn give_back(self) {
+        self.spend().ended(RequestEnd::Unsent).await;
+    }
+}
+
+/// Charges of a request that is sent. If it is dropped meanwhile, they stay: the server may have counted it.
+pub(super) struct Spent<S: Store + 'static, C: StoreClock + 'static> {
+    charged: ChargedRequest,
+    limiter: Arc<Limiter<S, C>>,
+}
+
+impl<S: Store + 'static, C: StoreClock + 'static> Spent<S, C> {
+    /// Gives back what the request has not used, also if the caller is dropped before that is done.
+    pub(super) fn ended(self, end: RequestEnd) -> ToTheEnd<Option<Reservation>> {
+        ToTheEnd::new(self.charged.ended(end, self.limiter))
     }
 }
 
@@ -126,7 +147,7 @@ impl<S: Store + 'static, C: StoreClock + 'static> Drop for Unspent<S, C> {
         let limiter = Arc::clone(&self.limiter);
         let is_ready = limiter.store().readiness() == Readiness::Always;
         let refund = async move {
-            charged.ended(RequestEnd::Unsent, &limiter).await;
+            charged.ended(RequestEnd::Unsent, limiter).await;
         };
         if is_ready {
             let _done = now_or_never(refund);
@@ -141,7 +162,7 @@ type Settle = dyn Fn(Receipt, Vec<u64>) -> BoxFuture<Result<(), StoreError>> + S
 
 /// The reserved tokens of a request, as an extension of its response.
 ///
-/// A response that denies the request has none: its tokens were given back.
+/// A response that denies the request has no reservation, because its tokens were refunded.
 #[derive(Clone)]
 pub struct Reservation {
     reserved: Reserved,
@@ -162,11 +183,11 @@ impl Reservation {
         Reservation { reserved, settle: Arc::new(settle) }
     }
 
-    /// Settles the limits with `cost: hits` at the real cost: refunds what was estimated too much, or charges the rest. Other limits
-    /// keep what they charged. Only the first settlement counts.
+    /// Settles the limits with `cost: hits` at the actual cost: refunds the excess of the estimate, or charges the
+    /// difference. Other limits keep what they charged. Only the first settlement counts.
     ///
     /// # Errors
-    /// If the store fails. It may be tried again.
+    /// Fails if the store fails. The caller may try again.
     pub async fn settle(&self, actual: u64) -> Result<(), StoreError> {
         for receipt in self.reserved.receipts.iter() {
             (self.settle)(receipt.clone(), self.reserved.costs(receipt, actual)).await?;

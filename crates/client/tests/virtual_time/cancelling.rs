@@ -1,4 +1,4 @@
-//! Calls that are dropped: nothing of them stays behind.
+//! Dropped calls leave no state behind.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -12,7 +12,7 @@ use tower::ServiceExt;
 use crate::client;
 use crate::server::{Server, get, reply};
 
-/// Polls a call this many times, each time when it is woken, and drops it. The result if it ended before.
+/// Polls a call this many times, each time when it is woken, and drops it. Returns the result if it ended before that.
 async fn polled<T>(call: impl Future<Output = T>, times: usize) -> Option<T> {
     let (mut call, mut polls) = (pin!(call), 0);
     poll_fn(|context| {
@@ -22,7 +22,7 @@ async fn polled<T>(call: impl Future<Output = T>, times: usize) -> Option<T> {
         polls += 1;
         match call.as_mut().poll(context) {
             Poll::Ready(ended) => Poll::Ready(Some(ended)),
-            // The drop comes at the next wake-up, or at once if this was the last poll.
+            // The call is dropped at the next wake-up, or at once if this was the last poll.
             Poll::Pending if polls == times => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         }
@@ -30,7 +30,8 @@ async fn polled<T>(call: impl Future<Output = T>, times: usize) -> Option<T> {
     .await
 }
 
-/// A server that denies, then leaves nothing, then is generous, with a delay on each way.
+/// A server that denies the first request, leaves nothing after the second, and then allows everything, with a delay in
+/// each direction.
 fn server() -> Server {
     let behave = |number, _| match number {
         0 => reply(429, &[("retry-after", "1"), ("ratelimit", "\"api\";r=0;t=1")]),
@@ -50,7 +51,7 @@ async fn a_call_dropped_at_any_await_leaves_nothing_behind() {
         if let Some(snapshot) = layer.snapshot().get("api.example.com") {
             assert_eq!((snapshot.waiting, snapshot.in_flight), (0, 0), "dropped after {times} polls");
         }
-        // Others are served as if it had not been: the server's generous answers begin with its third.
+        // Other calls are served as if the dropped one had not existed: the server allows everything from its third answer.
         let start = Instant::now();
         for _ in 0..20 {
             let response = client.clone().oneshot(get()).await.unwrap();
@@ -86,7 +87,7 @@ async fn a_waiting_call_that_is_dropped_leaves_the_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_call_dropped_before_its_retry_gives_the_retry_back() {
     let server = Server::new(|_, _| reply(429, &[("retry-after", "20")]));
-    // Ten retries in any ten seconds.
+    // Allows ten retries in any ten seconds.
     let layer = RetryLayer::new().random(|| 0.0).budget(0.0, 1);
     let client = client!(server, layer);
     for seconds in (0..50).map(|number| number % 20) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use tidegate_client::{ClientLayer, Deadline, DeadlineExceeded, Hint, PaceLayer, Paced, RetryLayer};
+use tidegate_client::{ClientLayer, Deadline, DeadlineExceeded, Hint, PaceLayer, Paced, RetryLayer, ThrottleLayer};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
@@ -29,6 +29,22 @@ async fn an_attempt_is_cancelled_at_the_deadline() {
     assert!(error.is::<DeadlineExceeded>(), "{error}");
     assert!(start.elapsed() >= time && start.elapsed() <= time + MILLISECOND, "{:?}", start.elapsed());
     assert_eq!(layer.snapshot()["api.example.com"].in_flight, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_part_alone_keeps_the_deadline() {
+    let server = Server::new(|_, _| reply(200, &[])).latency(Duration::from_mins(1));
+    let time = Duration::from_secs(2);
+    for client in [
+        client!(server, PaceLayer::new()),
+        client!(server, ThrottleLayer::new(2.0)),
+        client!(server, RetryLayer::new()),
+    ] {
+        let start = Instant::now();
+        let error = client.oneshot(within(time)).await.unwrap_err();
+        assert!(error.is::<DeadlineExceeded>(), "{error}");
+        assert!(start.elapsed() >= time && start.elapsed() <= time + MILLISECOND, "{:?}", start.elapsed());
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,6 +120,19 @@ async fn a_retry_that_is_in_time_is_made() {
     let response = client!(server, layer).oneshot(within(Duration::from_millis(5_010))).await.unwrap();
     assert_eq!(response.status(), 200);
     assert!(start.elapsed() <= Duration::from_millis(5_002), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_behind_others_past_the_deadline_is_not_waited_for() {
+    let server = Server::new(|_, _| reply(200, &[("ratelimit", "\"api\";r=0;t=20")]));
+    let client = client!(server, ClientLayer::new().random(|| 0.0));
+    client.clone().oneshot(get()).await.unwrap();
+    let first = tokio::spawn(client.clone().oneshot(get()));
+    tokio::time::sleep(MILLISECOND).await;
+    let start = Instant::now();
+    let error = client.oneshot(within(Duration::from_secs(9))).await.unwrap_err();
+    assert!(error.is::<Paced>() && start.elapsed().is_zero(), "{error} after {:?}", start.elapsed());
+    assert_eq!(first.await.unwrap().unwrap().status(), 200);
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use tracing::{Event, Metadata, Subscriber};
 use crate::client;
 use crate::server::{Server, get, reply};
 
-/// The messages of events, in their order.
+/// The messages of events, in order.
 #[derive(Clone, Default)]
 struct Messages(Arc<Mutex<Vec<String>>>);
 

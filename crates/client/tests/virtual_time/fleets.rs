@@ -1,4 +1,4 @@
-//! Many clients that know nothing of each other.
+//! Many independent clients.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tower::ServiceExt;
 use crate::client;
 use crate::server::{Server, bucket, get, reply};
 
-/// The instants at which 1 000 clients come back that were denied at the same instant, in slices.
+/// When 1 000 clients return that were denied at the same instant: their number per slice of time.
 async fn comes_back(headers: &'static [(&'static str, &'static str)], slice: Duration) -> Vec<usize> {
     let start = Instant::now();
     let server = Server::new(move |_, now| if now == start { reply(429, headers) } else { reply(200, &[]) });
@@ -58,7 +58,7 @@ async fn a_fleet_of_tasks_finishes_near_the_ideal() {
         let client = client.clone();
         tasks.spawn(async move {
             for _ in 0..5 {
-                // A denied call of the first moment is made again: the pace holds it back until there is room.
+                // A denied call of the first moment is repeated: the pace delays it until there is room.
                 while client.clone().oneshot(get()).await.unwrap().status() != 200 {}
             }
         });
@@ -66,6 +66,6 @@ async fn a_fleet_of_tasks_finishes_near_the_ideal() {
     tasks.join_all().await;
     let (ideal, took) = ((5_000.0 - 100.0) / 100.0, start.elapsed().as_secs_f64());
     assert!(took <= ideal * 1.1, "{took} s, ideally {ideal} s");
-    // All tasks sent their first request before there was an answer. Of those, 100 found room.
+    // All tasks sent their first request before there was an answer. 100 of these were admitted.
     assert!(server.denied() <= 1_000, "{} denials", server.denied());
 }

@@ -1,4 +1,4 @@
-//! The client at servers that decide with a limiter of Tidegate, and state its limits as Tidegate does.
+//! The client with servers that decide with a Tidegate limiter, and state its limits in the same way.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use crate::server::{Client, get};
 
-/// The paused time of Tokio as a server sees it, whose windows begin at any instant of the client's.
+/// Tokio's paused time as seen by a server, whose windows may begin at any instant of the client's time.
 #[derive(Clone, Copy)]
 struct ServerClock {
     start: Instant,
@@ -47,7 +47,7 @@ impl Server {
         Server { limiter, random: Mutex::new(random), denied: Mutex::default(), clock }
     }
 
-    /// The time that a message takes: mostly a few milliseconds, and sometimes longer than a window.
+    /// The delay of a message: mostly a few milliseconds, and sometimes longer than a window.
     fn latency(&self) -> Duration {
         let mut random = self.random.lock().unwrap();
         let most = if random.u8(..) < 25 { 1_500_000 } else { 20_000 };
@@ -78,7 +78,7 @@ impl Server {
     }
 }
 
-/// The denials of a client with so many calls at once, when the first one has been answered.
+/// The denials of a client with this many concurrent calls, after the first one was answered.
 async fn denials(limit: &str, seed: u64, calls: usize, at_once: usize) -> Vec<Duration> {
     let server = Arc::new(Server::new(limit, seed));
     let random = Mutex::new(fastrand::Rng::with_seed(seed));
@@ -106,7 +106,7 @@ async fn denials(limit: &str, seed: u64, calls: usize, at_once: usize) -> Vec<Du
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Messages overtake each other, the server's windows begin at any instant, and its fields have whole seconds.
+    /// Messages overtake each other, the server's windows begin at any instant, and its fields contain whole seconds.
     #[test]
     fn a_paced_client_is_not_denied_by_a_limiter(
         limit in prop::sample::select(vec![

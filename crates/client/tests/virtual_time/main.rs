@@ -1,4 +1,5 @@
-//! The client against servers that decide exactly, in Tokio's paused time: a wait takes no time, and every instant is exact.
+//! The client against servers that decide exactly, in Tokio's paused time: waits take no real time, and every instant is
+//! exact.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod cancelling;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Uri};
 use http_body_util::Full;
-use tidegate_client::{ClientLayer, PaceLayer, Paced, Partition, ThrottleLayer, Throttled};
+use tidegate_client::{ClientLayer, PaceLayer, Paced, Partition, RetryLayer, ThrottleLayer, Throttled};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::{Service, ServiceExt};
@@ -30,7 +30,7 @@ async fn a_paced_client_sees_no_denial_after_the_first_answers() {
         assert_eq!(response.unwrap().status(), 200);
     }
     assert_eq!(server.denied(), 0);
-    // 9 were left, and 5 more come each second.
+    // 9 were left, and 5 more recover each second.
     let (ideal, took) = ((200.0 - 9.0) / 5.0, start.elapsed().as_secs_f64());
     assert!(took <= ideal * 1.1 + 0.2, "{took} s, ideally {ideal} s");
     let snapshot = &layer.snapshot()[HOST];
@@ -76,7 +76,8 @@ async fn time_of(client: &Client<Full<Bytes>>, request: Request<Full<Bytes>>) ->
     start.elapsed()
 }
 
-/// A server whose second answer leaves nothing of one bucket for two seconds. All others leave enough of another.
+/// A server whose second answer leaves nothing of one bucket for two seconds. All other answers leave enough of another
+/// bucket.
 fn second_bucket_is_spent() -> Server {
     Server::new(|number, _| {
         let (bucket, left) = if number == 1 { ("spent", "0") } else { ("other", "5") };
@@ -92,6 +93,23 @@ async fn routes_of_another_bucket_go_on() {
     assert_eq!(time_of(&client, to("/b/1")).await, Duration::ZERO);
     assert_eq!(time_of(&client, to("/a/1")).await, Duration::ZERO, "its bucket has something left");
     assert!(time_of(&client, to("/b/1")).await >= Duration::from_secs(2), "its bucket has nothing left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_route_keeps_to_the_limit_that_all_others_share() {
+    let server = Server::new(|number, _| match number {
+        0 => reply(200, &[]),
+        1 => reply(200, &[("ratelimit", "\"api\";r=9;t=5, \"users\";r=9;t=60")]),
+        2 => reply(200, &[("ratelimit", "\"api\";r=0;t=5, \"search\";r=0;t=60")]),
+        _ => reply(200, &[("ratelimit", "\"api\";r=9;t=5")]),
+    });
+    let client = client!(server, PaceLayer::new().random(|| 0.0));
+    for path in ["/health", "/users/9", "/search/all"] {
+        assert_eq!(time_of(&client, to(path)).await, Duration::ZERO, "{path}");
+    }
+    let waited = time_of(&client, to("/users/9/orders")).await;
+    assert!((5..6).contains(&waited.as_secs()), "for api, and not for search: {waited:?}");
+    assert_eq!(time_of(&client, to("/health")).await, Duration::ZERO, "it is known to have no limit");
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +204,7 @@ async fn named_routes_share_their_limits() {
         let client = client!(server, layer);
         client.clone().oneshot(to("/a/quick")).await.unwrap();
         client.clone().oneshot(to("/b/slow")).await.unwrap();
-        // By its path it is a new route, and the routes before have no limit in common.
+        // By path it is a new route, and the earlier routes have no limit in common.
         assert_eq!(time_of(&client, to("/c/slow")).await.as_secs(), held, "{is_named}");
     }
 }
@@ -228,6 +246,127 @@ async fn a_wait_that_would_be_too_long_fails_at_once() {
     assert_eq!((server.seen().len(), layer.snapshot()[HOST].pace_refusals), (1, 1));
 }
 
+/// Makes a call each second for this many, all of which end at once. The numbers of seconds after which one was sent.
+async fn sent_in(client: &Client<Full<Bytes>>, server: &Server, seconds: u64) -> Vec<u64> {
+    let start = Instant::now();
+    server.restart();
+    for second in 0..seconds {
+        tokio::time::sleep_until(start + Duration::from_secs(second)).await;
+        let ended = client.clone().oneshot(get()).await;
+        assert!(ended.is_ok() || ended.is_err_and(|error| error.is::<Paced>()));
+        assert!(start.elapsed() <= Duration::from_secs(second) + Duration::from_millis(1), "it does not wait");
+    }
+    server.seen().iter().map(|seen| (seen.at - start).as_secs()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_holds_for_long_is_looked_at_now_and_then() {
+    const MONTHLY: &[(&str, &str)] = &[("ratelimit", "\"monthly\";r=0;t=2592000")];
+    let server = Server::new(|_, _| reply(200, MONTHLY));
+    for (longest, every) in [(0, 600), (30, 600), (900, 900)] {
+        let client = client!(server, PaceLayer::new().longest_wait(Duration::from_secs(longest)));
+        let expected: Vec<u64> = (0..2_000).step_by(every).collect();
+        assert_eq!(sent_in(&client, &server, 2_000).await, expected, "{longest}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_by_the_hour_is_probed_a_few_times() {
+    let start = Instant::now();
+    let server = Server::new(move |_, at| {
+        let rest = 3_600_u64.saturating_sub((at - start).as_secs());
+        reply(200, &[("ratelimit", &format!("\"hourly\";r=0;t={rest}"))])
+    });
+    let sent = sent_in(&client!(server, PaceLayer::new()), &server, 3_500).await;
+    assert_eq!(sent[..3], [0, 600, 1_200], "{sent:?}");
+    assert!(sent.len() <= 16, "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_has_ended_early_is_noticed() {
+    const MONTHLY: &[(&str, &str)] = &[("ratelimit", "\"monthly\";r=0;t=2592000")];
+    const RESET: &[(&str, &str)] = &[("ratelimit", "\"monthly\";r=1000;t=2592000")];
+    for (status, first, then) in [
+        (200, MONTHLY, RESET),
+        (200, MONTHLY, &[][..]),
+        (503, &[("retry-after", "86400")], &[]),
+        (429, &[("retry-after", "86400"), ("x-ratelimit-global", "true")], &[]),
+    ] {
+        let start = Instant::now();
+        let server = Server::new(move |_, at| if at == start { reply(status, first) } else { reply(200, then) });
+        let client = client!(server, PaceLayer::new());
+        let sent = sent_in(&client, &server, 630).await;
+        assert_eq!(sent[..2], [0, 600], "{first:?} {then:?}");
+        assert_eq!(sent.len(), 31, "{first:?} {then:?}: {sent:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_host_is_sent_to_at_once() {
+    let server = Server::new(|_, _| reply(200, &[("ratelimit", "\"api\";r=0;t=20")]));
+    let layer = PaceLayer::new();
+    let client = client!(server, layer);
+    client.clone().oneshot(get()).await.unwrap();
+    let waiting = tokio::spawn(client.clone().oneshot(get()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let start = Instant::now();
+    layer.forget("other.example.com");
+    assert_eq!(layer.snapshot()[HOST].waiting, 1);
+    layer.forget("API.example.com");
+    waiting.await.unwrap().unwrap();
+    assert_eq!((start.elapsed(), layer.snapshot().len()), (Duration::ZERO, 1));
+    assert!(time_of(&client, get()).await >= Duration::from_secs(20), "the limit was stated again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_answer_does_not_hold_the_others_up() {
+    let server = Server::new(|_, _| reply(200, &[("ratelimit", "\"llm\";r=0;t=10")]));
+    let layer = PaceLayer::new().longest_wait(Duration::from_secs(65)).random(|| 0.0);
+    client!(server, layer).oneshot(get()).await.unwrap();
+    let start = Instant::now();
+    let slow = client!(server.clone().latency(Duration::from_secs(30)), layer);
+    let calls: Vec<_> = (0..5).map(|_| tokio::spawn(slow.clone().oneshot(get()))).collect();
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().status(), 200);
+    }
+    let arrived: Vec<u64> = server.seen()[1..].iter().map(|seen| (seen.at - start).as_secs()).collect();
+    assert_eq!(arrived, [40, 50, 60, 70, 80], "each was sent 30 s before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_for_longer_than_is_believed_holds_nothing() {
+    for fields in [&[("retry-after", "99999999")], &[("ratelimit", "\"api\";r=0;t=99999999")]] {
+        let server = Server::new(move |_, _| reply(429, fields));
+        let client = client!(server, PaceLayer::new());
+        for _ in 0..3 {
+            assert_eq!(time_of(&client, get()).await, Duration::ZERO);
+        }
+        assert_eq!(server.seen().len(), 3, "{fields:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_may_be_as_long_as_it_likes() {
+    let server = Server::new(|_, _| reply(200, &[("ratelimit", "\"daily\";r=0;t=86400")]));
+    let client = client!(server, ClientLayer::new().longest_wait(Duration::MAX).random(|| 0.0));
+    client.clone().oneshot(get()).await.unwrap();
+    assert!(time_of(&client, get()).await >= Duration::from_hours(24));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_part_alone_counts_its_calls() {
+    let server = Server::new(|_, _| reply(200, &[]));
+    let (pace, throttle, retry) = (PaceLayer::new(), ThrottleLayer::new(2.0), RetryLayer::new());
+    for _ in 0..3 {
+        client!(server, pace).oneshot(get()).await.unwrap();
+        client!(server, throttle).oneshot(get()).await.unwrap();
+        client!(server, retry).oneshot(get()).await.unwrap();
+    }
+    for snapshot in [pace.snapshot(), throttle.snapshot(), retry.snapshot()] {
+        assert_eq!(snapshot[HOST].calls, 3);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_host_that_refuses_most_requests_is_sent_few() {
     let server = Server::new(|number, _| if number < 50 { reply(200, &[]) } else { reply(503, &[]) });
@@ -239,7 +378,7 @@ async fn a_host_that_refuses_most_requests_is_sent_few() {
         throttled += usize::from(ended.is_err_and(|error| error.is::<Throttled>()));
     }
     let seen = server.seen().len();
-    // 100, and then 100 of n by n: 100 · (1 + ln 20).
+    // 100, and then for each n a fraction 1/n of 100: 100 · (1 + ln 20).
     assert!(seen < 500, "{seen}");
     assert_eq!(seen + throttled, 2_000);
     assert_eq!(layer.snapshot()[HOST].throttled, throttled as u64);

@@ -9,7 +9,9 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use tidegate_client::{BoxError, Hint, HintSource, Idempotent, ReplayBody, RetryLayer, Unsent};
+use tidegate_client::{
+    Backoff, BoxError, ClientLayer, Deadline, Hint, HintSource, Idempotent, Paced, ReplayBody, RetryLayer, Unsent,
+};
 use tokio::time::Instant;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
@@ -23,7 +25,7 @@ fn denies(times: u64, status: u16, headers: &'static [(&'static str, &'static st
     Server::new(move |number, _| if number < times { reply(status, headers) } else { reply(200, &[]) })
 }
 
-/// The status that the caller of one request gets, and the requests that the server saw.
+/// The status of one request's final response, and the number of requests that the server saw.
 async fn one(server: &Server, layer: &RetryLayer, request: Request<Full<Bytes>>) -> (u16, usize) {
     let response = client!(server, layer).oneshot(request).await.unwrap();
     (response.status().as_u16(), server.seen().len())
@@ -149,6 +151,79 @@ async fn a_hint_beyond_the_longest_wait_comes_with_the_response() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hint_beyond_belief_comes_with_the_response() {
+    let longest = Duration::from_hours(31 * 24);
+    for wait in ["99999999", "9999999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"] {
+        for layer in [RetryLayer::new(), RetryLayer::new().longest_wait(Duration::MAX)] {
+            let server = Server::new(move |_, _| reply(429, &[("retry-after", wait)]));
+            let response = client!(server, layer).oneshot(get()).await.unwrap();
+            let hint = Hint { wait: longest, source: HintSource::RetryAfter };
+            assert_eq!((server.seen().len(), response.extensions().get::<Hint>()), (1, Some(&hint)), "{wait}");
+        }
+    }
+}
+
+/// Denials without `Retry-After`.
+#[tokio::test(start_paused = true)]
+async fn a_spent_limit_beyond_the_longest_wait_comes_with_the_response() {
+    let month = Duration::from_hours(31 * 24);
+    for (fields, wait) in [
+        (&[("ratelimit", "\"daily\";r=0;t=31")][..], Duration::from_secs(31)),
+        (&[("ratelimit", "\"daily\";r=0;t=2678400")], month),
+        (&[("ratelimit", "\"daily\";r=0;t=2678401")], month),
+        (&[("ratelimit", "\"daily\";r=0;t=999999999999999")], month),
+        (&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "99999999")], month),
+        (&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "4102444800")], month),
+    ] {
+        let server = Server::new(move |_, _| reply(429, fields));
+        for client in [client!(server, RetryLayer::new()), client!(server, ClientLayer::new())] {
+            server.restart();
+            let start = Instant::now();
+            let response = client.oneshot(get()).await.unwrap();
+            let told = (response.status().as_u16(), start.elapsed(), server.seen().len());
+            assert_eq!(told, (429, Duration::ZERO, 1), "{fields:?}");
+            let hint = Hint { wait, source: HintSource::RateLimit };
+            assert_eq!(response.extensions().get::<Hint>(), Some(&hint), "{fields:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_wait_is_too_long_to_count() {
+    let endless = Backoff { base: Duration::MAX, cap: Duration::MAX, spread: f64::MAX };
+    let server = denies(1, 503, &[]);
+    let layer = RetryLayer::new().longest_wait(Duration::MAX).backoff(endless).random(|| 0.999);
+    let mut hurried = get();
+    hurried.extensions_mut().insert(Deadline(Instant::now() + Duration::from_secs(60)));
+    assert_eq!(one(&server, &layer, hurried).await, (503, 1), "the deadline is before the retry");
+    let server = denies(1, 429, &[("retry-after", "3000")]);
+    assert_eq!(one(&server, &RetryLayer::new().longest_wait(Duration::MAX), get()).await, (200, 2));
+}
+
+/// Two calls are under way when a limit with nothing left becomes known, which is too long to wait for.
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_the_pace_holds_back_was_not_sent() {
+    let server = Server::new(|number, _| match number {
+        0 => reply(503, &[]),
+        _ => reply(200, &[("ratelimit", "\"daily\";r=0;t=86400")]),
+    });
+    let layer = ClientLayer::new().budget(0.0, 1).random(|| 0.5);
+    let client = client!(server, layer);
+    for number in 0..20 {
+        let server = server.clone();
+        server.restart();
+        layer.forget(HOST);
+        let retried = tokio::spawn(client.clone().oneshot(get()));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        client.clone().oneshot(get()).await.unwrap();
+        assert!(retried.await.unwrap().unwrap_err().is::<Paced>(), "{number}");
+    }
+    let snapshot = &layer.snapshot()[HOST];
+    assert_eq!((snapshot.calls, snapshot.retries, snapshot.budget_refusals), (40, 0, 0));
+    assert_eq!(snapshot.pace_refusals, 20);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_last_response_is_returned_after_the_most_retries() {
     let server = denies(9, 429, &[("retry-after", "1")]);
     let layer = RetryLayer::new();
@@ -239,7 +314,7 @@ async fn no_wait_is_longer_than_the_longest_but_for_the_jitter_of_a_hint() {
     }
 }
 
-/// A server that is down for half a minute and names the instant at which it will be back.
+/// A server that is down for half a minute and states when it will be available again.
 #[tokio::test(start_paused = true)]
 async fn retries_that_wait_for_the_same_instant_are_within_the_budget() {
     let start = Instant::now();
@@ -255,7 +330,7 @@ async fn retries_that_wait_for_the_same_instant_are_within_the_budget() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     calls.join_all().await;
-    // 20 a second: 10 % of 200 requests, and one a second for ten seconds.
+    // 20 per second: 10 % of 200 requests, plus one per second for ten seconds.
     let retries = layer.snapshot()[HOST].retries;
     assert!((25..=31).contains(&retries), "{retries}");
 }
@@ -265,7 +340,7 @@ async fn a_body_that_outgrows_its_bound_after_the_decision_costs_no_retry() {
     type Sending = Arc<Mutex<Option<ReplayBody<Full<Bytes>>>>>;
     let sending = Sending::default();
     let (kept, read) = (Arc::clone(&sending), Arc::clone(&sending));
-    // The body is still being sent when the response comes, and goes on while the retry is decided.
+    // The body is still being sent when the response arrives, and continues while the retry is decided.
     let service = service_fn(move |request: Request<ReplayBody<Full<Bytes>>>| {
         *kept.lock().unwrap() = Some(request.into_body());
         async { Ok::<_, BoxError>(reply(429, &[("retry-after", "1")])) }

@@ -14,7 +14,7 @@ use tower::util::BoxCloneSyncService;
 pub(crate) type Reply = Response<Full<Bytes>>;
 pub(crate) type Client<B> = BoxCloneSyncService<Request<B>, Reply, BoxError>;
 
-/// A server's answer to the request with this number, counted from 0, at this instant.
+/// A server's answer at an instant. Requests are counted from 0.
 pub(crate) type Behave = dyn FnMut(u64, Instant) -> Reply + Send;
 
 /// A server that decides by a closure and records what it saw.
@@ -38,7 +38,7 @@ impl Server {
         Server { behave: Arc::new(Mutex::new(Box::new(behave))), seen: Arc::default(), latency: Duration::ZERO }
     }
 
-    /// Each way takes this long.
+    /// Sets the delay in each direction.
     pub(crate) fn latency(self, latency: Duration) -> Server {
         Server { latency, ..self }
     }
@@ -67,6 +67,11 @@ impl Server {
         self.seen.lock().unwrap().clone()
     }
 
+    /// Counts requests from 0 again.
+    pub(crate) fn restart(&self) {
+        self.seen.lock().unwrap().clear();
+    }
+
     pub(crate) fn denied(&self) -> usize {
         self.seen().iter().filter(|seen| seen.status == 429).count()
     }
@@ -81,7 +86,7 @@ pub(crate) fn reply(status: u16, headers: &[(&'static str, &str)]) -> Reply {
     reply
 }
 
-/// A token bucket that denies exactly and says when to come back: by `Retry-After`, and by `RateLimit` if `states_limit`.
+/// A token bucket that denies exactly and states when to retry: with `Retry-After`, and with `RateLimit` if `states_limit`.
 pub(crate) fn bucket(capacity: f64, per_second: f64, states_limit: bool) -> impl FnMut(u64, Instant) -> Reply + Send {
     let (mut level, mut last) = (capacity, None);
     move |_, now: Instant| {
@@ -108,7 +113,7 @@ pub(crate) fn post(body: &'static str) -> Request<Full<Bytes>> {
     Request::post("http://api.example.com/things").body(body.into()).unwrap()
 }
 
-/// A service of a server behind layers.
+/// A server behind layers.
 #[macro_export]
 macro_rules! client {
     ($server:expr, $($layer:expr),+) => {{

@@ -4,7 +4,8 @@ use super::constants::{Constant, Constants};
 use super::{LimitRange, Sample};
 use crate::time::Micros;
 
-/// Raises the limit by one while requests succeed, and lowers it by a tenth when one is dropped or takes too long.
+/// Raises the limit by one after each success, and lowers it by a tenth when a request is dropped or takes too
+/// long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aimd {
     /// The bounds of the limit. 20 to 200 by default.
@@ -50,7 +51,7 @@ impl Aimd {
         LimitRange::whole(self.exact())
     }
 
-    /// Follows a sample.
+    /// Updates the limit from a sample.
     pub fn update(&mut self, sample: &Sample) {
         let limit = self.exact();
         if sample.is_dropped || sample.round_trip > self.timeout {

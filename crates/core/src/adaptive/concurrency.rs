@@ -9,16 +9,17 @@ use super::{LimitController, SampleOutcome, SampleWindow};
 use crate::clock::{Clock, SystemClock};
 use crate::time::Timestamp;
 
-/// The shares of [priorities](crate::Priority), from low to critical, unless others are set.
+/// Default shares of the [priorities](crate::priority::Priority), from low to critical.
 pub const DEFAULT_SHARES: [f64; 4] = [0.0, 0.2, 0.3, 0.5];
 
-/// A number of requests in flight that follows the capacity of their server.
+/// Maximum number of requests in flight, which follows the capacity of their server.
 ///
-/// Requests may belong to classes. A class has a share of the limit, and is held to it only while the whole is full: up to its
-/// share it is admitted even then. So classes can lend what they do not use, and get it back at once.
+/// Requests may belong to classes. A class has a guaranteed share of the limit: up to that share its requests are
+/// admitted even if the whole limit is full. So a class can lend capacity that it does not use, and get it back at
+/// once.
 ///
-/// Clones share one limit. Acquiring and releasing take a few atomic operations and a reading of the clock each, and no lock
-/// but at the end of a window, which one thread closes while the others go on.
+/// Clones share one limit. Acquiring and releasing each take a few atomic operations and one reading of the clock.
+/// A lock is taken only at the end of a window, by the one thread that closes it.
 #[derive(Debug)]
 pub struct AdaptiveConcurrency<C = SystemClock>(Arc<SharedConcurrency<C>>);
 
@@ -41,7 +42,7 @@ struct Class {
 }
 
 impl Class {
-    /// The number that is admitted even if the whole is full.
+    /// Number of requests that are admitted even if the whole limit is full.
     fn guaranteed(&self, limit: u32) -> u32 {
         if self.share <= 0.0 {
             return 0;
@@ -65,13 +66,15 @@ impl AdaptiveConcurrency {
 }
 
 impl<C: Clock> AdaptiveConcurrency<C> {
-    /// A limit for classes with these shares, each from 0 to 1. A class without a share is admitted while the whole is not full.
+    /// Creates a limit for classes with these shares, each from 0 to 1. A class with share 0 is admitted only while
+    /// the limit is not full.
     #[must_use]
     pub fn with(controller: LimitController, window: SampleWindow, shares: &[f64], clock: C) -> AdaptiveConcurrency<C> {
         AdaptiveConcurrency::seeded(controller.seed(RandomState::new().hash_one(0)), window, shares, clock)
     }
 
-    /// The same, with the controller's own [seed](LimitController::seed): simulations give the same results in every run.
+    /// Like [`with`](Self::with), but with the controller's own [seed](LimitController::seed), so that every run of
+    /// a simulation gives the same results.
     #[must_use]
     pub fn seeded(
         controller: LimitController,
@@ -91,7 +94,7 @@ impl<C: Clock> AdaptiveConcurrency<C> {
         }))
     }
 
-    /// Admits a request of a class, counted from 0, if the limit allows it.
+    /// Admits a request of a class if the limit allows it. Classes are numbered from 0.
     #[must_use]
     pub fn try_acquire(&self, class: usize) -> Option<ConcurrencyPermit<C>> {
         let shared = &*self.0;
@@ -112,7 +115,7 @@ impl<C: Clock> AdaptiveConcurrency<C> {
         Some(self.permit(class, in_flight))
     }
 
-    /// Admits a request of a class, whatever the limit is. In shadow mode, requests that would be refused go on like this.
+    /// Admits a request of a class regardless of the limit. Shadow mode admits requests this way.
     pub fn acquire_unlimited(&self, class: usize) -> ConcurrencyPermit<C> {
         let in_flight = self.0.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(class) = self.0.classes.get(class) {
@@ -143,15 +146,18 @@ impl<C: Clock> AdaptiveConcurrency<C> {
         self.in_flight() >= self.limit()
     }
 
-    /// Whether the server has as many requests as it can take. That the limit is reached while it is lowered for a
-    /// [measurement](super::ProbeSchedule) says nothing about the server.
+    /// Whether the server has no room for a request of a class: the limit is reached, and the share of the class is taken. Never
+    /// while the limit is lowered for a [measurement](super::ProbeSchedule): that it is reached then says nothing about the server.
     #[must_use]
-    pub fn is_overloaded(&self) -> bool {
-        self.is_full() && !self.0.is_probing.load(Ordering::Relaxed)
+    pub fn would_refuse(&self, class: usize) -> bool {
+        let has_share = |class: &Class| class.in_flight.load(Ordering::Relaxed) < class.guaranteed(self.limit());
+        self.is_full()
+            && !self.0.is_probing.load(Ordering::Relaxed)
+            && !self.0.classes.get(class).is_some_and(has_share)
     }
 }
 
-/// Counts one more, up to a bound. Returns the number with this one.
+/// Increments `count`, up to `most`. Returns the count including this request.
 fn up_to(count: &AtomicU32, most: u32) -> Option<u32> {
     let more = |count: u32| (count < most).then(|| count + 1);
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|before| before + 1)
@@ -165,7 +171,7 @@ impl<C: Clock> SharedConcurrency<C> {
         }
         let mut controller = match self.controller.try_lock() {
             Ok(controller) => controller,
-            // A controller is numbers within bounds at every instant.
+            // A panic leaves a controller valid: its fields are numbers, within bounds at every instant.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
@@ -176,7 +182,8 @@ impl<C: Clock> SharedConcurrency<C> {
     }
 }
 
-/// A request in flight, until this is dropped. Without a recorded outcome it counts as [ignored](SampleOutcome::Ignored).
+/// A request in flight. The request ends when the permit is dropped; if no outcome was recorded, it counts as
+/// [ignored](SampleOutcome::Ignored).
 #[derive(Debug)]
 #[must_use = "a request ends when its permit is dropped"]
 pub struct ConcurrencyPermit<C: Clock = SystemClock> {
@@ -187,8 +194,8 @@ pub struct ConcurrencyPermit<C: Clock = SystemClock> {
 }
 
 impl<C: Clock> ConcurrencyPermit<C> {
-    /// Records the outcome, and the time until now as the round trip. The request stays in flight: a response has begun, and its
-    /// body takes as long as the client takes to read it. Call this once.
+    /// Records the outcome, with the time until now as the round trip. The request stays in flight: a response has
+    /// begun, and the time that its body takes depends on the client. Must be called at most once.
     pub fn record(&self, outcome: SampleOutcome) {
         self.shared.record(self.begun, self.in_flight, outcome);
     }
@@ -247,6 +254,36 @@ mod tests {
         assert!(concurrency.try_acquire(1).is_none(), "both have their shares");
         drop(high);
         assert!(concurrency.try_acquire(2).is_some(), "what is not used is for anybody");
+    }
+
+    #[test]
+    fn a_class_has_no_room_if_its_share_is_taken_too() {
+        let concurrency = fixed(10, &[0.2, 0.0]);
+        let others: Vec<_> = (0..9).map(|_| concurrency.try_acquire(1).unwrap()).collect();
+        let refused = |classes: [usize; 3]| classes.map(|class| concurrency.would_refuse(class));
+        assert_eq!(refused([0, 1, 2]), [false; 3], "there is room for one");
+        let _last = concurrency.try_acquire(1).unwrap();
+        assert_eq!(refused([0, 1, 2]), [false, true, true], "the third is no class");
+        let _one = concurrency.try_acquire(0).unwrap();
+        assert!(!concurrency.would_refuse(0));
+        let _two = concurrency.try_acquire(0).unwrap();
+        assert!(concurrency.would_refuse(0) && concurrency.try_acquire(0).is_none());
+        drop(others);
+        assert_eq!(refused([0, 1, 2]), [false; 3]);
+    }
+
+    #[test]
+    fn no_class_lacks_room_while_the_limit_is_lowered_for_a_measurement() {
+        let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
+        let window = SampleWindow { min_samples: 1, ..SampleWindow::default() };
+        let controller = "gradient2 2..2 probe_first 1".parse().unwrap();
+        let concurrency = AdaptiveConcurrency::with(controller, window, &[], clock.clone());
+        let permit = concurrency.try_acquire(0).unwrap();
+        clock.advance(Micros::from_secs(1));
+        permit.finish(SampleOutcome::Success);
+        assert_eq!(concurrency.limit(), 1, "it is halved");
+        let _permit = concurrency.try_acquire(0).unwrap();
+        assert!(concurrency.is_full() && !concurrency.would_refuse(0));
     }
 
     #[test]

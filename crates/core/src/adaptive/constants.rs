@@ -14,11 +14,11 @@ pub(super) enum Constant<'a> {
     Span(&'a mut Micros, RangeInclusive<Micros>),
 }
 
-/// The constants of something, by name.
+/// Constants of a controller or a window, by name.
 pub(super) type Constants<'a> = Vec<(&'static str, Constant<'a>)>;
 
 impl Constant<'_> {
-    /// Sets it to what the text says. False if that is no such value, or out of bounds.
+    /// Sets the constant from text. Returns `false` if the text is not a value of its type, or out of bounds.
     fn set(&mut self, text: &str) -> bool {
         fn within<T: PartialOrd>(value: Option<T>, bounds: &RangeInclusive<T>) -> Option<T> {
             value.filter(|value| bounds.contains(value))
@@ -44,7 +44,7 @@ impl Constant<'_> {
         }
     }
 
-    /// The values that can be set.
+    /// Describes the values that can be set.
     fn bounds(&self) -> String {
         match self {
             Constant::Number(_, bounds) => format!("a number from {} to {}", bounds.start(), bounds.end()),
@@ -56,7 +56,7 @@ impl Constant<'_> {
     }
 }
 
-/// Sets constants by words: a name, its value, the next name.
+/// Sets constants from words: a name, its value, the next name.
 pub(super) fn set<'t>(
     mut constants: Constants<'_>,
     mut words: impl Iterator<Item = &'t str>,
@@ -81,7 +81,7 @@ pub(super) fn set<'t>(
     Ok(())
 }
 
-/// The notation of the constants that differ from their defaults, each with a space before it.
+/// Notation of the constants that differ from their defaults, each preceded by a space.
 pub(super) fn changed(constants: &Constants<'_>, defaults: &Constants<'_>) -> String {
     let mut text = String::new();
     for ((name, constant), (_, default)) in constants.iter().zip(defaults) {
@@ -93,25 +93,25 @@ pub(super) fn changed(constants: &Constants<'_>, defaults: &Constants<'_>) -> St
     text
 }
 
-/// The error for a constant that cannot be set so.
+/// Error for a constant that cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConstantError {
-    /// There is no constant of this name.
+    /// No constant has this name.
     Unknown {
         /// The name.
         name: String,
-        /// The names to write instead.
+        /// The valid names.
         help: String,
     },
     /// No value follows the name.
     NoValue {
         /// The name.
         name: String,
-        /// A value.
+        /// An example of a value.
         example: String,
     },
-    /// The value is of another kind, or out of bounds.
+    /// The value has the wrong type, or is out of bounds.
     Value {
         /// The name and the value.
         text: String,

@@ -1,15 +1,10 @@
 //! The controllers, and their notation.
 
-use std::error::Error;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use super::constants::{self, ConstantError, Constants};
-use super::{Aimd, Gradient2, Sample, Vegas};
-
-/// The greatest limit that can be set.
-const MOST: u32 = 1_000_000;
+use super::{Aimd, ControllerError, Gradient2, LimitRange, Sample, Vegas};
 
 /// A computation of a concurrency limit from samples.
 ///
@@ -46,7 +41,7 @@ impl LimitController {
         }
     }
 
-    /// Whether the limit is lowered at present, to measure the server without a queue.
+    /// Whether the limit is currently lowered, to measure the server without a queue.
     #[must_use]
     pub fn is_probing(&self) -> bool {
         match self {
@@ -56,7 +51,7 @@ impl LimitController {
         }
     }
 
-    /// Follows a sample, and returns the limit after it.
+    /// Updates the limit from a sample, and returns the new limit.
     pub fn update(&mut self, sample: &Sample) -> u32 {
         match self {
             LimitController::Aimd(aimd) => aimd.update(sample),
@@ -74,7 +69,7 @@ impl LimitController {
         }
     }
 
-    /// The same kind within the same bounds, with the default constants.
+    /// The same controller with the same bounds and default constants.
     fn with_defaults(&self) -> LimitController {
         match self {
             LimitController::Aimd(aimd) => LimitController::Aimd(Aimd::new(aimd.range)),
@@ -113,7 +108,7 @@ impl FromStr for LimitController {
     fn from_str(text: &str) -> Result<LimitController, ControllerError> {
         let mut words = text.split_whitespace().peekable();
         let name = words.next().unwrap_or_default();
-        // Names of constants begin with a letter, and bounds do not.
+        // Names of constants begin with a letter; bounds do not.
         let range = words.next_if(|word| !word.starts_with(|first: char| first.is_ascii_alphabetic()));
         let range = |min, max| range.map_or(Ok(LimitRange { min, max }), str::parse);
         let mut controller = match name {
@@ -131,91 +126,6 @@ impl FromStr for LimitController {
         }
     }
 }
-
-/// The bounds of a concurrency limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitRange {
-    min: u32,
-    max: u32,
-}
-
-impl LimitRange {
-    /// Bounds from 1 to 1 000 000, `min` not above `max`.
-    ///
-    /// # Errors
-    /// If they are not.
-    pub fn new(min: u32, max: u32) -> Result<LimitRange, ControllerError> {
-        if (1..=max).contains(&min) && max <= MOST {
-            Ok(LimitRange { min, max })
-        } else {
-            Err(ControllerError::Range(format!("{min}..{max}")))
-        }
-    }
-
-    /// The upper bound.
-    #[must_use]
-    pub const fn highest(self) -> u32 {
-        self.max
-    }
-
-    pub(super) fn min(self) -> f64 {
-        f64::from(self.min)
-    }
-
-    pub(super) const fn bounds(self) -> RangeInclusive<u32> {
-        self.min..=self.max
-    }
-
-    pub(super) fn clamp(self, limit: f64) -> f64 {
-        // The first bound also takes what is not a number.
-        limit.max(f64::from(self.min)).min(f64::from(self.max))
-    }
-
-    /// A limit as a whole number, at least 1.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "limits are from 1 to a million")]
-    pub(super) fn whole(limit: f64) -> u32 {
-        limit.max(1.0) as u32
-    }
-}
-
-impl FromStr for LimitRange {
-    type Err = ControllerError;
-
-    fn from_str(text: &str) -> Result<LimitRange, ControllerError> {
-        let wrong = || ControllerError::Range(text.to_owned());
-        let (min, max) = text.split_once("..").ok_or_else(wrong)?;
-        let number = |text: &str| text.replace('_', "").parse().map_err(|_| wrong());
-        LimitRange::new(number(min)?, number(max)?).map_err(|_| wrong())
-    }
-}
-
-/// The error for text that is not a controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ControllerError {
-    /// The first word names no controller.
-    Name(String),
-    /// The bounds are not two numbers in order.
-    Range(String),
-    /// A constant is wrong.
-    Constant(ConstantError),
-}
-
-impl fmt::Display for ControllerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ControllerError::Name(name) => {
-                write!(f, "`{name}` is not an adaptive limit; write `gradient2`, `vegas` or `aimd`")
-            }
-            ControllerError::Range(text) => {
-                write!(f, "`{text}` are not bounds; write the lowest and the highest limit, such as `20..200`")
-            }
-            ControllerError::Constant(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for ControllerError {}
 
 #[cfg(test)]
 mod tests {
@@ -252,7 +162,7 @@ mod tests {
             ("aimd 1..5 x", "there is no constant `x`; write `initial`, `backoff`, `timeout`"),
             (
                 "gradient2 timeout 1s",
-                "there is no constant `timeout`; write `initial`, `long_window`, `warm_up`, `tolerance`, `min_gradient`, `queue`, `smoothing`, `decay`, `backoff`, `probe_first`, `probe_retry`, `probe_surprise`, `probe_rise`, `probe_slope`",
+                "there is no constant `timeout`; write `initial`, `long_window`, `warm_up`, `tolerance`, `min_gradient`, `queue`, `smoothing`, `decay`, `backoff`, `probe_first`, `probe_retry`, `probe_surprise`, `probe_rise`, `probe_slope`, `probe_gain`",
             ),
             ("gradient2 tolerances 1.2", "there is no constant `tolerances`; write `tolerance`"),
             ("gradient2 tolerance", "`tolerance` has no value; write one such as `tolerance 1.5`"),
@@ -267,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Every constant can be set, and is printed when it is.
+    /// Every constant can be set, and is printed once set.
     #[test]
     fn all_constants_can_be_set() {
         for name in ["aimd", "vegas", "gradient2"] {
@@ -275,7 +185,7 @@ mod tests {
             let names: Vec<_> = controller.constants().iter().map(|(name, _)| *name).collect();
             assert!(names.len() >= 3, "{names:?}");
             for constant in names {
-                // One of these is possible, and not the default.
+                // One of these values is valid and differs from the default.
                 let set = ["0.5", "0.25", "1.3", "42", "300ms"].iter().find_map(|value| {
                     let text = format!("{controller} {constant} {value}");
                     text.parse::<LimitController>().ok().filter(|set| *set != controller).map(|set| (text, set))

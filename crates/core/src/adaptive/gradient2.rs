@@ -4,42 +4,46 @@ use super::constants::{Constant, Constants};
 use super::load_probe::{LoadProbe, ProbeSchedule, ProbeStep};
 use super::{LimitRange, Sample};
 
-/// Lowers the limit in proportion when round trips are longer than usual, and raises it by a small queue otherwise.
+/// Lowers the limit in proportion when round trips are longer than usual. Otherwise raises it by a small queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradient2 {
     /// The bounds of the limit. 20 to 200 by default.
     pub range: LimitRange,
-    /// The limit before the first sample. 20 by default, or the bound next to it.
+    /// The limit before the first sample. By default 20, or the nearest bound.
     pub initial: u32,
-    /// The samples over which the usual round trip is averaged, and the longest interval between two probes. 600 by default.
+    /// Number of samples over which the usual round trip is averaged; also the longest interval between two probes.
+    /// 600 by default.
     pub long_window: u32,
-    /// The samples of which the first average is the plain mean. 10 by default.
+    /// Number of samples whose plain mean is the first average. 10 by default.
     pub warm_up: u32,
-    /// The round trip that is still tolerated, in usual ones. 1.5 by default; below 2, so that probes find every queue.
+    /// The tolerated round trip, as a multiple of the usual one. 1.5 by default. Must be below 2, so that probes
+    /// find every queue.
     pub tolerance: f64,
-    /// The smallest gradient: the part of the limit that a decrease aims at. 0.5 by default.
+    /// The smallest gradient, that is, the smallest factor of a decrease. 0.5 by default.
     pub min_gradient: f64,
     /// The queue that the limit allows for. 4 by default.
     pub queue: f64,
-    /// The part of a change that is made at once. 0.2 by default.
+    /// The part of a change that is applied at once. 0.2 by default.
     pub smoothing: f64,
-    /// The factor by which the usual round trip becomes shorter while it is more than twice the present one. 0.95 by default.
+    /// The factor by which the usual round trip shrinks with each sample while it is more than twice the present
+    /// one. 0.95 by default.
     pub decay: f64,
-    /// The factor of a decrease when a request is dropped. 0.9 by default.
+    /// The factor of a decrease after a dropped request. 0.9 by default.
     pub backoff: f64,
     /// The schedule of probes.
     pub probes: ProbeSchedule,
-    probe: LoadProbe,
+    /// In a box, which keeps controllers small.
+    probe: Box<LoadProbe>,
     /// The limit after the last sample.
     limit: Option<f64>,
     /// The usual round trip, in microseconds.
     long: f64,
-    /// The samples of the warm-up that have come.
+    /// Number of samples of the warm-up so far.
     warmed_up: u32,
 }
 
 impl Gradient2 {
-    /// A limit within `range` that begins at 20, or at the bound next to it.
+    /// A limit within `range` that begins at 20, or at the nearest bound.
     #[must_use]
     pub fn new(range: LimitRange) -> Gradient2 {
         Gradient2 {
@@ -54,7 +58,7 @@ impl Gradient2 {
             decay: 0.95,
             backoff: 0.9,
             probes: ProbeSchedule::default(),
-            probe: LoadProbe::new(),
+            probe: Box::new(LoadProbe::new()),
             limit: None,
             long: 0.0,
             warmed_up: 0,
@@ -94,13 +98,13 @@ impl Gradient2 {
         LimitRange::whole(if self.probe.is_active() { self.exact() / 2.0 } else { self.exact() })
     }
 
-    /// Whether the limit is lowered at present, to measure the server without a queue.
+    /// Whether the limit is currently lowered, to measure the server without a queue.
     #[must_use]
     pub fn is_probing(&self) -> bool {
         self.probe.is_active()
     }
 
-    /// Follows a sample.
+    /// Updates the limit from a sample.
     pub fn update(&mut self, sample: &Sample) {
         let limit = self.exact();
         if sample.is_dropped {
@@ -126,7 +130,8 @@ impl Gradient2 {
         }
     }
 
-    /// Adds a round trip to the average. One that is longer because requests queue is left to the probe.
+    /// Adds a round trip to the average. While the limit is in use, a longer round trip is not added: it may come
+    /// from a queue, and the next probe measures it.
     fn average(&mut self, short: f64, is_limited: bool) {
         if self.warmed_up < self.warm_up {
             self.warmed_up += 1;
@@ -134,7 +139,7 @@ impl Gradient2 {
         } else if !is_limited || short < self.long {
             self.long += (short - self.long) * 2.0 / (f64::from(self.long_window) + 1.0);
         }
-        // The server has recovered from something that the average still remembers.
+        // The server has recovered from a slow phase that is still part of the average.
         if self.long > short * 2.0 {
             self.long *= self.decay;
         }

@@ -2,35 +2,40 @@
 
 use super::Sample;
 use super::constants::{Constant, Constants};
+use super::throughput_trend::ThroughputTrend;
 
-/// The part of the limit that may be in flight during a measurement. Exempt requests and shares of priorities may exceed the half.
+/// The part of the limit that may be in flight during a measurement. Shares of priorities may exceed the half.
 const DRAINED: f64 = 0.8;
-/// The samples that a probe waits for requests to drain, beyond the first.
+/// Number of samples, beyond the first, for which a probe waits until requests have drained.
 const LONGEST_DRAIN: u32 = 4;
-/// The probes over which the effect of half of the limit is averaged: at first, and at most.
+/// Minimum number of probes over which the effect of half of the limit is averaged.
 const FEWEST_PROBES: u32 = 4;
 const MOST_PROBES: u32 = 8;
-/// The ratio of the round trip at half of the limit to the one under the whole limit below which one probe shows a queue.
+/// Ratio of the round trip at half of the limit to that under the whole limit. Below it, a single probe shows a
+/// queue.
 const CLEAR_QUEUE: f64 = 0.8;
 
-/// The schedule of probes, which measure a server with half of the limit, and what one has to find.
+/// Schedule of probes, which measure a server with half of the limit, and the criteria for their results.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbeSchedule {
-    /// The samples before the first probe, and after one that found a shorter round trip. 20 by default.
+    /// Number of samples before the first probe, and after a probe that found a shorter round trip. 20 by default.
     pub first: u32,
-    /// The samples after a probe that found a longer round trip. 5 by default.
+    /// Number of samples after a probe that found a longer round trip. 5 by default.
     pub retry: u32,
-    /// The change of the round trip above which the next probe comes soon. 0.1 by default.
+    /// The relative change of the round trip above which the next probe comes soon. 0.1 by default.
     pub surprise: f64,
-    /// The greatest factor by which a probe makes the round trip longer. 1.25 by default.
+    /// The greatest factor by which one probe raises the round trip without load. 1.25 by default.
     pub rise: f64,
-    /// The part by which the round trip is shorter at half of the limit if there is a queue. 0.02 by default.
+    /// The relative decrease of the round trip at half of the limit that shows a queue. 0.02 by default.
     pub slope: f64,
+    /// The part of a rise of requests in flight by which throughput has to rise before a probe may make the round trip longer. 0.9
+    /// by default. 1 is a server that works on all requests at once.
+    pub gain: f64,
 }
 
 impl Default for ProbeSchedule {
     fn default() -> ProbeSchedule {
-        ProbeSchedule { first: 20, retry: 5, surprise: 0.1, rise: 1.25, slope: 0.02 }
+        ProbeSchedule { first: 20, retry: 5, surprise: 0.1, rise: 1.25, slope: 0.02, gain: 0.9 }
     }
 }
 
@@ -42,36 +47,46 @@ impl ProbeSchedule {
             ("probe_surprise", Constant::Number(&mut self.surprise, 0.0..=1.0)),
             ("probe_rise", Constant::Number(&mut self.rise, 1.0..=10.0)),
             ("probe_slope", Constant::Number(&mut self.slope, 0.0..=0.5)),
+            ("probe_gain", Constant::Number(&mut self.gain, 0.0..=1.0)),
         ]
     }
 }
 
-/// Measurements of a server with half of the limit.
+/// Measures a server with half of the limit.
 ///
-/// A controller that compares round trips with the usual one must not learn the usual one from an overloaded server, or the limit
-/// rises for as long as the overload lasts. At half of the limit, a server with a queue answers in half of the time. So a
-/// comparison with the probed round trip finds every queue as long as its tolerance is below two, however large the limit is.
+/// A controller that compares round trips with the usual one must not learn the usual one from an overloaded
+/// server, or the limit rises for as long as the overload lasts. At half of the limit, a server with a queue
+/// answers in half of the time. So a comparison with the probed round trip finds every queue as long as its
+/// tolerance is below two, however large the limit is.
 ///
 /// That holds for the only sender of a server: of several, each drains a part of the queue only. So a probe makes the usual
 /// round trip longer only if half of the limit did not make it shorter, in the mean of several probes: then there is no queue,
-/// and the server has become slower. A probe during which requests in flight do not become fewer, as in shadow mode, or during
-/// which requests are dropped, finds nothing.
+/// and the server has become slower.
 ///
-/// A probe takes two samples: in the first one the queue drains, the second one counts. Probes are due after 20 samples, then
-/// at intervals that double up to the longest one as long as they find nothing new, and as soon as the limit has halved since
-/// the last probe.
+/// With many senders that effect is too small to be told from chance if service times vary. So throughput must have risen with
+/// requests in flight too, over ten minutes of windows. While the limits of all senders rise together, only the queue becomes
+/// longer.
+///
+/// A probe during which requests in flight do not become fewer, as in shadow mode, or during which requests are dropped, finds
+/// nothing.
+///
+/// A probe takes two samples: the queue drains during the first, and the second counts. The first probe is due
+/// after 20 samples. The interval then doubles, up to the longest one, as long as probes find nothing new. A probe
+/// is also due when the limit has halved since the last one.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LoadProbe {
     interval: u32,
-    /// The samples until the next probe. `None` before the first sample.
+    /// Number of samples until the next probe. `None` before the first sample.
     left: Option<u32>,
     phase: ProbePhase,
     /// The limit after the last probe, or before the first sample.
     reference: Option<f64>,
-    /// The last round trips under the whole limit, averaged, in microseconds.
+    /// Average of the latest round trips under the whole limit, in microseconds.
     loaded: f64,
-    /// The probes in a row that found a longer round trip than before, and its mean ratio to the one under the whole limit.
+    /// Number of consecutive probes that found a longer round trip, and the mean ratio of that round trip to the
+    /// one under the whole limit.
     longer: (u32, f64),
+    trend: ThroughputTrend,
     /// The state of the jitter. Servers that began together do not probe together for long.
     random: u64,
 }
@@ -80,16 +95,17 @@ pub(super) struct LoadProbe {
 enum ProbePhase {
     Idle,
     Draining,
-    /// Waits for a sample of which all requests began under the lower limit, after this many others.
+    /// Waits for a sample in which all requests began under the lower limit. Contains the number of samples waited
+    /// for so far.
     Measuring(u32),
 }
 
-/// The use of a sample.
+/// The controller's use of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbeStep {
-    /// As usual.
+    /// As an ordinary sample.
     Usual,
-    /// None: a probe begins, or the queue drains.
+    /// Not at all: a probe begins, or the queue drains.
     Skip,
     /// As the round trip without load.
     Measure,
@@ -104,22 +120,24 @@ impl LoadProbe {
             reference: None,
             loaded: 0.0,
             longer: (0, 0.0),
+            trend: ThroughputTrend::new(),
             random: 1,
         }
     }
 
     pub(super) fn seed(&mut self, seed: u64) {
-        // Xorshift never leaves 0.
+        // 0 is a fixed point of xorshift.
         self.random = seed | 1;
     }
 
-    /// Whether the limit is halved at present.
+    /// Whether the limit is currently halved.
     pub(super) fn is_active(&self) -> bool {
         self.phase != ProbePhase::Idle
     }
 
-    /// Follows a sample without drops, under a limit of `limit`. Intervals have at most `longest` samples.
+    /// Processes a sample without drops, under the limit `limit`. Intervals have at most `longest` samples.
     pub(super) fn step(&mut self, schedule: &ProbeSchedule, longest: u32, limit: f64, sample: &Sample) -> ProbeStep {
+        self.trend.follow(sample);
         match self.phase {
             ProbePhase::Idle => {
                 let reference = *self.reference.get_or_insert(limit);
@@ -170,9 +188,10 @@ impl LoadProbe {
         self.reference = Some(limit);
     }
 
-    /// The round trip without load after a probe that measured `measured`, where it was `before`. Schedules the next probe.
+    /// Returns the new round trip without load after a probe that measured `measured`; the previous one was
+    /// `before`. Schedules the next probe.
     ///
-    /// A rise is followed in steps, which come soon after one another.
+    /// A rise is followed in steps, at short intervals.
     pub(super) fn conclude(&mut self, schedule: &ProbeSchedule, longest: u32, before: f64, measured: f64) -> f64 {
         if before <= 0.0 {
             self.schedule(schedule.first, longest);
@@ -195,13 +214,13 @@ impl LoadProbe {
         let mean = mean + (ratio - mean) / f64::from(probes);
         self.longer = (probes, mean);
         let is_known = probes >= FEWEST_PROBES;
-        let has_queue = mean < 1.0 - schedule.slope;
+        let has_queue = mean < 1.0 - schedule.slope || self.trend.slope() < schedule.gain;
         let finds_nothing = is_near || (is_known && has_queue);
         self.schedule(if finds_nothing { self.interval.saturating_mul(2) } else { schedule.retry }, longest);
         if is_known && !has_queue { measured.min(before * schedule.rise) } else { before }
     }
 
-    /// Schedules the next probe after between three quarters of an interval and all of it.
+    /// Schedules the next probe after a random part of the interval, between three quarters and all of it.
     fn schedule(&mut self, interval: u32, longest: u32) {
         self.interval = interval.min(longest).max(1);
         self.left = Some((self.interval - self.below(self.interval / 4 + 1)).max(1));
@@ -221,7 +240,8 @@ mod tests {
     use super::*;
     use crate::time::Micros;
 
-    const SCHEDULE: ProbeSchedule = ProbeSchedule { first: 20, retry: 5, surprise: 0.1, rise: 1.25, slope: 0.02 };
+    const SCHEDULE: ProbeSchedule =
+        ProbeSchedule { first: 20, retry: 5, surprise: 0.1, rise: 1.25, slope: 0.02, gain: 0.9 };
 
     /// A sample of one millisecond with this many requests in flight.
     fn sample(in_flight: u32) -> Sample {
@@ -274,6 +294,21 @@ mod tests {
         assert_eq!(conclude(900.0, 990.0), 990.0);
         assert_eq!(conclude(990.0, 400.0), 400.0, "a shorter one always counts");
         assert_eq!(conclude(400.0, 990.0), 400.0, "and what was found before does not any more");
+    }
+
+    #[test]
+    fn a_longer_round_trip_does_not_count_while_more_requests_bring_no_throughput() {
+        for (has_queue, found) in [(false, 625.0), (true, 500.0)] {
+            let mut probe = LoadProbe::new();
+            for in_flight in 5..25 {
+                let micros = if has_queue { 200 * u64::from(in_flight) } else { 1_000 };
+                let sample = Sample { round_trip: Micros::new(micros), ..sample(in_flight) };
+                probe.step(&SCHEDULE, 600, 10.0, &sample);
+            }
+            probe.loaded = 1_000.0;
+            let found_last = (0..4).map(|_| probe.conclude(&SCHEDULE, 600, 500.0, 1_000.0)).last();
+            assert_eq!(found_last, Some(found));
+        }
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //! | [`Vegas`] | the queue that the round trip implies | a queue of 3 to 6 times log10 of the limit |
 //! | [`Gradient2`] | the ratio of the usual to the present round trip | a round trip of up to 1.5 times the usual one |
 //!
-//! Formulas and defaults are those of Netflix's concurrency-limits, with two differences. Drops lower every limit, and their
-//! round trips count for nothing. And the round trip without load, which Vegas and Gradient2 compare with, is never taken from
+//! Formulas and defaults are those of Netflix's concurrency-limits, with two differences. Drops lower every limit if they are
+//! more than [a small part](SampleWindow#drops), and their round trips count for nothing. And the round trip without load, which Vegas and Gradient2 compare with, is never taken from
 //! an overloaded server: it is [probed](ProbeSchedule) with half of the limit, so that an overload that lasts does not become
 //! the usual state.
 //!
@@ -28,8 +28,9 @@
 //! ```
 //!
 //! # Rate
-//! [`RateSteps`] are the values of a rate that rises with time and falls by a part of itself. An [`OutcomeWindow`] holds the
-//! requests of each interval against [`OverloadSignal`]s, and so tells when it has to fall. Both get instants passed in.
+//! [`RateSteps`] are the values of a rate that rises with time and falls by a part of itself. An [`OutcomeWindow`]
+//! compares the requests of each interval with [`OverloadSignal`]s, and so determines when the rate has to fall.
+//! Neither reads a clock: instants are arguments.
 
 mod aimd;
 #[cfg(test)]
@@ -37,21 +38,26 @@ mod closed_loop;
 mod concurrency;
 mod constants;
 mod controller;
+mod controller_error;
 mod gradient2;
+mod limit_range;
 mod load_probe;
 mod outcome_window;
 mod overload_signal;
 #[cfg(test)]
 mod rate_closed_loop;
 mod rate_steps;
+mod throughput_trend;
 mod vegas;
 mod window;
 
 pub use aimd::Aimd;
 pub use concurrency::{AdaptiveConcurrency, ConcurrencyPermit, DEFAULT_SHARES};
 pub use constants::ConstantError;
-pub use controller::{ControllerError, LimitController, LimitRange};
+pub use controller::LimitController;
+pub use controller_error::ControllerError;
 pub use gradient2::Gradient2;
+pub use limit_range::LimitRange;
 pub use load_probe::ProbeSchedule;
 pub use outcome_window::{OutcomeWindow, ServiceHealth, ServiceOutcome};
 pub use overload_signal::{OverloadSignal, OverloadSignalError};
@@ -61,14 +67,15 @@ pub use window::{SampleWindow, SampleWindowError};
 
 use crate::time::Micros;
 
-/// One measurement of a server: of one request, or of all requests in a window.
+/// A measurement of a server: one request, or all requests in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The time from the request to its response; the mean, if of several. Of no meaning if one was dropped.
+    /// The time from the request to its response; for a window, the mean. Meaningless if a request was dropped.
     pub round_trip: Micros,
-    /// The number of requests in flight at the beginning, this one included; the greatest, if of several.
+    /// The number of requests in flight at the beginning, including this one; for a window, the maximum.
     pub in_flight: u32,
-    /// Whether a request was dropped: refused by the server for lack of capacity, or not answered in time.
+    /// Whether the request was dropped: refused by the server for lack of capacity, or not answered in time. Whether more were than
+    /// [is tolerated](SampleWindow::tolerated_drops), if of several.
     pub is_dropped: bool,
 }
 
@@ -79,12 +86,12 @@ impl Sample {
     }
 }
 
-/// The outcome of a request, as far as it says something about the capacity of the server.
+/// The outcome of a request, as an indication of the server's capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleOutcome {
     /// The server answered. Its round trip counts.
     Success,
-    /// The round trip says nothing about load, as after a client error or a cancelled request.
+    /// The round trip does not depend on load, as after a client error or a cancelled request.
     Ignored,
     /// The server refused for lack of capacity, or did not answer in time.
     Dropped,
@@ -93,8 +100,9 @@ pub enum SampleOutcome {
 impl SampleOutcome {
     /// The outcome of an HTTP response with this status, and with this gRPC status if its head has one.
     ///
-    /// 503 and 504, and gRPC's `UNAVAILABLE` and `DEADLINE_EXCEEDED`, mean that the server lacks capacity. Other errors say
-    /// little about it: many come sooner than an answer would, and a denied rate is no lack of capacity.
+    /// 503 and 504, and gRPC's `UNAVAILABLE` and `DEADLINE_EXCEEDED`, mean that the server lacks capacity. Other
+    /// errors are ignored: many arrive sooner than an answer would, and a denial by a rate limit does not indicate
+    /// a lack of capacity.
     #[must_use]
     pub const fn of_response(status: u16, grpc_status: Option<u32>) -> SampleOutcome {
         match (status, grpc_status) {

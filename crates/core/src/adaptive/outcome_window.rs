@@ -1,25 +1,25 @@
-//! Windows of outcomes, and what they say about a service.
+//! Windows of outcomes, and the health of a service that they indicate.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::OverloadSignal;
 use crate::time::{Micros, Timestamp};
 
-/// The end of a request at a service.
+/// The outcome of a request to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceOutcome {
     /// The service answered.
     Answered,
     /// The service failed, or did not answer in time.
     Failed,
-    /// The client gave up. Counts only if it has waited for longer than a signal allows.
+    /// The client gave up. Counts only if the client had waited for longer than a signal allows.
     Abandoned,
 }
 
-/// The state of a service, by the requests of a window.
+/// The health of a service, according to the requests of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceHealth {
-    /// There were too few requests to tell.
+    /// There were too few requests.
     Unknown,
     /// No signal is met.
     Healthy,
@@ -27,21 +27,21 @@ pub enum ServiceHealth {
     Overloaded(usize),
 }
 
-/// The requests of one interval, held against signals of overload.
+/// The requests of one interval, compared with signals of overload.
 ///
-/// Threads add outcomes without a lock. A request that ends while another thread closes the window may count in either.
-/// Requests that were in flight before the window and still are at its end count as slow, if the window is longer than the
-/// latency that a signal allows: a service that hangs answers nothing that could be measured.
+/// Threads add outcomes without a lock. A request that ends while another thread closes the window may count in
+/// either window. A service that hangs gives no answers to measure. So if the window is longer than the latency
+/// that a signal allows, requests in flight for the whole window count as slow.
 #[derive(Debug)]
 pub struct OutcomeWindow {
     signals: Box<[SignalCount]>,
     length: Micros,
     begun: AtomicU64,
-    /// The beginning of the sums: that of the window, or of an earlier one that had too few requests.
+    /// Start of the period that the sums cover: that of this window, or of an earlier one with too few requests.
     summed_since: AtomicU64,
     ended: AtomicU32,
     in_flight: AtomicU32,
-    /// The requests in flight at the beginning of the window.
+    /// Number of requests in flight at the beginning of the window.
     waiting: AtomicU32,
 }
 
@@ -52,12 +52,12 @@ struct SignalCount {
 }
 
 impl OutcomeWindow {
-    /// The fewest requests that say something about a service.
+    /// Minimum number of requests from which the health of a service is determined.
     pub const MIN_REQUESTS: u32 = 10;
-    /// The number of windows after which the sums of too few requests are dropped.
+    /// Number of windows after which sums of too few requests are discarded.
     const STALE_WINDOWS: u64 = 10;
 
-    /// Windows of this length. The first one is over at once.
+    /// Creates windows of this length. The first one is over at once.
     #[must_use]
     pub fn new(signals: &[OverloadSignal], length: Micros) -> OutcomeWindow {
         OutcomeWindow {
@@ -83,7 +83,7 @@ impl OutcomeWindow {
 
     /// Counts the end of a request after `latency`.
     pub fn end(&self, latency: Micros, outcome: ServiceOutcome) {
-        // A request that was begun under other rules may be unknown here.
+        // Rules may have been replaced since the request began, so it may be unknown here.
         let _ = self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
         let mut counts = outcome != ServiceOutcome::Abandoned;
         for count in &self.signals {
@@ -107,7 +107,8 @@ impl OutcomeWindow {
         has_passed(self.begun.load(Ordering::Relaxed), now, self.length.get())
     }
 
-    /// Closes the window, if it is over, and begins the next one. Of several threads only one gets the result.
+    /// Closes the window if it is over, and begins the next one. If several threads call this at once, only one
+    /// gets the result.
     pub fn close(&self, now: Timestamp) -> Option<ServiceHealth> {
         let begun = self.begun.load(Ordering::Relaxed);
         if !has_passed(begun, now, self.length.get()) {
@@ -149,8 +150,8 @@ fn is_above(met: u32, all: u32, signal: &OverloadSignal) -> bool {
     u64::from(met) * 1_000 > u64::from(all) * u64::from(signal.tolerated_permille())
 }
 
-/// Whether this many microseconds have passed. A clock that steps back counts as that: a window would last for as long as the step
-/// otherwise.
+/// Whether this many microseconds have passed. True if the clock stepped back: otherwise the window would be
+/// extended by the size of the step.
 fn has_passed(since: u64, now: Timestamp, micros: u64) -> bool {
     now.as_micros().checked_sub(since).is_none_or(|passed| passed >= micros)
 }

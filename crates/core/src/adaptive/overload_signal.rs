@@ -7,15 +7,15 @@ use std::str::FromStr;
 use crate::notation::write_span;
 use crate::time::Micros;
 
-/// A condition on the requests of a window, by which a service is overloaded.
+/// A condition on the requests of a window. A service that meets it is overloaded.
 ///
-/// In its notation: `latency > 200ms`, `p99 > 1s`, `errors > 5%`. `latency` is `p90`: more than a tenth of the requests took
-/// longer.
+/// Notation: `latency > 200ms`, `p99 > 1s`, `errors > 5%`. `latency` stands for `p90`: more than a tenth of the
+/// requests took longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverloadSignal {
-    /// A percentile of the response times lies above a bound.
+    /// A percentile of the response times is above a bound.
     Latency {
-        /// From 1 to 99.
+        /// The percentile, from 1 to 99.
         percentile: u8,
         /// The bound.
         above: Micros,
@@ -27,7 +27,7 @@ pub enum OverloadSignal {
     },
 }
 
-/// The percentile that is meant by `latency`.
+/// The percentile that `latency` stands for.
 const USUAL_PERCENTILE: u8 = 90;
 
 impl OverloadSignal {
@@ -91,11 +91,11 @@ fn permille(text: &str) -> Option<u16> {
     (permille < 1_000).then_some(permille)
 }
 
-/// The error for text that is not a signal. Says what to write.
+/// The error for text that is not a signal. Its message describes the notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OverloadSignalError {
-    /// It has another form.
+    /// The text does not have the form of a signal.
     Form,
     /// The bound of a latency is not a span of time.
     Span,

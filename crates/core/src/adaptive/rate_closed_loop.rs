@@ -1,7 +1,7 @@
 //! Adaptive rates in a closed loop with a modelled server, in virtual time.
 //!
-//! The server has `workers`, each of which takes `service` for a request, and one queue. Requests come at random instants, are
-//! admitted by a token bucket at the present rate, and the rate follows their response times.
+//! The server has `workers`, each of which takes `service` for a request, and one queue. Requests come at random
+//! instants and are admitted by a token bucket at the present rate. Their response times control the rate.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,23 +25,23 @@ struct ModelFleet {
 
 struct ModelNode {
     window: OutcomeWindow,
-    /// The limit at the highest rate, at the present one, and what was spent of it.
+    /// The limit at the highest rate, the limit at the present rate, and the state under it.
     highest: Limit,
     limit: Limit,
     spent: State,
     workers: usize,
     service: Micros,
-    /// The instants at which workers are done, and the arrivals of their requests.
+    /// When each worker is done, and when its request arrived.
     busy: BinaryHeap<Reverse<(Timestamp, Timestamp)>>,
     queue: VecDeque<Timestamp>,
     next_arrival: Timestamp,
     random: u64,
 }
 
-/// One or several seconds of a server.
+/// The work of a server in one or several seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Served {
-    /// The requests that were served, in a second.
+    /// Requests served per second.
     throughput: f64,
     /// Their mean latency, in milliseconds.
     latency: f64,
@@ -97,7 +97,7 @@ impl ModelNode {
         }
     }
 
-    /// Runs until `end` with this many requests a second.
+    /// Runs until `end` at this many requests per second.
     #[expect(clippy::cast_precision_loss, reason = "of small numbers")]
     fn run(&mut self, end: Timestamp, per_second: f64) -> Served {
         let (mut served, mut latency) = (0_u32, 0.0);
@@ -122,7 +122,7 @@ impl ModelNode {
 }
 
 impl ModelFleet {
-    /// A limit of `lowest` to `highest` requests a second at each of some nodes with these numbers of workers.
+    /// A limit of `lowest` to `highest` requests per second on each node. The nodes have these numbers of workers.
     fn new(bounds: (u64, u64), service: Micros, workers: &[usize]) -> ModelFleet {
         let now = Timestamp::from_secs(1_000_000);
         let steps = RateSteps::new(bounds, 5, SECOND, 30).unwrap();
@@ -140,7 +140,7 @@ impl ModelFleet {
         self.steps.tokens(self.step())
     }
 
-    /// Runs for a second, then has each node report to the store and follow it.
+    /// Runs for one second. Then each node reports to the store and follows its rate.
     fn second(&mut self, per_second: f64) -> Vec<Served> {
         let end = self.now + SECOND;
         let served = self.nodes.iter_mut().map(|node| node.run(end, per_second)).collect();
@@ -177,7 +177,7 @@ fn an_overloaded_server_stays_fast_and_busy() {
     let Served { throughput, latency } = fleet.seconds(600, 1_500.0);
     assert!(throughput >= 400.0, "{throughput} of 500 a second");
     assert!(latency <= 2.0 * 200.0, "{latency} ms");
-    // Without it, a limit of 1000/s lets a queue grow for as long as the overload lasts.
+    // With a fixed limit of 1000/s, the queue grows for as long as the overload lasts.
     let mut fixed = ModelFleet::new((999, 1_000), SERVICE, &[20]);
     let unbounded = fixed.seconds(60, 1_500.0);
     assert!(unbounded.latency > 10_000.0, "{unbounded:?}");
@@ -209,7 +209,7 @@ fn with_capacity_to_spare_the_rate_is_the_highest() {
     let mut fleet = ModelFleet::new((100, 1_000), SERVICE, &[20]);
     fleet.seconds(30, 1_500.0);
     assert!(fleet.rate() < 1_000);
-    // The queue drains, and twenty steps later the rate is the highest.
+    // The queue drains, and twenty steps later the rate is at its highest.
     fleet.seconds(30, 200.0);
     assert_eq!(fleet.rate(), 1_000);
     let Served { throughput, latency } = fleet.seconds(60, 200.0);
@@ -219,14 +219,14 @@ fn with_capacity_to_spare_the_rate_is_the_highest() {
 
 #[test]
 fn the_rate_never_leaves_its_bounds() {
-    // A server that is overloaded by the lowest rate.
+    // A server that is overloaded even at the lowest rate.
     let mut fleet = ModelFleet::new((100, 1_000), Micros::from_millis(50), &[1]);
     for _ in 0..300 {
         fleet.second(1_500.0);
         assert!((100..=1_000).contains(&fleet.rate()));
     }
     assert!(fleet.rate() <= 145, "{}", fleet.rate());
-    // And it comes back when the server does.
+    // The rate recovers when the server does.
     fleet.nodes[0].workers = 100;
     fleet.seconds(60, 900.0);
     assert_eq!(fleet.rate(), 1_000);
@@ -238,13 +238,13 @@ fn the_slowest_server_of_a_fleet_sets_its_rate_and_many_nodes_do_not_lower_it_fa
     fleet.seconds(60, 1_500.0);
     let Served { throughput, latency } = fleet.seconds(300, 1_500.0);
     assert!(throughput >= 400.0 && latency <= 2.0 * 200.0, "{throughput}, {latency} ms");
-    // All overloaded: one decrease in each interval.
+    // All nodes are overloaded: the rate falls once in each interval.
     let mut fleet = ModelFleet::new((100, 1_000), SERVICE, &[20; 8]);
     let rates: Vec<u64> = (0..120).map(|_| (fleet.second(1_500.0), fleet.rate()).1).collect();
     let falls = rates.windows(2).filter(|pair| pair[1] < pair[0]);
     assert!(falls.clone().count() > 5);
     for pair in falls {
-        // A decrease is rounded down to a step, and also takes the one that the next second brings.
+        // A decrease is rounded down to a step, and also takes the step that the next second adds.
         assert!(pair[1] + 2 * 45 >= pair[0] * 7 / 10, "by more than one decrease: {pair:?}");
     }
 }

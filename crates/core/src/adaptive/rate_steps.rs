@@ -6,14 +6,14 @@ use std::fmt;
 use crate::limit::{Limit, LimitError, Rate, TokenBucket};
 use crate::time::Micros;
 
-/// A rate that moves between two bounds: up by one step in each interval, and down by a part of itself when the service is
-/// overloaded.
+/// A rate that moves between two bounds: it rises by one step in each interval, and falls by a part of itself when
+/// the service is overloaded.
 ///
-/// The rate is one of a few values, from step 0 (the lowest) to [`count`](RateSteps::count) (the highest). All steps are equal but the
-/// last one, which ends at the highest rate. The present step is
-/// the number of tokens in a [bucket](RateSteps::bucket) that gets one token in each interval: time is the additive increase, and a
-/// decrease takes tokens out. So any store can keep it, and the nodes of a fleet share it, with the exact arithmetic of
-/// limits. A bucket that nobody knows is full, and the rate the highest.
+/// The rate is one of a few values, from step 0 (the lowest) to [`count`](RateSteps::count) (the highest). All
+/// steps are equal except the last, which ends at the highest rate. The present step is the number of tokens in a
+/// [bucket](RateSteps::bucket) that gets one token in each interval: time is the additive increase, and a decrease
+/// takes tokens out. So any store can keep the rate, and the nodes of a fleet can share it, with the exact
+/// arithmetic of limits. A new bucket is full, so the rate starts at its highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateSteps {
     lowest: u64,
@@ -26,14 +26,14 @@ pub struct RateSteps {
 }
 
 impl RateSteps {
-    /// The most steps. Each is a limit of its own, which stores know.
+    /// Maximum number of steps. Stores know each step as a limit of its own.
     pub const MOST: u32 = 50;
 
-    /// Steps from `lowest` to `highest` tokens. In each interval `every` the rate rises by `increase_percent` of the range between
-    /// them, from 2 to 100, or falls by `decrease_percent` of itself, from 1 to 99.
+    /// Steps from `lowest` to `highest` tokens. In each interval `every`, the rate rises by `increase_percent` of
+    /// the range between them (2 to 100), or falls by `decrease_percent` of itself (1 to 99).
     ///
     /// # Errors
-    /// If the bounds or the numbers are out of range.
+    /// Fails if the bounds or the numbers are out of range.
     pub fn new(
         (lowest, highest): (u64, u64),
         increase_percent: u8,
@@ -61,7 +61,7 @@ impl RateSteps {
         steps_of(self.increase_percent)
     }
 
-    /// The interval in which the rate rises by one step, and falls at most once.
+    /// The interval in which the rate rises by one step, or falls at most once.
     #[must_use]
     pub const fn every(&self) -> Micros {
         self.every
@@ -85,7 +85,7 @@ impl RateSteps {
         (self.lowest, self.highest)
     }
 
-    /// The rate at a step, in tokens: whole ones, rounded down.
+    /// The rate at a step, in whole tokens, rounded down.
     #[must_use]
     pub fn tokens(&self, step: u32) -> u64 {
         let percent = (u64::from(step) * u64::from(self.increase_percent)).min(100);
@@ -99,15 +99,15 @@ impl RateSteps {
         (0..=self.count()).rev().find(|step| self.tokens(*step) <= tokens).unwrap_or(0)
     }
 
-    /// The step after a decrease: always a lower one, unless it is the lowest.
+    /// The step after a decrease: always lower, unless `step` is already the lowest.
     #[must_use]
     pub fn lowered(&self, step: u32) -> u32 {
         let kept = u128::from(self.tokens(step)) * u128::from(100 - self.decrease_percent) / 100;
         self.step_at(u64::try_from(kept).unwrap_or(u64::MAX)).min(step.saturating_sub(1))
     }
 
-    /// The tokens that a decrease takes from the [bucket](RateSteps::bucket): those down to the lower step, and the one that
-    /// the next interval brings. Without the latter, a small decrease would be undone before the next one.
+    /// The tokens that a decrease takes from the [bucket](RateSteps::bucket): those down to the lower step, and the
+    /// one that the next interval adds. Without the latter, a small decrease would be undone before the next one.
     #[must_use]
     pub fn fall(&self, step: u32) -> u64 {
         u64::from(step - self.lowered(step)) + 1
@@ -126,18 +126,18 @@ impl RateSteps {
     }
 }
 
-/// The number of steps of this part of the range, the last of which may be shorter.
+/// Number of steps for an increase of this percentage. The last step may be shorter.
 const fn steps_of(increase_percent: u8) -> u32 {
     100_u32.div_ceil(increase_percent as u32)
 }
 
-/// The error for steps that cannot be.
+/// Error for invalid steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateStepsError {
     /// The lowest rate is zero or not below the highest.
     Bounds,
-    /// An increase takes no part of the range, or so small a part that there are too many steps.
+    /// An increase is zero or out of range, or so small that there are too many steps.
     Increase,
     /// A decrease takes nothing or everything.
     Decrease,
@@ -227,7 +227,7 @@ mod tests {
         let mut state = bucket.fresh();
         let step = |state: &_, now| bucket.evaluate(state, 0, now).remaining;
         assert_eq!(step(&state, now), 20);
-        // A decrease, and its effect until the next interval has brought one token.
+        // The effect of a decrease lasts until the next interval has added one token.
         bucket.charge(&mut state, steps.fall(20), now, ReceiptId::ANONYMOUS);
         assert_eq!(step(&state, now), 12);
         assert_eq!(step(&state, now + Micros::from_secs(1)), 13);

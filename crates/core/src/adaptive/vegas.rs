@@ -9,19 +9,20 @@ use super::{LimitRange, Sample};
 pub struct Vegas {
     /// The bounds of the limit. 1 to 1000 by default.
     pub range: LimitRange,
-    /// The limit before the first sample. 20 by default, or the bound next to it.
+    /// The limit before the first sample. By default 20, or the nearest bound.
     pub initial: u32,
     /// The queue below which the limit rises slowly, in units of log10 of the limit. 3 by default.
     pub alpha: f64,
     /// The queue above which the limit falls, in the same unit. 6 by default.
     pub beta: f64,
-    /// The part of a change that is made at once. 1 by default.
+    /// The part of a change that is applied at once. 1 by default.
     pub smoothing: f64,
     /// The longest interval between two probes, in units of the limit. 30 by default.
     pub probe_multiplier: u32,
     /// The schedule of probes.
     pub probes: ProbeSchedule,
-    probe: LoadProbe,
+    /// In a box, which keeps controllers small.
+    probe: Box<LoadProbe>,
     /// The limit after the last sample.
     limit: Option<f64>,
     /// The round trip without load, in microseconds. 0 before the first sample.
@@ -29,7 +30,7 @@ pub struct Vegas {
 }
 
 impl Vegas {
-    /// A limit within `range` that begins at 20, or at the bound next to it.
+    /// A limit within `range` that begins at 20, or at the nearest bound.
     #[must_use]
     pub fn new(range: LimitRange) -> Vegas {
         Vegas {
@@ -40,7 +41,7 @@ impl Vegas {
             smoothing: 1.0,
             probe_multiplier: 30,
             probes: ProbeSchedule::default(),
-            probe: LoadProbe::new(),
+            probe: Box::new(LoadProbe::new()),
             limit: None,
             no_load: 0.0,
         }
@@ -75,13 +76,13 @@ impl Vegas {
         LimitRange::whole(if self.probe.is_active() { self.exact() / 2.0 } else { self.exact() })
     }
 
-    /// Whether the limit is lowered at present, to measure the server without a queue.
+    /// Whether the limit is currently lowered, to measure the server without a queue.
     #[must_use]
     pub fn is_probing(&self) -> bool {
         self.probe.is_active()
     }
 
-    /// Follows a sample.
+    /// Updates the limit from a sample.
     pub fn update(&mut self, sample: &Sample) {
         let limit = self.exact();
         let step = log10(limit);
@@ -124,7 +125,7 @@ impl Vegas {
     }
 }
 
-/// The whole part of the decimal logarithm, at least 1.
+/// The integer part of the decimal logarithm, at least 1.
 fn log10(limit: f64) -> f64 {
     limit.max(1.0).log10().floor().max(1.0)
 }
@@ -140,16 +141,16 @@ mod tests {
         let sample =
             |millis, in_flight, is_dropped| Sample { round_trip: Micros::from_millis(millis), in_flight, is_dropped };
         for (sample, limit) in [
-            (sample(100, 20, false), 20), // the first one is without load
+            (sample(100, 20, false), 20), // the first sample is the round trip without load
             (sample(100, 20, false), 26), // no queue
             (sample(104, 12, false), 26), // less than half is used
             (sample(104, 26, false), 32), // a queue of ceil(26 * 4 / 104) = 1
             (sample(106, 32, false), 33), // ceil(32 * 6 / 106) = 2
-            (sample(112, 33, false), 33), // ceil(33 * 12 / 112) = 4: as it should be
+            (sample(112, 33, false), 33), // ceil(33 * 12 / 112) = 4: between alpha and beta
             (sample(130, 33, false), 32), // ceil(33 * 30 / 130) = 8
             (sample(100, 5, true), 31),   // a drop
-            (sample(1, 31, true), 30),    // one that comes soon is no new least
-            (sample(50, 30, false), 30),  // a new least
+            (sample(1, 31, true), 30),    // the round trip of a dropped request is not a new minimum
+            (sample(50, 30, false), 30),  // a new minimum
             (sample(100, 30, false), 29), // ceil(30 * 50 / 100) = 15
         ] {
             vegas.update(&sample);
@@ -157,15 +158,15 @@ mod tests {
         }
     }
 
-    /// At its bounds, above 100, where log10 is 2, and with half of each change made at once.
+    /// Tests both bounds above 100, where log10 is 2, with half of each change applied at once.
     #[test]
     fn the_queue_is_held_between_its_bounds() {
         let sample = |micros| Sample { round_trip: Micros::new(micros), in_flight: 200, is_dropped: false };
         for (round_trip, limit) in [
             (101_010, 206), // a queue of ceil(200 * 1010 / 101010) = 2: + 6 * 2 / 2
             (102_560, 201), // ceil(200 * 2560 / 102560) = 5: + 2 / 2
-            (103_090, 200), // 6 = 3 * 2: as it should be
-            (106_380, 200), // 12 = 6 * 2: as it should be
+            (103_090, 200), // 6 = 3 * 2: within bounds
+            (106_380, 200), // 12 = 6 * 2: within bounds
             (106_390, 199), // 13: - 2 / 2
         ] {
             let mut vegas = Vegas::new(LimitRange::new(1, 1_000).unwrap());

@@ -7,8 +7,8 @@ use crate::time::Timestamp;
 
 /// The source of [`SystemClock`](super::SystemClock) with the feature `tsc`.
 ///
-/// A call to the operating system takes about twice as long as reading the counter. So each thread asks the system ten times a
-/// second and counts on from there.
+/// A system call takes about twice as long as reading the counter. So each thread asks the system ten times a
+/// second and extrapolates from there.
 #[derive(Clone, Debug)]
 pub(super) struct TscSource {
     counter: quanta::Clock,
@@ -44,7 +44,7 @@ impl TscSource {
     pub(super) fn now(&self) -> Timestamp {
         let counter = self.counter.raw();
         let anchor = ANCHOR.get();
-        // A counter that went backwards (another core, a resumed machine) makes this a very large number.
+        // If the counter went backwards (another core, a resumed machine), this is a very large number.
         let ticks = counter.wrapping_sub(anchor.counter);
         if ticks >= self.ticks_per_anchor {
             return TscSource::anchor_anew(counter);

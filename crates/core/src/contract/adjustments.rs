@@ -8,7 +8,7 @@ use crate::receipt::Settlement;
 use crate::store::Adjustment;
 use crate::time::{Micros, Timestamp};
 
-/// A penalty reaches one capacity below empty; a credit never lifts a key above full.
+/// A penalty reaches at most one capacity below empty. A credit never lifts a key above full.
 pub fn a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
@@ -19,7 +19,7 @@ pub fn a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out(subject: &impl S
         assert_denied(&deep);
         assert_denied(&subject.decide_one(charge));
         assert_eq!(subject.adjust(charge.cost(1), Adjustment::Penalty), deep, "{limit}: a debt has an end");
-        // Places in a queue and slots belong to their holders.
+        // Places in a queue and slots belong to their holders, so a credit does not free them.
         if ["shaper 1/s queue 5", "concurrent 5 ttl 30s"].contains(&limit.to_string().as_str()) {
             assert_eq!(subject.adjust(charge.cost(9), Adjustment::Credit), deep, "{limit}");
             continue;
@@ -29,7 +29,7 @@ pub fn a_penalty_puts_a_key_into_debt_and_a_credit_takes_it_out(subject: &impl S
     }
 }
 
-/// After a refund nothing is owed, even if a part had already recovered.
+/// A refund leaves no debt, even if a part of the cost had already recovered.
 pub fn refunds_of_a_bucket_that_refills_are_free(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in ["1/h burst 1", "gcra 1/h burst 1", "meter 1/h burst 1"].map(limit) {
@@ -67,7 +67,7 @@ pub fn a_reset_key_is_as_good_as_new(subject: &impl Subject) {
     }
 }
 
-/// From every algorithm to every other, spending under the old limit counts under the new one.
+/// For every pair of algorithms, spending under the old limit counts under the new one.
 pub fn a_changed_limit_keeps_what_was_spent(subject: &impl Subject) {
     let key = Key::from("alice");
     let raised =
@@ -100,7 +100,7 @@ pub fn a_lowered_limit_grants_nothing(subject: &impl Subject) {
     }
 }
 
-/// Spending counts at any reading of the clock.
+/// Spending counts whatever the clock reads.
 pub fn a_clock_that_steps_back_admits_nothing_twice(subject: &impl Subject) {
     let key = Key::from("alice");
     let start = subject.now();
@@ -136,7 +136,7 @@ pub fn a_clock_that_steps_far_back_does_not_block_for_long(subject: &impl Subjec
     subject.clock().set(start);
 }
 
-/// A leap admits as much as the skipped time would have, at most one capacity.
+/// A jump ahead admits as much as the skipped time would have, at most one capacity.
 pub fn a_clock_that_leaps_ahead_admits_one_capacity(subject: &impl Subject) {
     let key = Key::from("alice");
     let start = subject.now();

@@ -26,7 +26,7 @@ pub fn every_algorithm_admits_its_capacity_and_says_when_to_come_back(subject: &
     }
 }
 
-/// The number of attempts does not change when a denied client is admitted.
+/// Attempts of a denied client do not change when it is admitted.
 pub fn a_denied_request_spends_nothing(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
@@ -76,7 +76,7 @@ pub fn charges_to_one_key_are_judged_by_their_sum(subject: &impl Subject) {
     }
 }
 
-/// No wait helps, so the decision names none.
+/// The decision contains no wait, because no wait helps.
 pub fn costs_above_the_capacity_never_succeed(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in &five_of_each() {
@@ -119,7 +119,7 @@ pub fn peeking_says_what_deciding_would_and_changes_nothing(subject: &impl Subje
     }
 }
 
-/// A key has separate states under different rules, and its parts are not concatenated.
+/// A key has separate states under different rules. Parts of a key are not concatenated.
 pub fn keys_and_rules_do_not_share_state(subject: &impl Subject) {
     let one = limit("1/h");
     let keys = [

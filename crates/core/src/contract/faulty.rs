@@ -22,9 +22,9 @@ pub enum Fault {
     Unreachable,
     /// The store answers with an error.
     Failed,
-    /// Calls are lost on their way, but the caller cannot tell.
+    /// Calls may or may not have reached the store, and have no effect.
     QuestionLost,
-    /// Calls take effect, and their replies are lost.
+    /// Calls take effect, but their replies are lost.
     AnswerLost,
     /// Keys under this rule hold foreign data.
     Unusable(RuleId),
@@ -62,7 +62,7 @@ impl<S> Faulty<S> {
     async fn ask<'r, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         rules: impl Iterator<Item = &'r RuleId>,
-        // Some stores take effect when the future is made, not only when it is polled.
+        // A function, because some stores take effect when the future is created, not only when it is polled.
         question: impl FnOnce() -> F,
     ) -> Result<T, StoreError> {
         self.questions.fetch_add(1, Ordering::Relaxed);

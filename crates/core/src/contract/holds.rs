@@ -20,7 +20,7 @@ pub(super) fn hold(subject: &impl Subject, charges: &[Charge<'_>]) -> Receipt {
     answer.receipt.unwrap_or_else(|| panic!("nothing to give back"))
 }
 
-/// The difference to the actual cost is refunded, or charged in addition, even into debt.
+/// The difference from the actual cost is refunded, or charged in addition, even into debt.
 pub fn a_reservation_is_settled_at_what_it_really_cost(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in refundable_limits() {
@@ -104,7 +104,7 @@ pub fn slots_of_a_crashed_holder_come_back_when_the_lease_ends(subject: &impl Su
     assert_denied(&subject.decide_one(charge));
 }
 
-/// A holder that needs more time than its lease renews it.
+/// A holder can renew a lease that is too short.
 pub fn a_renewed_lease_runs_anew(subject: &impl Subject) {
     let (slots_rule, cost_rule, key) = (RuleId::new("renew slots"), RuleId::new("renew cost"), Key::from("alice"));
     let (slots, cost) = (limit("concurrent 1 ttl 30s"), limit("fixed 100/month calendar"));
@@ -146,7 +146,7 @@ pub fn charges_of_past_windows_are_not_refunded(subject: &impl Subject) {
     }
 }
 
-/// If the end of the queue moved forward, two requests would leave at the same time.
+/// Only the last place is refunded: if another one shortened the queue, two requests would leave at the same time.
 pub fn only_the_last_in_a_shapers_queue_can_leave_it(subject: &impl Subject) {
     let (rule, key, limit) = (RuleId::new("leaving"), Key::from("alice"), limit("shaper 1/s queue 5"));
     let charge = Charge::new(&rule, &key, &limit).reserve(TTL);
@@ -157,7 +157,7 @@ pub fn only_the_last_in_a_shapers_queue_can_leave_it(subject: &impl Subject) {
     assert_eq!(subject.peek(charge).delay(), Micros::from_secs(2));
 }
 
-/// A shaper and a GCRA of one rate keep the same numbers, but only places in a queue stay taken.
+/// A shaper and a GCRA of one rate have the same state, but a place in a queue is not refunded.
 pub fn a_reservation_of_a_queue_that_became_a_bucket_is_refunded(subject: &impl Subject) {
     let (rule, alice) = (RuleId::new("queue to bucket"), Key::from("alice"));
     let [shaper, faster_shaper, gcra] = ["shaper 1/s queue 9", "shaper 2/s queue 9", "gcra 1/s burst 9"].map(limit);

@@ -1,4 +1,4 @@
-//! Leases: every operation on a key honours what nodes hold of it.
+//! Leases: every operation on a key respects the tokens that nodes hold.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ fn hundred_of_each() -> [Limit; 6] {
     .map(limit)
 }
 
-/// A renewal for so many tokens, or none.
+/// A renewal for this many tokens, or none.
 fn wanting(tokens: u64) -> Renewal {
     Renewal { wanted: tokens, least: tokens, ..Renewal::default() }
 }
@@ -75,7 +75,7 @@ pub fn a_lease_is_charged_at_once_and_until_it_ends(subject: &impl Subject) {
     assert_eq!(remaining(&hundred_of_each()[4]), 60);
 }
 
-/// Returned tokens can be spent by anyone; reported ones are spent.
+/// Returned tokens can be spent by any node. Tokens reported as used stay spent.
 pub fn returned_tokens_are_available_at_once(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in hundred_of_each().iter().filter(|limit| !limit.to_string().contains("day")) {
@@ -119,7 +119,7 @@ pub fn outstanding_tokens_stay_charged(subject: &impl Subject) {
     }
 }
 
-/// Under a changed limit nodes may still spend what they hold.
+/// Under a changed limit, nodes may still spend the tokens that they hold.
 pub fn a_changed_limit_keeps_what_is_outstanding(subject: &impl Subject) {
     let key = Key::from("alice");
     let old = limit("10/s burst 100");
@@ -134,7 +134,8 @@ pub fn a_changed_limit_keeps_what_is_outstanding(subject: &impl Subject) {
     }
 }
 
-/// A node that does not know of the present limit returns its tokens to that one, whose numbers stay as they are.
+/// Tokens that a node holds under a former limit are returned to the key's present limit, whose numbers stay as
+/// they are.
 pub fn tokens_are_returned_to_the_limit_that_the_key_has_by_now(subject: &impl Subject) {
     let key = Key::from("alice");
     let old = limit("10/s burst 100");
@@ -146,7 +147,7 @@ pub fn tokens_are_returned_to_the_limit_that_the_key_has_by_now(subject: &impl S
         let renewal = Renewal { generation: Some(grant.generation), used: 10, returned: 30, ..Renewal::default() };
         let returned = lease(subject, &before, renewal);
         assert_eq!((returned.tokens, returned.outstanding), (0, 0), "{new}");
-        // Under the old limit the key could owe no more than 200.
+        // Under the old limit, the debt could be at most 200.
         assert_eq!(subject.peek(charge.cost(0)).remaining, 5_000 - 3_000 - 10, "{new}");
     }
 }
@@ -163,7 +164,7 @@ pub fn unleasable_limits_are_not_leased(subject: &impl Subject) {
     }
 }
 
-/// Requests and leases at the same time take no more than the limit together.
+/// Concurrent requests and leases together take no more than the limit.
 pub fn parallel_leases_and_requests_take_no_more_than_the_limit(subject: &impl Subject) {
     const THREADS: u64 = 8;
     let key = Key::from("alice");
@@ -191,7 +192,8 @@ pub fn parallel_leases_and_requests_take_no_more_than_the_limit(subject: &impl S
     }
 }
 
-/// The state of each key in a plain map, changed as a store changes it: a state that is not kept stays under its old limit.
+/// The state of each key in a plain map, changed as a store changes it. A key that a call does not write keeps the
+/// state of its old limit.
 #[derive(Default)]
 struct Model {
     states: HashMap<usize, (Limit, State)>,
@@ -229,7 +231,7 @@ impl Model {
                 (grant, !limit.is_recovered(state, now))
             });
         };
-        // Tokens are returned to the limit that the key has by now.
+        // Tokens are returned to the limit that the key has at present.
         if old.outstanding(&self.state(key, &old, now), now) == 0 {
             return limit.lease(&mut self.state(key, limit, now), renewal, now);
         }
@@ -237,7 +239,7 @@ impl Model {
     }
 }
 
-/// On random traffic, every answer is the limit's own on a state in a plain map.
+/// On random traffic, every answer equals that of the limit on a state in a plain map.
 pub fn every_lease_on_a_random_trace_is_what_the_limits_say(subject: &impl Subject) {
     let limits = ["100/s burst 200", "gcra 50/s burst 300", "fixed 500/3s", "sliding 400/4s", "sliding 400/4s parts 4"];
     let limits = limits.map(limit);
@@ -247,7 +249,7 @@ pub fn every_lease_on_a_random_trace_is_what_the_limits_say(subject: &impl Subje
     let mut granted: HashMap<(usize, u64), Grant> = HashMap::new();
     for number in 0..4_000 {
         let (key, node) = (*dice.pick(&[0, 1, 2]), dice.roll(3));
-        // Limits change now and then.
+        // Limits change from time to time.
         let limit = limits[(key + number / 400) % limits.len()];
         let charge = Charge::new(&rule, &keys[key], &limit);
         let now = subject.now();

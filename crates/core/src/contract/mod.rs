@@ -1,10 +1,11 @@
 //! The store contract: a suite of tests that every store must pass.
 //!
-//! Wrap the store in a [`Subject`], and the macro makes a test of each check:
+//! Wrap the store in a [`Subject`]. The macro then makes a test of each check:
 //!
 //! ```
 //! use tidegate_core::contract::Subject;
-//! use tidegate_core::{ManualClock, MemoryStore, Timestamp, now_or_never};
+//! use tidegate_core::{ManualClock, MemoryStore, Timestamp};
+//! use tidegate_core::store::now_or_never;
 //!
 //! struct InMemory {
 //!     store: MemoryStore<ManualClock>,
@@ -60,7 +61,7 @@ use crate::receipt::{Receipt, Settlement};
 use crate::store::{Adjustment, Answer, Store};
 use crate::time::{Micros, Timestamp};
 
-/// A store under test, empty and with a clock that the test moves.
+/// A store under test. It is empty, and the test controls its clock.
 pub trait Subject: Sync {
     /// The kind of store.
     type Store: Store;
@@ -149,7 +150,7 @@ fn limit(text: &str) -> Limit {
     must(text.parse())
 }
 
-/// The rule of a check and a limit. Each has its own, so that checks do not share state.
+/// The rule of a check and a limit. Every pair has its own rule, so that checks do not share state.
 fn rule(check: &str, limit: &Limit) -> RuleId {
     RuleId::new(&format!("{check}: {limit}"))
 }
@@ -165,10 +166,11 @@ fn assert_denied(decision: &Decision) -> Micros {
     }
 }
 
-/// Makes a test of every check of the contract. The argument is an expression for the [`Subject`], evaluated for each check.
+/// Makes a test of every check of the contract. The argument is an expression for the [`Subject`], which is
+/// evaluated for each check.
 ///
-/// `but traces` leaves out the random traces, for stores that have their own test of them. `leases` makes the tests for stores that
-/// grant leases, and no others.
+/// `but traces` omits the random traces, for stores that have their own test of them. `leases` makes only the tests
+/// for stores that grant leases.
 #[macro_export]
 macro_rules! store_contract {
     ($subject:expr) => {

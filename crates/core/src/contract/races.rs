@@ -11,7 +11,7 @@ use crate::time::Micros;
 const THREADS: usize = 8;
 const REQUESTS: usize = 1_000;
 
-/// Runs `work` a thousand times on eight threads, and counts how often it returned true.
+/// Runs `work` a thousand times on eight threads, and returns how often it returned `true`.
 fn count_in_parallel(work: impl Fn(usize) -> bool + Sync) -> u64 {
     let count = AtomicU64::new(0);
     let barrier = std::sync::Barrier::new(THREADS);
@@ -29,7 +29,7 @@ fn count_in_parallel(work: impl Fn(usize) -> bool + Sync) -> u64 {
     count.into_inner()
 }
 
-/// A thousand requests at a limit of N admit exactly N, for each algorithm.
+/// A thousand requests to a limit of N admit exactly N, for each algorithm.
 pub fn parallel_requests_are_admitted_exactly_up_to_the_limit(subject: &impl Subject) {
     let key = Key::from("alice");
     for limit in [
@@ -51,7 +51,7 @@ pub fn parallel_requests_are_admitted_exactly_up_to_the_limit(subject: &impl Sub
     }
 }
 
-/// Requests that charge two keys in either order neither deadlock nor charge only one.
+/// Requests that charge two keys, in either order, neither deadlock nor charge only one of them.
 pub fn parallel_requests_over_two_keys_charge_both_or_none(subject: &impl Subject) {
     let (one, other) = (RuleId::new("race one"), RuleId::new("race other"));
     let (key, limit) = (Key::from("alice"), limit("1/h burst 400"));
@@ -64,7 +64,7 @@ pub fn parallel_requests_over_two_keys_charge_both_or_none(subject: &impl Subjec
     assert_eq!(subject.peek(charges[1].cost(0)).remaining, 0);
 }
 
-/// A thousand attempts to settle one receipt settle it once.
+/// Of a thousand attempts to settle one receipt, one succeeds.
 pub fn a_receipt_settled_by_many_at_once_settles_once(subject: &impl Subject) {
     let (rule, key, limit) = (RuleId::new("race settle"), Key::from("alice"), limit("1/h burst 1000"));
     let charge = Charge::new(&rule, &key, &limit).cost(900);

@@ -1,25 +1,25 @@
-//! Seeds of tests that draw at random.
+//! Seeds of tests that draw random numbers.
 //!
-//! A seed is printed when it is drawn. The test harness shows what a test printed if the test fails.
+//! A seed is printed when it is drawn; the test harness shows it if the test fails.
 
 use std::ops::Range;
 
-/// The environment variable that sets the seed of every test that draws at random outside proptest.
+/// The environment variable that sets the seed of every random test outside proptest.
 pub const SEED_VARIABLE: &str = "TIDEGATE_TEST_SEED";
 
-/// The seed that [`SEED_VARIABLE`] sets, or else `usual`.
+/// The seed in [`SEED_VARIABLE`], or else `usual`.
 ///
 /// # Panics
-/// If the variable is set to something else than a whole number.
+/// Panics if the variable is not a whole number.
 #[must_use]
 pub fn seed(usual: u64) -> u64 {
     printed(from_environment().unwrap_or(usual))
 }
 
-/// The seed that [`SEED_VARIABLE`] sets, or else all `usual` ones in turn.
+/// The seed in [`SEED_VARIABLE`], or else all of `usual` in turn.
 ///
 /// # Panics
-/// If the variable is set to something else than a whole number.
+/// Panics if the variable is not a whole number.
 pub fn seeds(usual: Range<u64>) -> impl Iterator<Item = u64> {
     let only = from_environment();
     let usual = if only.is_some() { 0..0 } else { usual };

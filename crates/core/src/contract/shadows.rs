@@ -7,7 +7,7 @@ use crate::question::Question;
 use crate::receipt::Settlement;
 use crate::time::Micros;
 
-/// A rule in shadow mode decides all of its charges or none, and the request goes ahead even if it denies.
+/// A rule in shadow mode decides all of its charges or none. If it denies, the request still goes ahead.
 pub fn a_rule_in_the_shadow_is_decided_by_itself_and_never_denies(subject: &impl Subject) {
     let (key, tight) = (Key::from("alice"), limit("fixed 1/day"));
     for roomy in &five_of_each() {
@@ -28,7 +28,7 @@ pub fn a_rule_in_the_shadow_is_decided_by_itself_and_never_denies(subject: &impl
     }
 }
 
-/// If the request is denied, each charge in shadow mode is only peeked at.
+/// If the request is denied, charges in shadow mode are only peeked at.
 pub fn a_denied_request_takes_nothing_in_the_shadow(subject: &impl Subject) {
     let (key, tight) = (Key::from("alice"), limit("fixed 1/day"));
     for roomy in &five_of_each() {
@@ -61,7 +61,7 @@ pub fn a_rule_in_the_shadow_has_a_receipt_of_its_own(subject: &impl Subject) {
             panic!("{limit}: both hold something: {answer:?}")
         };
         assert_ne!(receipt.id, shadow.id, "{limit}");
-        // There is room for two more charges that count, but not for three more in shadow mode.
+        // Two more counting charges fit, but three more in shadow mode do not.
         let denied = subject.decide(question);
         assert!(denied.is_allowed() && denied.receipt.is_some(), "{limit}: {denied:?}");
         assert!(!denied.shadows[0].is_allowed() && denied.shadows[0].receipt.is_none(), "{limit}: {denied:?}");

@@ -54,7 +54,7 @@ impl StoreModel {
     }
 }
 
-/// A linear congruential generator, good enough to pick test cases.
+/// A linear congruential generator, sufficient to pick test cases.
 pub(super) struct TestRandom(pub(super) u64);
 
 impl TestRandom {
@@ -68,8 +68,8 @@ impl TestRandom {
     }
 }
 
-/// Several rules whose limits change now and then, several keys, steps of the clock in both directions, penalties,
-/// credits and resets: every number of every decision equals that of the pure limits.
+/// Tests several rules whose limits change, several keys, clock steps in both directions, penalties, credits and
+/// resets. Every number of every decision equals that of the pure limits.
 pub fn every_decision_on_a_random_trace_is_what_the_limits_say(subject: &impl Subject) {
     let limits: [&[Limit]; 4] = [
         &["5/s burst 9", "7/s burst 12", "gcra 3/s burst 9", "shaper 11/s queue 4"].map(limit),
@@ -82,8 +82,8 @@ pub fn every_decision_on_a_random_trace_is_what_the_limits_say(subject: &impl Su
     let steps = [0, 0, 0, 1, 1_000, 77_777, 250_000, 1_000_000, 7_000_000, 61_000_000].map(Micros::new);
     let mut dice = TestRandom(seed(42));
     let mut model = StoreModel::default();
-    // A store may or may not have forgotten a key that has recovered. After a step back, and under a limit that looks further back,
-    // that makes a difference.
+    // A store may or may not have forgotten a key that has recovered. That makes a difference after the clock steps
+    // back, and under a limit that looks further back.
     let forget_recovered = |model: &mut StoreModel, is_meant: &dyn Fn(usize, usize) -> bool| {
         for (rule, key) in model.recovered(subject.now()) {
             if is_meant(rule, key) {

@@ -6,21 +6,23 @@ use crate::receipt::Held;
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
-/// Limits with fewer slots, or shorter times to live, are not leased: a block would be a slot or two, or be renewed all the time.
+/// Limits with fewer slots or a shorter time to live are not leased: a block would be only a slot or two, or be renewed
+/// constantly.
 const LEAST_SLOTS: u64 = 64;
 const SHORTEST_TTL: Micros = Micros::from_secs(1);
-/// A block has at most this part of the slots. If the answer about one is lost, they are lost for twice the time to live.
+/// The largest part of the slots in one block, as a divisor. If the answer about a block is lost, its slots are lost for
+/// twice the time to live.
 const LARGEST_PART: u64 = 16;
 const SMALLEST: u64 = 4;
 
-/// The second number of the mark of a slot in a block. Marks of a store have zero there.
+/// The second number of the mark of a slot in a block. In marks of a store it is zero.
 const IN_BLOCK: u64 = 1;
 
-/// A block of slots that a node holds under one receipt, and gives to its requests by itself.
+/// A block of slots that a node holds under one receipt, and assigns to its own requests.
 ///
-/// The node takes a block as a request for so many slots takes them, under [`Block::limit`], and renews and releases it as such. A
-/// request that holds a slot is sure of it for the time to live of the limit, as if it had taken the slot from the store. The store
-/// frees the block of a node that has crashed after twice that time.
+/// The node takes a block like a request for that many slots, under [`Block::limit`], and renews and releases it in the
+/// same way. A request that holds a slot keeps it for the limit's time to live, as if it had taken the slot from the store.
+/// If the node crashes, the store frees the block after twice that time.
 ///
 /// Instants are those of the node's clock, as for a [`Holding`](super::Holding).
 #[derive(Clone, Debug)]
@@ -33,8 +35,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// The limit under which blocks of slots of `limit` are taken and renewed: as many slots, with twice the time to live. `None` if
-    /// `limit` has no slots, so few that nothing is gained, or a time to live that is too short or too long.
+    /// The limit under which blocks of slots of `limit` are taken and renewed: as many slots, with twice the time to live.
+    /// `None` if `limit` has no slots, too few to gain anything, or a time to live that is too short or too long.
     ///
     /// ```
     /// use tidegate_core::Limit;
@@ -56,7 +58,7 @@ impl Block {
         Concurrency::new(limit.slots(), Micros::new(limit.ttl().get().saturating_mul(2))).ok().map(Limit::from)
     }
 
-    /// The slots to ask for by a node whose requests hold `in_use` of them: a quarter more, within bounds.
+    /// The number of slots to ask for by a node whose requests hold `in_use` of them: a quarter of those, within bounds.
     #[must_use]
     pub const fn wanted(limit: &Limit, in_use: u64) -> u64 {
         let (quarter, most) = (in_use / 4, limit.capacity() / LARGEST_PART);
@@ -64,7 +66,7 @@ impl Block {
         if wanted < most { wanted } else { most }
     }
 
-    /// A block of `slots` slots with this time to live, which the store has granted. It was asked at `sent_at`.
+    /// A block of `slots` slots with this time to live, as granted by the store. The request for it was sent at `sent_at`.
     #[must_use]
     pub fn new(slots: u64, ttl: Micros, sent_at: Timestamp) -> Option<Block> {
         let limit = Limit::from(Concurrency::new(slots, ttl).ok()?);
@@ -73,7 +75,7 @@ impl Block {
         Some(block)
     }
 
-    /// Gives slots to a request that begins, under a receipt. `None` if there are too few, or if the block might end within their
+    /// Assigns slots to a new request, under a receipt. `None` if there are too few, or if the block might end within their
     /// time to live.
     #[must_use]
     pub fn begin(&mut self, slots: u64, id: ReceiptId, now: Timestamp) -> Option<ChargeMark> {
@@ -81,30 +83,30 @@ impl Block {
         begins.then(|| self.give(slots, id, now))
     }
 
-    /// Gives slots to a request.
+    /// Assigns slots to a request.
     pub(super) fn give(&mut self, slots: u64, id: ReceiptId, now: Timestamp) -> ChargeMark {
         in_block(self.limit.charge(&mut self.state, slots, now, id))
     }
 
-    /// Whether a request that holds slots can count on them for their whole time to live from `now` on.
+    /// Whether slots held by a request are certain to last for their whole time to live, counted from `now`.
     #[must_use]
     pub fn outlives_request(&self, now: Timestamp) -> bool {
         now + self.ttl <= self.end
     }
 
-    /// Takes back the slots of a request that has ended, and returns their number: 0 if they are not held any more.
+    /// Takes back the slots of a request that has ended, and returns their number: 0 if they are no longer held.
     pub fn finish(&mut self, id: ReceiptId, mark: ChargeMark, now: Timestamp) -> u64 {
         self.limit.refund(&mut self.state, 0, mark, now, id)
     }
 
-    /// Restarts the time to live of the slots of a request. `false` if they are not held any more, or if the block might end within
+    /// Restarts the time to live of a request's slots. `false` if they are no longer held, or if the block might end within
     /// that time.
     #[must_use]
     pub fn renew(&mut self, id: ReceiptId, mark: ChargeMark, now: Timestamp) -> bool {
         self.outlives_request(now) && self.limit.renew(&mut self.state, mark, now, id).is_some()
     }
 
-    /// Puts the slots that a request began with at `at` under another receipt.
+    /// Moves the slots that a request took at `at` to another receipt.
     pub fn rename(&mut self, id: ReceiptId, new: ReceiptId, mark: ChargeMark, at: Timestamp) {
         let slots = self.limit.refund(&mut self.state, 0, mark, at, id);
         if slots > 0 {
@@ -123,13 +125,13 @@ impl Block {
         }
     }
 
-    /// The store has renewed the block. The renewal was sent at `sent_at`.
+    /// Records that the store has renewed the block. The renewal was sent at `sent_at`.
     pub fn renewed(&mut self, sent_at: Timestamp) {
         self.end = self.end.max(sent_at + without_drift(Micros::new(self.ttl.get().saturating_mul(2))));
     }
 
-    /// Whether no request holds a slot, so that the block can be released. A node that sends the release does not use the block any
-    /// more, whether the release arrives or not.
+    /// Whether no request holds a slot, so that the block can be released. A node that sends the release must not use the
+    /// block again, even if the release does not arrive.
     #[must_use]
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.free(now) == self.slots()
@@ -141,13 +143,13 @@ impl Block {
         self.limit.capacity()
     }
 
-    /// The slots that are not in use.
+    /// The number of slots that are not in use.
     #[must_use]
     pub fn free(&self, now: Timestamp) -> u64 {
         self.limit.evaluate(&self.state, 0, now).remaining
     }
 
-    /// Whether a thing that is held is a slot in a block of some node. Only that node can release or renew it.
+    /// Whether `held` is a slot in a node's block. Only that node can release or renew it.
     #[must_use]
     pub const fn is_in_block(held: &Held) -> bool {
         held.limit.holds_slots() && held.mark.1 == IN_BLOCK

@@ -1,26 +1,27 @@
-//! The cell that requests take leased tokens from, without a lock.
+//! The cell from which requests take leased tokens, without a lock.
 
 use super::sync::{AtomicU64, Ordering};
 use crate::time::Timestamp;
 
-/// The bits of the word that count tokens. The others are the version.
+/// Number of bits of the word that count tokens. The other bits are the version.
 const TOKEN_BITS: u32 = 40;
 const TOKENS: u64 = (1 << TOKEN_BITS) - 1;
 
 /// Leased tokens and the instant at which they end.
 ///
-/// Any number of threads take tokens and put them back. One at a time, the owner of the [holding](super::Holding), starts a new
-/// version: with more tokens, with fewer, or with another end.
-// The word holds the tokens and the version, and every change is one compare-and-swap of it. The end does not fit into the word.
-// It is written before the version that it belongs to is published, into the one of two places that the version before it does not
-// use. A thread that reads an end which is already that of a later version fails to swap the word, whose version has changed.
+/// Any number of threads take tokens and put them back. Only one thread at a time, the owner of the
+/// [holding](super::Holding), starts a new version, which changes the number of tokens or their end.
+// The word contains the tokens and the version, and every change is one compare-and-swap of it. The end does not fit into
+// the word. There are two places for it, used by alternate versions: the end is written to the place that the present
+// version does not use, and then its version is published. If a thread reads the end of a later version, its swap fails,
+// because the version in the word has changed.
 #[derive(Debug)]
 pub struct Cell {
     word: AtomicU64,
     ends: [AtomicU64; 2],
 }
 
-/// The proof that tokens were taken, with which they can be put back.
+/// Proof that tokens were taken, which is needed to put them back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "tokens of a request that another limit denies are put back with it"]
 pub struct Taken {
@@ -36,7 +37,8 @@ const fn tokens(word: u64) -> u64 {
     word & TOKENS
 }
 
-/// The next version, with so many tokens. Versions come again after 2^24, which is days later even with a hundred a second.
+/// The word of the next version, with this many tokens. Version numbers repeat after 2^24 versions: about two days at a
+/// hundred versions per second.
 const fn next(word: u64, tokens: u64) -> u64 {
     (version(word) + 1) << TOKEN_BITS | tokens
 }
@@ -46,8 +48,8 @@ impl Cell {
         Cell { word: AtomicU64::new(0), ends: [AtomicU64::new(0), AtomicU64::new(0)] }
     }
 
-    /// Takes `cost` tokens, if so many are there and have not ended. `clock` is read after the tokens were found: a request that is
-    /// delayed on the way, even for as long as the machine sleeps, does not get tokens that have ended meanwhile.
+    /// Takes `cost` tokens, if there are that many and they have not ended. The clock is read after the tokens were found:
+    /// a request that is delayed in between, even while the machine sleeps, does not get tokens that have ended since.
     #[inline]
     pub fn take(&self, cost: u64, clock: impl Fn() -> Timestamp) -> Option<Taken> {
         let mut word = self.word.load(Ordering::Acquire);
@@ -65,8 +67,8 @@ impl Cell {
         }
     }
 
-    /// Puts tokens back that were taken for a request which another limit has denied. Returns whether that was possible: in a later
-    /// version they are reported as spent already, and stay so.
+    /// Puts back the tokens of a request that another limit has denied. Returns whether that was possible. If a new version
+    /// has started, the tokens have already been reported as spent, and remain so.
     pub fn put_back(&self, taken: Taken) -> bool {
         let mut word = self.word.load(Ordering::Acquire);
         while version(word) == taken.version {
@@ -86,23 +88,25 @@ impl Cell {
         if now.as_micros() < end { tokens(word) } else { 0 }
     }
 
-    /// The tokens that are not taken, those that have ended included.
+    /// The tokens that are not taken, including those that have ended.
     #[must_use]
     pub fn unspent(&self) -> u64 {
         tokens(self.word.load(Ordering::Acquire))
     }
 
-    /// The end of the tokens. For the owner only: while a new version starts, it may be that of another one.
+    /// The end of the tokens. Only for the owner: in other threads, this may be the end of another version while a new one
+    /// starts.
     #[must_use]
     pub fn end(&self) -> Timestamp {
         let word = self.word.load(Ordering::Acquire);
         Timestamp::from_micros(self.end_of(version(word)).load(Ordering::Relaxed))
     }
 
-    /// Starts a version with `change(tokens)` tokens that end at `end`, and returns the tokens before. For the owner only.
+    /// Starts a version with `change(tokens)` tokens that end at `end`, and returns the previous number of tokens. Only for
+    /// the owner.
     pub(super) fn start_version(&self, end: Timestamp, change: impl Fn(u64) -> u64) -> u64 {
         let mut word = self.word.load(Ordering::Acquire);
-        // Only the owner changes the version, so this is the place that the present one does not use.
+        // Only the owner changes the version, so the present version does not use this place.
         self.end_of(version(word) + 1).store(end.as_micros(), Ordering::Release);
         loop {
             let after = next(word, change(tokens(word)).min(TOKENS));

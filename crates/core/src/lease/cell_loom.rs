@@ -1,4 +1,4 @@
-//! Every interleaving of threads that take tokens, put them back, and start versions.
+//! Tests every interleaving of threads that take tokens, put them back, and start versions.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +45,7 @@ fn loom_a_report_counts_every_token_that_stays_taken() {
             Some(taken) if !undecided.put_back(taken) => 1,
             _ => 0,
         });
-        // The owner asks: it reports the difference as spent, and keeps the rest.
+        // The owner reports the difference as spent and keeps the rest.
         let left = cell.start_version(SOON, |tokens| tokens);
         let reported = 2 - left;
         let (spent, abandoned) = (spender.join().unwrap(), undecided.join().unwrap());
@@ -57,7 +57,7 @@ fn loom_a_report_counts_every_token_that_stays_taken() {
 #[test]
 fn loom_tokens_are_taken_before_the_end_of_their_own_version() {
     loom::model(|| {
-        // The first version has one token, which ends soon. The second has two more, which end later.
+        // The first version has one token, which ends soon. The second version has two more, and a later end.
         let cell = cell_with(1, SOON);
         let first = cell.version();
         let now = Arc::new(AtomicU64::new(0));

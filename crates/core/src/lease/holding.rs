@@ -1,63 +1,63 @@
-//! The tokens that a node holds of one key.
+//! The tokens of one key that a node holds.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::cell::{Cell, Taken};
-use super::renewal::{Generation, Grant, Renewal};
+use super::renewal::{Grant, LeaseGeneration, Renewal};
 use super::without_drift;
 use crate::time::Timestamp;
 
 /// The tokens of one key that a node holds.
 ///
-/// Requests are paid from [`Holding::cell`]. [`Holding::ask`] makes the renewal to send to the store, and exactly one of
-/// [`Holding::granted`], [`Holding::not_sent`] and [`Holding::lost`] must follow it. Instants are those of a clock that does not
-/// step and that counts the time for which the machine sleeps. They need no relation to the store's clock.
+/// Requests take tokens from [`Holding::cell`]. [`Holding::ask`] makes the renewal to send to the store; exactly one call
+/// of [`Holding::granted`], [`Holding::not_sent`] or [`Holding::lost`] must follow. Instants are those of a clock that
+/// never steps and that advances while the machine sleeps. They need no relation to the store's clock.
 #[derive(Debug)]
 pub struct Holding {
     pub(super) cell: Cell,
     pub(super) account: Mutex<HoldingAccount>,
 }
 
-/// The part of a holding that requests do not touch.
+/// The part of a holding that requests do not access.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HoldingAccount {
     /// The tokens at the start of the cell's version.
     pub(super) base: u64,
-    /// Tokens spent before that, and after the last renewal.
+    /// Number of tokens spent after the last renewal, in earlier versions of the cell.
     pub(super) used: u64,
     /// The generation of the tokens. `None` if they must not be reported: there are none, or an answer about them was lost.
-    pub(super) generation: Option<Generation>,
+    pub(super) generation: Option<LeaseGeneration>,
     /// The renewal that waits for its answer.
-    pub(super) sent: Option<Sent>,
+    pub(super) sent: Option<SentRenewal>,
     /// Whether the server that granted the tokens was replaced by another one.
     pub(super) claims: bool,
-    /// The generation of the store's servers, as far as the node knows.
+    /// The latest known generation of the store's servers.
     pub(super) server_generation: u64,
-    /// Tokens that ended unspent and were not counted yet.
+    /// Number of tokens that ended unspent and were not yet counted.
     pub(super) ended: u64,
 }
 
 /// A renewal without an answer yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct SentRenewal {
     pub(super) at: Timestamp,
     pub(super) used: u64,
     pub(super) returned: u64,
     pub(super) claims: bool,
 }
 
-/// The wishes of a node that asks.
+/// A node's demand in a renewal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
     /// Tokens that the node asks for.
     pub wanted: u64,
-    /// The least that is of use: fewer are not granted.
+    /// The minimum number of tokens: fewer are not granted.
     pub least: u64,
     /// The node's demand for the key, in tokens per second.
     pub demand: u64,
     /// The epoch in which the store last counted that demand.
     pub demand_counted: Option<u64>,
-    /// Whether the node returns all tokens that it has.
+    /// Whether the node returns all tokens that it holds.
     pub returns: bool,
 }
 
@@ -74,7 +74,7 @@ impl Holding {
         Holding { cell: Cell::new(), account: Mutex::default() }
     }
 
-    /// The cell that requests take tokens from.
+    /// The cell from which requests take tokens.
     #[must_use]
     pub const fn cell(&self) -> &Cell {
         &self.cell
@@ -86,7 +86,7 @@ impl Holding {
         self.cell.take(cost, clock)
     }
 
-    /// The renewal to send. `None` while another one waits for its answer.
+    /// Makes the renewal to send. `None` while another one has no answer.
     pub fn ask(&self, ask: &Ask, now: Timestamp) -> Option<Renewal> {
         let mut account = self.account();
         if account.sent.is_some() {
@@ -94,7 +94,7 @@ impl Holding {
         }
         let end = self.cell.end();
         if now >= end {
-            // They count as spent from their end on, in the store too.
+            // Both here and in the store, the tokens count as spent from their end.
             self.drop_tokens(&mut account);
         }
         let left = self.cell.start_version(end, |tokens| if ask.returns { 0 } else { tokens });
@@ -105,7 +105,7 @@ impl Holding {
         let reported = |tokens| if is_reported { tokens } else { 0 };
         account.ended += returned - reported(returned);
         let (used, returned) = (reported(used), reported(returned));
-        account.sent = Some(Sent { at: now, used, returned, claims: account.claims });
+        account.sent = Some(SentRenewal { at: now, used, returned, claims: account.claims });
         Some(Renewal {
             generation: account.generation,
             used,
@@ -120,7 +120,7 @@ impl Holding {
         })
     }
 
-    /// The store has answered the renewal.
+    /// Records the store's answer to the renewal.
     pub fn granted(&self, grant: &Grant) {
         let mut account = self.account();
         let Some(sent) = account.sent.take() else { return };
@@ -128,11 +128,11 @@ impl Holding {
             let is_recent = grant.generation.epoch.saturating_sub(generation.epoch) < 2;
             generation.part == grant.generation.part && (is_recent || sent.claims)
         });
-        // From before the renewal was sent: the store counts from an instant after that.
+        // Counts from the time when the renewal was sent: the store counts from a later instant.
         let end = sent.at + without_drift(grant.ends_after);
         let kept = |tokens: u64| if is_kept { tokens } else { 0 };
         let left = self.cell.start_version(end, |tokens| kept(tokens) + grant.tokens);
-        // Tokens that were not kept by the store have ended, and are not reported.
+        // Tokens that the store did not keep have ended, and are not reported.
         if !is_kept {
             account.ended += left + sent.returned;
         }
@@ -142,7 +142,7 @@ impl Holding {
         account.claims &= !sent.claims;
     }
 
-    /// The renewal certainly did not reach the store.
+    /// Records that the renewal certainly did not reach the store.
     pub fn not_sent(&self) {
         let mut account = self.account();
         let Some(sent) = account.sent.take() else { return };
@@ -151,8 +151,9 @@ impl Holding {
         account.base = left + sent.returned;
     }
 
-    /// The renewal may have reached the store, and no answer came. The tokens that it kept can be spent until their end, whether
-    /// the store knows of it or not. They are not reported, and are dropped when the next answer comes.
+    /// Records that the renewal may have reached the store, but no answer came. The tokens kept in it can be spent until
+    /// their end, whether or not the store knows of the renewal. They are not reported, and are dropped when the next
+    /// answer comes.
     pub fn lost(&self) {
         let mut account = self.account();
         if let Some(sent) = account.sent.take() {
@@ -161,8 +162,8 @@ impl Holding {
         }
     }
 
-    /// Notes the [generation](crate::Store::server_generation) of the store's servers, for which the next renewal is made. If it is
-    /// another one than before, that renewal claims the tokens that the server before granted.
+    /// Sets the [generation](crate::Store::server_generation) of the store's servers, for which the next renewal is made.
+    /// If the generation has changed, that renewal claims the tokens that the previous server granted.
     pub fn server_replaced(&self, generation: u64) {
         let mut account = self.account();
         if account.server_generation != generation {
@@ -171,7 +172,7 @@ impl Holding {
         }
     }
 
-    /// Drops tokens that have ended, and returns the number of all that ended unspent since the last call.
+    /// Drops tokens that have ended. Returns the number of tokens that ended unspent since the last call.
     pub fn take_ended(&self, now: Timestamp) -> u64 {
         let mut account = self.account();
         if account.sent.is_none() && now >= self.cell.end() {
@@ -180,7 +181,7 @@ impl Holding {
         std::mem::take(&mut account.ended)
     }
 
-    /// Whether a renewal waits for its answer.
+    /// Whether a renewal has no answer yet.
     #[must_use]
     pub fn is_asking(&self) -> bool {
         self.account().sent.is_some()

@@ -1,20 +1,20 @@
-//! The choice of a rule whether and how a limit is leased.
+//! A rule's choice whether and how a limit is leased.
 
 use crate::time::Micros;
 
 /// Whether and how the nodes of a fleet lease a limit.
 ///
-/// Two bytes, because every charge carries one.
+/// Stored in two bytes, because every charge contains one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leasing {
-    /// The most that one node holds, in percent of the limit. 0 switches leases off.
+    /// The most that one node may hold, in percent of the limit. 0 disables leases.
     percent: u8,
     /// The longest time between two renewals, in milliseconds.
     millis: u8,
 }
 
 impl Leasing {
-    /// Keys are leased that are busy enough, on the terms that suit the limit.
+    /// Keys with enough traffic are leased, on terms that suit the limit.
     pub const AUTO: Leasing = Leasing { percent: Leasing::MOST_PERCENT, millis: Leasing::LONGEST_MILLIS };
     /// Every request is decided by the store.
     pub const OFF: Leasing = Leasing { percent: 0, ..Leasing::AUTO };
@@ -25,8 +25,8 @@ impl Leasing {
     /// The longest time between two renewals, in milliseconds.
     pub const LONGEST_MILLIS: u8 = 200;
 
-    /// Leases of which a node holds at most `percent` of the limit, and renews them every `millis` milliseconds or more often.
-    /// `None` if there are no leases on such terms.
+    /// Leases with which a node holds at most `percent` of the limit, and renews it at least every `millis` milliseconds.
+    /// `None` if a value is out of bounds.
     ///
     /// ```
     /// use tidegate_core::lease::Leasing;
@@ -49,7 +49,7 @@ impl Leasing {
         self.percent == 0
     }
 
-    /// The most that one node holds, in percent of the limit.
+    /// The most that one node may hold, in percent of the limit.
     #[must_use]
     pub const fn percent(self) -> u8 {
         self.percent

@@ -1,36 +1,38 @@
 //! The store's record of a key that is leased.
 
 use super::EPOCH;
-use super::renewal::{Generation, Grant, Renewal};
+use super::renewal::{Grant, LeaseGeneration, Renewal};
 use super::terms::Terms;
 use crate::decision::{Decision, Outcome};
 use crate::limit::{Bucket, ChargeMark, Limit, State};
 use crate::receipt_id::ReceiptId;
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
-/// The most tokens of an epoch that a store's record holds.
+/// Maximum number of tokens of one epoch in the record.
 const MOST_OUTSTANDING: u64 = (1 << 40) - 1;
-/// The largest demand that is kept of an epoch. Larger ones are cut down to it.
+/// Maximum demand of one epoch in the record. A larger demand is reduced to it.
 const MOST_DEMAND: u64 = (1 << 24) - 1;
-/// The parts into which demand is divided to find a node's share.
+/// The number of parts into which demand is divided to calculate a node's share.
 const SHARES: u64 = 1 << 10;
 
-/// The state of a key, some of which is leased.
+/// The state of a key that is partly leased.
 ///
-/// All numbers are whole and their number is fixed, whatever the number of nodes. Every operation first brings the record to the
-/// present, then does what the limit does with a state that is not leased, and leaves no less charged than is outstanding.
+/// The record contains a fixed number of integers, regardless of the number of nodes. Every operation first brings the
+/// record to the present, then does what the limit does with a state that is not leased. It leaves at least the outstanding
+/// tokens charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
-    /// The state under the limit, with outstanding tokens as spent ones. Never [`State::Leased`].
+    /// The state under the limit, with outstanding tokens counted as spent. Never [`State::Leased`].
     pub(super) state: State,
-    /// The epoch that the first of each pair below belongs to. The second belongs to the one before.
+    /// The epoch of the first number of each pair below. The second number belongs to the epoch before.
     pub(super) epoch: u64,
     /// Outstanding tokens, by the epoch in which they were granted or renewed.
     pub(super) outstanding: [u64; 2],
-    /// The sum of the demand of all nodes that asked, in tokens per second.
+    /// The total demand of all nodes that asked, in tokens per second.
     pub(super) demand: [u64; 2],
-    /// The part of a window with which the outstanding tokens end. `None` for buckets, and for tokens that were granted under
-    /// another limit or before a step of the clock: these end with their epochs, and no others are granted until then.
+    /// The part of a window with which the outstanding tokens end. `None` for buckets, and for tokens that were granted
+    /// under another limit or before a step of the clock: such tokens end with their epochs, and no more are granted until
+    /// then.
     pub(super) part: Option<u64>,
 }
 
@@ -49,7 +51,7 @@ impl Ledger {
         Ledger { state, epoch: epoch_at(now), outstanding: [0; 2], demand: [0; 2], part: None }
     }
 
-    /// Outstanding tokens.
+    /// The number of outstanding tokens.
     #[must_use]
     pub const fn outstanding(&self) -> u64 {
         self.outstanding[0] + self.outstanding[1]
@@ -58,7 +60,7 @@ impl Ledger {
     /// The number of [numbers](Ledger::numbers).
     pub(crate) const NUMBERS: usize = 7;
 
-    /// The state under the limit, with outstanding tokens as spent ones.
+    /// The state under the limit, with outstanding tokens counted as spent.
     pub(crate) const fn plain(&self) -> &State {
         &self.state
     }
@@ -68,7 +70,7 @@ impl Ledger {
         let part = self.part.map_or([0, 0], |part| [1, part]);
         let ([a, b], [c, d]) = (self.outstanding, self.demand);
         let [is_some, part] = part;
-        // The first tells whether there is a part.
+        // The first number is 1 if there is a part.
         [is_some, part, self.epoch, a, b, c, d]
     }
 
@@ -81,8 +83,8 @@ impl Ledger {
         (is_valid && is_plain).then_some(Ledger { state, epoch, outstanding: [a, b], demand: [c, d], part })
     }
 
-    /// Applies `change` to a state that is leased. If no lease is left after it, the state becomes an ordinary one again. `None` if
-    /// it is not leased.
+    /// Applies `change` to a leased state. If no lease is left afterwards, the state becomes an ordinary one again. `None`
+    /// if the state is not leased.
     pub(crate) fn change<R>(state: &mut State, change: impl FnOnce(&mut Ledger) -> R) -> Option<R> {
         let State::Leased(ledger) = state else { return None };
         let result = change(ledger);
@@ -93,12 +95,12 @@ impl Ledger {
         Some(result)
     }
 
-    /// Whether nothing of the record matters but the state.
+    /// Whether only the state of the record matters.
     const fn is_over(&self) -> bool {
         self.outstanding() == 0 && self.demand[0] == 0 && self.demand[1] == 0
     }
 
-    /// Bytes on the heap, approximately.
+    /// Approximate bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Ledger>() + self.state.heap_bytes()
     }
@@ -106,7 +108,7 @@ impl Ledger {
     /// Answers a node's renewal. Without terms, nothing is granted.
     pub(crate) fn grant(&mut self, limit: &Limit, terms: Option<Terms>, renewal: &Renewal, now: Timestamp) -> Grant {
         if renewal.is_return() {
-            // As for a receipt, which is settled under the limit of its time.
+            // Debt may exceed the bound of this limit, as with a receipt, which is settled under the limit that granted it.
             self.end_past_leases(limit, now);
         } else {
             self.advance(limit, now);
@@ -131,7 +133,7 @@ impl Ledger {
         let end = part.map_or(Timestamp::MAX, |part| part.end).min(end_of(self.epoch + 1));
         Grant {
             tokens,
-            generation: Generation { epoch: self.epoch, part: self.part },
+            generation: LeaseGeneration { epoch: self.epoch, part: self.part },
             ends_after: end.since(now).min(longest),
             is_short,
             outstanding: self.outstanding(),
@@ -141,7 +143,7 @@ impl Ledger {
 
     /// Accounts for the tokens that a node reports.
     fn account(&mut self, limit: &Limit, renewal: &Renewal, now: Timestamp) {
-        // Tokens of another part have ended with it.
+        // Tokens of another part ended with that part.
         let Some(generation) = renewal.generation.filter(|generation| generation.part == self.part) else { return };
         let reported = renewal.used.saturating_add(renewal.kept).saturating_add(renewal.returned);
         let age = self.epoch.checked_sub(generation.epoch).and_then(|age| usize::try_from(age).ok());
@@ -152,10 +154,10 @@ impl Ledger {
                 self.add_outstanding(renewal.kept);
                 limit.credit(&mut self.state, renewal.returned, now);
             }
-            // They have ended, and counted as spent from then on.
+            // The tokens have ended, and counted as spent from then on.
             None if age.is_some_and(|age| age >= 2) && !renewal.claims => {}
-            // This server does not know all of them: it is another one, it has lost data, or its clock has stepped back. The node
-            // has them all the same.
+            // This server does not know all of the tokens: it is another server, it has lost data, or its clock has stepped
+            // back. The node holds the tokens nevertheless.
             None => self.add_outstanding(renewal.kept),
         }
         self.keep_floor(limit, now);
@@ -167,8 +169,8 @@ impl Ledger {
 
     /// The number of tokens to grant.
     ///
-    /// If there are plenty, half of the room that is left: the first node to ask cannot take all. If they are scarce, a share by
-    /// demand of those available and of those that recover in an interval.
+    /// If tokens are plentiful, half of the remaining room, so that the first node to ask cannot take everything. If they
+    /// are scarce, a share by demand of the tokens that are available or recover within an interval.
     fn size(&self, terms: &Terms, renewal: &Renewal, available: u64, is_short: bool) -> u64 {
         let room = terms.most_outstanding().saturating_sub(self.outstanding());
         let fair = if is_short {
@@ -183,7 +185,7 @@ impl Ledger {
         if tokens < renewal.least { 0 } else { tokens }
     }
 
-    /// Decides a request that is not leased.
+    /// Decides a request that takes tokens directly from the store.
     pub(crate) fn decide(&mut self, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
         self.advance(limit, now);
         let decision = self.answer(limit, cost, now);
@@ -210,7 +212,7 @@ impl Ledger {
         limit.chargeable(&present.state, now)
     }
 
-    /// Refunds `cost` of the charge at `mark`, as far as more is charged than is outstanding.
+    /// Refunds `cost` of the charge at `mark`, but leaves the outstanding tokens charged.
     pub(crate) fn refund(&mut self, limit: &Limit, cost: u64, mark: ChargeMark, now: Timestamp) -> u64 {
         self.end_past_leases(limit, now);
         let given = limit.refund(&mut self.state, cost, mark, now, ReceiptId::ANONYMOUS);
@@ -218,7 +220,7 @@ impl Ledger {
         given
     }
 
-    /// Refunds up to `cost` of anything that was spent and is not outstanding.
+    /// Refunds up to `cost` of any spending, but leaves the outstanding tokens charged.
     pub(crate) fn credit(&mut self, limit: &Limit, cost: u64, now: Timestamp) -> u64 {
         self.end_past_leases(limit, now);
         let given = limit.credit(&mut self.state, cost, now);
@@ -226,13 +228,14 @@ impl Ledger {
         given
     }
 
-    /// Forgets everything that was spent and is not outstanding.
+    /// Forgets all spending, but leaves the outstanding tokens charged.
     pub(crate) fn reset(&mut self, limit: &Limit, now: Timestamp) {
         self.advance(limit, now);
         self.state = limit.fresh();
         self.keep_floor(limit, now);
         if self.part != limit.part(&self.state, now).map(|part| part.number) {
-            // The clock had stepped back, and the window ahead of it is forgotten. The leases last beyond its end here.
+            // The clock had stepped back, and the reset forgot the window ahead of it. Leases outlast that window's end
+            // here.
             self.part = None;
         }
     }
@@ -269,8 +272,8 @@ impl Ledger {
         self.keep_floor(limit, now);
     }
 
-    /// As [`Ledger::advance`], but does not hold the debt of a bucket to the bound of the limit, whose capacity need not be that
-    /// of the key: a receipt is settled under the limit of its time.
+    /// Like [`Ledger::advance`], but does not reduce the debt of a bucket to the limit's bound: a receipt is settled under
+    /// the limit that granted it, whose capacity may differ from that of the key's present limit.
     fn end_past_leases(&mut self, limit: &Limit, now: Timestamp) {
         let present = epoch_at(now);
         if self.epoch > present + 1 {
@@ -305,14 +308,14 @@ impl Ledger {
         self.epoch += 1;
     }
 
-    /// Leaves no less charged at `at` than the floor. Spending only falls in between, so doing this at the end of every epoch and
-    /// before and after every operation is the same as doing it all the time.
+    /// Leaves at least the floor charged at `at`. Between calls, spending only falls. So it is enough to call this at the
+    /// end of every epoch, and before and after every operation.
     fn keep_floor(&mut self, limit: &Limit, at: Timestamp) {
         let floor = self.floor();
         limit.raise(&mut self.state, floor, at);
     }
 
-    /// The tokens that stay charged: those that nodes may still spend.
+    /// The number of tokens that stay charged because nodes may still spend them.
     fn floor(&self) -> u64 {
         #[cfg(all(test, not(tidegate_loom)))]
         if super::tests::is_without_floor() {
@@ -321,7 +324,7 @@ impl Ledger {
         self.outstanding()
     }
 
-    /// The decision on a request at `now`, with the numbers of the key as it is even if the request is allowed.
+    /// The decision on a request at `now`. If the request is allowed, its numbers are those before it.
     fn standing(&self, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
         let decision = self.answer(limit, cost, now);
         if decision.is_allowed() { self.answer(limit, 0, now) } else { decision }
@@ -331,7 +334,7 @@ impl Ledger {
     fn answer(&self, limit: &Limit, cost: u64, now: Timestamp) -> Decision {
         let mut decision = limit.evaluate(&self.state, cost, now);
         let Some(bucket) = limit.bucket().filter(|_| self.outstanding() > 0) else { return decision };
-        // The floor may hold debt up beyond the time in which it would drain.
+        // The floor may keep debt from draining in the usual time.
         if let Outcome::Deny { .. } = decision.outcome {
             let wait = self.time_until(limit, bucket, bucket.drops_of(bucket.capacity() - cost), now);
             decision.outcome = Outcome::Deny { retry_after: wait.max(Micros::new(1)) };
@@ -344,7 +347,7 @@ impl Ledger {
         decision
     }
 
-    /// The time until the debt of a bucket is down to `target` drops, if nobody spends and no node returns anything.
+    /// The time until the debt of a bucket has fallen to `target` drops, if no request spends and no node returns tokens.
     fn time_until(&self, limit: &Limit, bucket: &Bucket, target: u64, now: Timestamp) -> Micros {
         let (mut then, mut at) = (self.clone(), now);
         while bucket.drops_of(then.floor()) > target {
@@ -352,7 +355,8 @@ impl Ledger {
             then.end_epoch(limit);
         }
         let above = limit.drops_owed(&then.state, at).saturating_sub(target);
-        // Tokens of a large limit may be outstanding under a small one, which takes longer than can be counted exactly.
+        // Tokens of a large limit may be outstanding under a small limit, where draining takes longer than can be counted
+        // exactly.
         Micros::new((at.since(now).get() + bucket.time_to_drain(above).get()).min(MAX_EXACT))
     }
 }

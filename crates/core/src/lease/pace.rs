@@ -1,4 +1,4 @@
-//! The pace of a node: when it asks about a key, and for how much.
+//! The times at which a node asks the store about a key, and the number of tokens that it asks for.
 
 use super::holding::Ask;
 use super::renewal::Grant;
@@ -13,8 +13,8 @@ const SECOND: u64 = 1_000_000;
 
 /// A node's demand for a key, and its next step.
 ///
-/// [`Pace::record`] counts requests. Nothing of it is needed for each request: what was taken from a
-/// [`Cell`](super::Cell) can be counted by the time of the next renewal.
+/// [`Pace::record`] counts requests. It need not be called for each request: the tokens taken from a [`Cell`](super::Cell)
+/// can be counted at the next renewal.
 #[derive(Clone, Debug)]
 pub struct Pace {
     terms: Terms,
@@ -24,11 +24,11 @@ pub struct Pace {
     seen: u64,
     since: Timestamp,
     last_seen: Timestamp,
-    /// The tokens at the last answer.
+    /// The number of tokens at the last answer.
     lease: u64,
-    /// The tokens for an interval, at the last look.
+    /// The number of tokens for an interval, as last calculated.
     wanted: u64,
-    /// The last renewal was for so many.
+    /// The number of tokens that the last renewal asked for.
     asked: u64,
     /// The instant before which the node does not ask again, because tokens are scarce.
     not_before: Timestamp,
@@ -39,18 +39,19 @@ pub struct Pace {
 /// The next step of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Spend the tokens that are left, if there are enough for the request.
+    /// Spend the remaining tokens, if there are enough for the request.
     Spend,
-    /// Ask the store for more, and spend the tokens that are left meanwhile.
+    /// Ask the store for more, and meanwhile spend the remaining tokens.
     Ask(Ask),
     /// Let the store decide the request: there is too little demand for a lease.
     Decide,
-    /// Deny the request, or spend what is left: tokens are scarce, and the node has had its share of them until this instant.
+    /// Deny the request or spend the remaining tokens: tokens are scarce, and the node has had its share until this
+    /// instant.
     Wait(Timestamp),
 }
 
 impl Pace {
-    /// The pace under a limit, for a key that is asked about for the first time.
+    /// The pace under a limit, for a key without any requests yet.
     #[must_use]
     pub const fn new(terms: Terms, now: Timestamp) -> Pace {
         Pace {
@@ -72,11 +73,11 @@ impl Pace {
         self.seen = self.seen.saturating_add(tokens);
         self.last_seen = now;
         let elapsed = now.since(self.since).get();
-        // Often enough to follow a change within an interval, and not so often that the average jumps with each request.
+        // Often enough to follow a change within an interval, but not so often that the average jumps with each request.
         if elapsed >= self.terms.interval().get() / 4 {
             let rate = u128::from(self.seen) * u128::from(SECOND) / u128::from(elapsed.max(1));
             let rate = u64::try_from(rate).unwrap_or(u64::MAX).min(1 << 40);
-            // The first estimate has nothing to be averaged with.
+            // The first estimate has no average to combine with.
             let memory = if self.demand == 0 { 0 } else { self.terms.interval().get() };
             self.demand = average(self.demand, memory, rate, elapsed);
             (self.seen, self.since) = (0, now);
@@ -97,7 +98,7 @@ impl Pace {
         if self.wanted < LEAST_LEASE || cost > self.most_cost() {
             return if cost <= left { Next::Spend } else { Next::Decide };
         }
-        // Together with those that are left, no more than the terms allow.
+        // At most what the terms allow, including the tokens that are left.
         self.asked = self.wanted.min(self.terms.most_outstanding().saturating_sub(left));
         Next::Ask(Ask {
             wanted: self.asked,
@@ -108,27 +109,27 @@ impl Pace {
         })
     }
 
-    /// The tokens of an interval, and a tenth more.
+    /// The number of tokens of an interval, plus a tenth.
     fn want(&self) -> u64 {
         let tokens = u128::from(self.demand) * u128::from(self.terms.interval().get()) * 11 / u128::from(10 * SECOND);
         u64::try_from(tokens).unwrap_or(u64::MAX).min(self.terms.most_outstanding())
     }
 
-    /// Whether the node should return the tokens that it has: no request has come for a while.
+    /// Whether the node should return its tokens, because no request has come for a while.
     #[must_use]
     pub fn is_idle(&self, now: Timestamp) -> bool {
         now.since(self.last_seen) >= IDLE
     }
 
-    /// The store has answered, and the node has `left` tokens now. `chance` is a random number, which keeps nodes from asking at the
-    /// same instants.
+    /// Records the store's answer. The node now has `left` tokens. `chance` is a random number, which keeps nodes from
+    /// asking at the same instants.
     pub fn granted(&mut self, grant: &Grant, left: u64, chance: u64, now: Timestamp) {
         self.lease = left;
         self.demand_counted = Some(grant.generation.epoch);
         let interval = self.terms.interval().get();
         if grant.is_short && grant.tokens < self.asked {
             let less = chance % (interval / 8).max(1);
-            // A window that ends sooner has all of its tokens again then.
+            // If the window ends sooner, all of its tokens are available again then.
             self.not_before = now + Micros::new(interval - less).min(grant.ends_after.max(Micros::new(1)));
         } else if grant.tokens == 0 {
             let wait = grant.decision.retry_after().unwrap_or(SHORTEST_WAIT);
@@ -142,7 +143,7 @@ impl Pace {
         self.not_before
     }
 
-    /// The largest cost that is paid from a lease: larger ones would use up a lease in a few requests.
+    /// The largest cost that is paid from a lease. Larger costs would use up a lease in a few requests.
     #[must_use]
     pub const fn most_cost(&self) -> u64 {
         self.wanted / 4

@@ -4,23 +4,25 @@ use super::leasing::Leasing;
 use crate::limit::{Algorithm, Limit, Windows};
 use crate::time::Micros;
 
-/// The longest time between two renewals of a node about a key that it uses.
+/// The longest time between two renewals of a key that a node uses.
 const LONGEST_INTERVAL: Micros = Micros::from_millis(200);
-/// The shortest. Limits that would need a shorter one are not leased: a single node could not use all of them.
+/// The shortest time between two renewals. Limits that would need a shorter one are not leased: a single node could not use
+/// them fully.
 const SHORTEST_INTERVAL: Micros = Micros::from_millis(20);
-/// The number of intervals in which a limit recovers, at least.
+/// Minimum number of intervals in which a limit recovers.
 const INTERVALS: u64 = 5;
-/// Capacities from here on do not fit into a store's record of leases.
+/// Capacities from this value on do not fit into a store's record of leases.
 const LARGEST_CAPACITY: u64 = 1 << 38;
-/// Spending that a crashed node leaves behind in a window counts until the window ends, so long windows lease less at once.
+/// Windows from this length on lease less at once, because the tokens of a crashed node count as spent until the window
+/// ends.
 const LONG_WINDOW: Micros = Micros::from_secs(3_600);
 
 const SECOND: Micros = Micros::from_secs(1);
 
-/// A key whose leases would be smaller than this is decided by the store, request by request.
+/// If leases of a key would be smaller than this, the store decides each request.
 pub(super) const LEAST_LEASE: u64 = 8;
 
-/// Limits that admit fewer in an interval are leased only if a large part of them can come at once.
+/// Limits that admit less in an interval are leased only if a large part of the limit can be used at once.
 const LEAST_PER_INTERVAL: u64 = 8;
 const LEAST_OUTSTANDING: u64 = 1_000;
 
@@ -34,8 +36,8 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// The terms of a limit. `None` if it cannot be leased, because its algorithm depends on the instant of each request, or it is
-    /// so small that nothing is gained, or too large to be counted.
+    /// The terms of a limit. `None` if it cannot be leased: its algorithm depends on the instant of each request, or it is
+    /// too small to gain anything, or too large to be counted.
     ///
     /// ```
     /// use tidegate_core::Limit;
@@ -50,7 +52,7 @@ impl Terms {
     pub fn of(limit: &Limit) -> Option<Terms> {
         let capacity = limit.capacity();
         let window = limit.window().filter(|_| limit.is_leasable() && capacity < LARGEST_CAPACITY)?;
-        // The time for which a lease can be of use.
+        // The time for which a lease is useful.
         let useful = match limit.algorithm() {
             Algorithm::SlidingWindow(limit) => Micros::new(window.get() / u64::from(limit.parts())),
             Algorithm::FixedWindow(limit) => match limit.windows() {
@@ -68,13 +70,13 @@ impl Terms {
         let interval = fraction.min(LONGEST_INTERVAL);
         let share = u128::from(capacity) * u128::from(interval.get()) / u128::from(window.get());
         let per_interval = u64::try_from(share).unwrap_or(u64::MAX);
-        // What was spent in the last window counts less and less in a sliding one.
+        // In a sliding window, the spending of the previous window counts less and less.
         let recovers = if matches!(limit.algorithm(), Algorithm::FixedWindow(_)) { 0 } else { per_interval };
         Some(Terms { interval, most_outstanding, per_interval, recovers })
     }
 
-    /// The terms for a node, as the rule of the limit says. `None` if the limit cannot be leased, the rule switches leases off, or
-    /// nothing is gained: a store decides the few requests of a small limit just as well, and exactly.
+    /// The terms for a node under the rule's choice. `None` if the limit cannot be leased, if the rule disables leases, or
+    /// if the limit is so small that leases gain nothing: the store decides its few requests exactly.
     ///
     /// ```
     /// use tidegate_core::lease::{Leasing, Terms};
@@ -93,13 +95,13 @@ impl Terms {
         Some(Terms { interval: terms.interval.min(leasing.every()), most_outstanding, ..terms })
     }
 
-    /// The time between two renewals of a node that uses a key all the time.
+    /// The time between two renewals of a node that uses a key continuously.
     #[must_use]
     pub const fn interval(&self) -> Micros {
         self.interval
     }
 
-    /// The demand for a key at a node, in tokens a second, from which on it is leased.
+    /// The demand for a key at a node, in tokens per second, from which the key is leased.
     ///
     /// ```
     /// use tidegate_core::Limit;
@@ -112,25 +114,25 @@ impl Terms {
         (LEAST_LEASE * SECOND.get()).div_ceil(self.interval.get())
     }
 
-    /// The most tokens of a key that may be outstanding.
+    /// Maximum number of outstanding tokens of a key.
     #[must_use]
     pub const fn most_outstanding(&self) -> u64 {
         self.most_outstanding
     }
 
-    /// The tokens that the limit admits in an interval, in the long run.
+    /// The number of tokens that the limit admits per interval in the long run.
     #[must_use]
     pub const fn per_interval(&self) -> u64 {
         self.per_interval
     }
 
-    /// The tokens that recover in an interval: none within a fixed window.
+    /// The number of tokens that recover in an interval; zero within a fixed window.
     #[must_use]
     pub const fn recovers(&self) -> u64 {
         self.recovers
     }
 
-    /// Terms on which everything can be outstanding.
+    /// Terms under which the whole capacity can be outstanding.
     #[cfg(all(test, not(tidegate_loom)))]
     pub(super) const fn for_search(capacity: u64) -> Terms {
         Terms { interval: SHORTEST_INTERVAL, most_outstanding: capacity, per_interval: 0, recovers: 0 }

@@ -5,28 +5,29 @@ use super::rate::Rate;
 use crate::decision::{Decision, Outcome};
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
-/// The most that a key may owe under a part of a limit, in drops: more than any limit has, and few enough to be added exactly.
+/// The greatest debt of a key under a part of a limit, in drops: more than any limit's capacity, and small enough to be
+/// added exactly.
 pub(super) const DEEPEST_OF_PART: u64 = MAX_EXACT / 2 - 1;
 
 /// A capacity, and the rate at which spending drains.
 ///
-/// Spending is counted in drops (see [`Rate`]) as a line that falls with time: `spent(t) = spent − r·(t − at)`,
-/// never below zero. The line is the whole state. It does not depend on when the key was last read, nor on the order in which
-/// two readings of the clock arrive. A clock that steps back reads the line at a higher point: nothing extra is
-/// admitted, and a key is delayed by no more than the step.
+/// Spending is counted in drops (see [`Rate`]) as a line that falls with time: `spent(t) = spent − r·(t − at)`, never below
+/// zero. The line is the whole state. It depends neither on when the key was last read, nor on the order in which two
+/// readings of the clock arrive. If the clock steps back, the line is read at a higher point: nothing extra is admitted,
+/// and a key is delayed by no more than the step.
 ///
-/// A key may owe more than the capacity (penalties, settled costs above their estimate, a lowered limit), but at most
-/// twice the capacity. A line above that is cut down to it, so no step of the clock, however large, blocks
-/// a key for longer than twice the capacity takes to drain.
+/// The debt of a key may exceed the capacity (penalties, settled costs above their estimate, a lowered limit), but is at
+/// most twice the capacity. A line above that is lowered to it, so no step of the clock, however large, blocks a key for
+/// longer than twice the capacity takes to drain.
 ///
-/// A bucket that is a [part](super::Limit::regional_part) of a limit cuts nothing: other nodes may count the same key by a
-/// larger part, and what one of them cut, another would admit again.
+/// For a bucket that is a [part](super::Limit::regional_part) of a limit, debt is not capped in this way: other nodes may
+/// count the same key by a larger part, and would admit again the debt that one node removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bucket {
     capacity: u64,
     rate: Rate,
     full: u64,
-    /// The most that a key may owe, in drops. A higher line is cut down to it.
+    /// The greatest debt of a key, in drops. A higher line is lowered to it.
     deepest: u64,
 }
 
@@ -56,11 +57,11 @@ impl Bucket {
 
     /// Whether it is a part of a limit.
     pub(crate) const fn is_part(&self) -> bool {
-        // Twice a number is even.
+        // In other buckets, this number is even: twice the capacity.
         self.deepest == DEEPEST_OF_PART
     }
 
-    /// The most that a key may owe by charges without room.
+    /// The greatest debt that charges without room can cause.
     const fn most_charged(&self) -> u64 {
         2 * self.full
     }
@@ -111,7 +112,7 @@ impl Bucket {
         }
     }
 
-    /// The drops that a key owes: the value of its line, at most the deepest debt.
+    /// The debt of a key in drops: the value of its line, at most the greatest debt.
     pub(super) fn owed(&self, line: &impl SpendingLine, now: Timestamp) -> u64 {
         line.spent(&self.rate, now).min(self.deepest)
     }
@@ -134,12 +135,12 @@ impl Bucket {
     pub(super) fn charge<L: SpendingLine>(&self, line: &mut L, cost: u64, now: Timestamp) {
         let spent = line.spent(&self.rate, now);
         let after = spent.saturating_add(cost.saturating_mul(self.rate.drops_per_token()));
-        // A key that already owes more, under a larger limit, keeps its debt.
+        // A greater debt, from a larger limit, is kept.
         *line = L::through(after.min(self.most_charged().max(spent)), &self.rate, now);
     }
 
-    /// Refunds up to `cost` and returns the amount. A token that has already drained in part counts in full: nothing of it is owed
-    /// any more.
+    /// Refunds up to `cost` and returns the amount. A token that has partly drained counts in full, because none of it is
+    /// debt any more.
     pub(super) fn refund<L: SpendingLine>(&self, line: &mut L, cost: u64, now: Timestamp) -> u64 {
         let spent = line.spent(&self.rate, now);
         let left = spent.saturating_sub(cost.saturating_mul(self.rate.drops_per_token()));
@@ -147,12 +148,12 @@ impl Bucket {
         self.rate.begun_tokens(spent - left)
     }
 
-    /// Whether a key owes more than the deepest debt.
+    /// Whether a key's debt is above the greatest debt.
     pub(super) fn is_ahead(&self, line: &impl SpendingLine, now: Timestamp) -> bool {
         line.spent(&self.rate, now) > self.deepest
     }
 
-    /// Cuts the line down to the deepest debt.
+    /// Lowers the line to the greatest debt.
     pub(super) fn resync<L: SpendingLine>(&self, line: &mut L, now: Timestamp) {
         *line = L::through(self.deepest, &self.rate, now);
     }
@@ -163,8 +164,8 @@ impl Bucket {
 
     /// Converts `drops` of another rate into drops of this one, rounded up.
     ///
-    /// Rounding up is safe both ways: it grants nothing, and it cannot deny a cost that the other would have admitted, because
-    /// the room that a whole cost needs ends at a whole token.
+    /// Rounding up is safe in both directions. It grants nothing. It cannot deny a cost that the other rate would have
+    /// admitted, because the room for a whole cost ends at a whole token.
     pub(super) fn convert(&self, drops: u64, from: &Rate) -> u64 {
         let exact = u128::from(drops) * u128::from(self.rate.drops_per_token());
         let here = exact.div_ceil(u128::from(from.drops_per_token()));
@@ -174,7 +175,7 @@ impl Bucket {
 
 /// Spending as a line that falls with time.
 pub(crate) trait SpendingLine {
-    /// The value of the line at `now`, in drops. At most [`MAX_EXACT`], which is more than any key may owe.
+    /// The value of the line at `now`, in drops. At most [`MAX_EXACT`], which is more than the debt of any key.
     fn spent(&self, rate: &Rate, now: Timestamp) -> u64;
     /// The line whose value at `now` is `spent`.
     fn through(spent: u64, rate: &Rate, now: Timestamp) -> Self;
@@ -211,7 +212,7 @@ impl SpendingLine for Level {
 pub struct Tat {
     /// Whole microseconds since the epoch.
     pub whole: u64,
-    /// The remainder in drops: less than one microsecond brings.
+    /// The remainder in drops: less than one microsecond brings back.
     pub part: u64,
 }
 

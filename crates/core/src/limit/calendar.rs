@@ -42,7 +42,7 @@ impl Calendar {
         (Timestamp::from_micros(from * DAY), Timestamp::from_micros(to * DAY))
     }
 
-    /// The longest duration of such a unit.
+    /// The longest duration of this unit.
     #[must_use]
     pub const fn longest(self) -> Micros {
         let days = match self {

@@ -1,4 +1,4 @@
-//! Carrying a key's spending over to a changed limit.
+//! Conversion of a key's spending to a changed limit.
 
 use super::bucket::{Bucket, Level, SpendingLine, Tat};
 use super::{Algorithm, Gcra, Limit, Meter, Shaper, State, TokenBucket};
@@ -8,7 +8,8 @@ use crate::time::Timestamp;
 impl Limit {
     /// Converts the state of a key under the limit `old` to a state under this limit.
     ///
-    /// A raised limit never denies a request that the old one would have admitted at that instant; a lowered one grants nothing.
+    /// A raised limit never denies a request that the old one would have admitted at that instant. A lowered limit grants
+    /// nothing.
     ///
     /// | from → to | carried over |
     /// |---|---|
@@ -20,8 +21,8 @@ impl Limit {
     /// | concurrency → another number or lease | every lease, with its length |
     /// | one of these rows → another | the spending, rounded up, as if spent just now; leases never become spending, nor spending leases |
     ///
-    /// The key of a bucket never owes more than twice the new capacity. Leased spending stays charged in addition, until its leases
-    /// end; if the new limit cannot be leased, it counts as spent just now.
+    /// The debt of a bucket's key is at most twice the new capacity. Leased spending stays charged in addition, until its
+    /// leases end. If the new limit cannot be leased, leased spending counts as spent just now.
     #[must_use]
     pub fn carry(&self, old: &Limit, state: &State, now: Timestamp) -> State {
         if self.shape == old.shape {

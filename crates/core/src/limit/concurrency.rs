@@ -1,7 +1,7 @@
 //! Concurrency: at most a number of slots held at the same time.
 //!
-//! Each admission holds slots under a lease. The holder releases them, or the lease ends: a holder that crashed keeps its slots no
-//! longer than that. A holder that needs more time renews its lease.
+//! Each admission holds slots under a lease. Slots are free once the holder releases them or the lease ends, so a crashed
+//! holder keeps them only until then. A holder that needs more time renews its lease.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::decision::{Decision, Outcome};
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
-/// The most slots that one key can have.
+/// Maximum number of slots of one key.
 pub const MOST_SLOTS: u64 = 1_000_000;
 
 const SHORTEST_LEASE: Micros = Micros::from_millis(1);
@@ -27,33 +27,33 @@ pub struct Concurrency {
 /// The leases of one key, in the order in which they end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
-    leases: BTreeMap<(Timestamp, ReceiptId), Lease>,
-    /// The slots of all leases together, ended ones included.
+    leases: BTreeMap<(Timestamp, ReceiptId), SlotLease>,
+    /// The number of slots of all leases, including those that have ended.
     total: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lease {
+struct SlotLease {
     slots: u64,
     length: Micros,
 }
 
-/// The first key of the leases that still run after `now`.
+/// The lowest map key of leases that still run after `now`.
 fn after(now: Timestamp) -> (Timestamp, ReceiptId) {
     (now + Micros::new(1), ReceiptId::ANONYMOUS)
 }
 
 /// A node of the standard library's B-tree holds up to eleven leases, and at least five unless it is the root.
 const LEASES_PER_NODE: usize = 5;
-const NODE_BYTES: usize = 11 * size_of::<((Timestamp, ReceiptId), Lease)>() + 64;
+const NODE_BYTES: usize = 11 * size_of::<((Timestamp, ReceiptId), SlotLease)>() + 64;
 
-/// The most bytes of this many leases.
+/// Maximum size of this many leases, in bytes.
 const fn bytes_of(leases: usize) -> usize {
     leases.div_ceil(LEASES_PER_NODE) * NODE_BYTES
 }
 
 impl Slots {
-    /// The bytes of the first leases.
+    /// Bytes that the first leases take.
     pub(super) const LEAST_BYTES: usize = NODE_BYTES;
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -67,7 +67,7 @@ impl Slots {
 
     /// All leases: end, holder, slots and length.
     pub(crate) fn all_leases(&self) -> impl ExactSizeIterator<Item = (u64, u128, u64, u64)> + '_ {
-        let shown = |(&(ends, id), lease): (&(Timestamp, ReceiptId), &Lease)| {
+        let shown = |(&(ends, id), lease): (&(Timestamp, ReceiptId), &SlotLease)| {
             (ends.as_micros(), id.get(), lease.slots, lease.length.get())
         };
         self.leases.iter().map(shown)
@@ -78,7 +78,7 @@ impl Slots {
         let mut slots = Slots::default();
         for (ends, id, held, length) in leases {
             slots.total.checked_add(held)?;
-            let lease = Lease { slots: held, length: Micros::new(length) };
+            let lease = SlotLease { slots: held, length: Micros::new(length) };
             slots.add(Timestamp::from_micros(ends), ReceiptId::new(id), lease);
         }
         Some(slots)
@@ -100,12 +100,12 @@ impl Slots {
         }
     }
 
-    fn add(&mut self, ends: Timestamp, id: ReceiptId, lease: Lease) {
+    fn add(&mut self, ends: Timestamp, id: ReceiptId, lease: SlotLease) {
         self.total += lease.slots;
-        self.leases.entry((ends, id)).or_insert(Lease { slots: 0, ..lease }).slots += lease.slots;
+        self.leases.entry((ends, id)).or_insert(SlotLease { slots: 0, ..lease }).slots += lease.slots;
     }
 
-    fn remove(&mut self, id: ReceiptId, ends: Timestamp) -> Option<Lease> {
+    fn remove(&mut self, id: ReceiptId, ends: Timestamp) -> Option<SlotLease> {
         let lease = self.leases.remove(&self.find(id, ends)?)?;
         self.total -= lease.slots;
         Some(lease)
@@ -116,7 +116,7 @@ impl Slots {
         if self.leases.contains_key(&key) {
             return Some(key);
         }
-        // The lease was renewed or the clock stepped back, so its end is not the one that the receipt has.
+        // The lease was renewed or the clock stepped back, so its end is not the one in the receipt.
         self.leases.keys().find(|(_, held_by)| *held_by == id).copied()
     }
 }
@@ -128,7 +128,7 @@ impl Concurrency {
     /// At most `slots` held at once, each under a lease of `ttl`. Zero slots admit nothing.
     ///
     /// # Errors
-    /// More than [`MOST_SLOTS`], or a lease shorter than a millisecond or longer than 366 days.
+    /// Fails if there are more than [`MOST_SLOTS`], or the lease is shorter than a millisecond or longer than 366 days.
     pub fn new(slots: u64, ttl: impl Into<Micros>) -> Result<Concurrency, LimitError> {
         let ttl = ttl.into();
         if slots > MOST_SLOTS {
@@ -141,7 +141,7 @@ impl Concurrency {
         Ok(Concurrency { slots, ttl })
     }
 
-    /// The most that can be held at once.
+    /// Maximum number of slots held at once.
     #[must_use]
     pub const fn slots(&self) -> u64 {
         self.slots
@@ -169,7 +169,7 @@ impl Concurrency {
         Decision { outcome, limit: self.slots, remaining, reset_after }
     }
 
-    /// The bytes of the leases after another one is added.
+    /// The bytes of the leases after one more is added.
     pub(super) fn heap_bytes_for_another(&self, slots: &Slots, now: Timestamp) -> usize {
         // A charge drops ended leases before it adds one.
         let ended = slots.leases.range(..after(now)).count();
@@ -185,7 +185,7 @@ impl Concurrency {
         let cost = cost.min((2 * self.slots).saturating_sub(slots.held(now)));
         let ends = now + self.ttl;
         if cost > 0 {
-            slots.add(ends, id, Lease { slots: cost, length: self.ttl });
+            slots.add(ends, id, SlotLease { slots: cost, length: self.ttl });
         }
         ChargeMark(ends.as_micros(), 0)
     }
@@ -207,16 +207,16 @@ impl Concurrency {
         slots.drop_ended(now);
         let lease = slots.remove(id, Timestamp::from_micros(mark.0))?;
         let ends = now + self.ttl;
-        slots.add(ends, id, Lease { length: self.ttl, ..lease });
+        slots.add(ends, id, SlotLease { length: self.ttl, ..lease });
         Some(ChargeMark(ends.as_micros(), 0))
     }
 
-    /// Whether the last lease runs for longer than its length: the clock has stepped back since it was given.
+    /// Whether the last lease has more time left than its length, because the clock has stepped back since it began.
     pub(super) fn is_ahead(&self, slots: &Slots, now: Timestamp) -> bool {
         slots.leases.last_key_value().is_some_and(|(&(ends, _), lease)| ends > now + lease.length)
     }
 
-    /// Restarts such leases at the present instant.
+    /// Restarts leases that have more time left than their length.
     pub(super) fn resync(&self, slots: &mut Slots, now: Timestamp) {
         for ((ends, id), lease) in std::mem::take(slots).leases {
             slots.add(ends.min(now + lease.length), id, lease);
@@ -228,7 +228,7 @@ impl Concurrency {
     }
 }
 
-/// The time until leases over at least `wanted` slots have ended.
+/// The time until leases of at least `wanted` slots have ended.
 fn until_free(slots: &Slots, wanted: u64, now: Timestamp) -> Micros {
     let mut freed = 0;
     for (ends, held) in slots.running(now) {
@@ -237,6 +237,6 @@ fn until_free(slots: &Slots, wanted: u64, now: Timestamp) -> Micros {
             return ends.since(now).max(Micros::new(1));
         }
     }
-    // Unreachable in practice: if nothing is held, nothing is wanted.
+    // Unreachable in practice: a denial means that slots are held.
     Micros::new(1)
 }

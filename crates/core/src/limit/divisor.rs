@@ -1,4 +1,4 @@
-//! Division by a number that is known in advance.
+//! Division by a number known in advance.
 
 use std::num::NonZeroU64;
 
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers of every size, and those beside powers of two.
+    /// Numbers of every size, and the neighbours of powers of two.
     fn numbers() -> impl Strategy<Value = u64> {
         (any::<u64>(), 0_u32..64, -1_i64..=1).prop_flat_map(|(any, shift, beside)| {
             prop_oneof![Just(any >> shift), Just((1_u64 << shift).wrapping_add_signed(beside))]
@@ -70,7 +70,7 @@ mod tests {
         #[test]
         fn dividing_is_division(n in numbers(), by in numbers().prop_map(|by| by.max(1)), times in numbers()) {
             let divisor = Divisor::new(by);
-            // Quotients go wrong first beside multiples of the divisor.
+            // A wrong quotient shows first next to multiples of the divisor.
             let multiple = by.saturating_mul(times);
             for n in [n, multiple, multiple.saturating_sub(1), multiple.saturating_add(1), EXACT_BELOW - 1, EXACT_BELOW, u64::MAX] {
                 prop_assert_eq!(divisor.divide(n), n / by);

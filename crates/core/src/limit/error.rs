@@ -6,7 +6,7 @@ use std::fmt;
 use super::bounds::LONGEST_PERIOD;
 use crate::time::Micros;
 
-/// The error for a limit that has no meaning or cannot be computed exactly. The message says what to change.
+/// The error for a limit that is meaningless or cannot be computed exactly. The message states what to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
@@ -41,7 +41,7 @@ pub enum LimitError {
     WindowTooShort {
         /// The window (or part of a window) asked for.
         window: Micros,
-        /// The shortest one.
+        /// The shortest window.
         least: Micros,
     },
     /// A count above what the algorithm can hold exactly.
@@ -52,7 +52,7 @@ pub enum LimitError {
         most: u64,
         /// The algorithm.
         what: &'static str,
-        /// The advice.
+        /// The replacement to suggest.
         instead: String,
     },
     /// A sliding window that cannot be cut into the parts asked for.
@@ -64,7 +64,7 @@ pub enum LimitError {
         /// The largest number of parts.
         most: u32,
     },
-    /// A lease that ends at once, or never.
+    /// A lease that is too short or too long.
     LeaseLength {
         /// The time to live asked for.
         ttl: Micros,

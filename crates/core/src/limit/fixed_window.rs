@@ -1,7 +1,8 @@
 //! Fixed window: one counter that restarts with every window.
 //!
-//! It is cheap, easy to explain, and right for long quotas. Its weakness is the boundary, around which twice the limit can pass
-//! in a short time. Windows are aligned to the epoch, or to the UTC calendar, so that every node agrees on them.
+//! Cheap, easy to explain, and well suited to long quotas. Its weakness is the boundary between windows, around which twice
+//! the limit can pass in a short time. Windows are aligned to the epoch, or to the UTC calendar, so that every node agrees
+//! on them.
 
 use super::bounds::{LONGEST_PERIOD, SHORTEST_WINDOW};
 use super::calendar::Calendar;
@@ -32,7 +33,7 @@ pub enum Windows {
 pub struct Window {
     /// The beginning of the window.
     pub start: Timestamp,
-    /// The sum of costs spent in it.
+    /// The sum of costs spent in the window.
     pub spent: u64,
 }
 
@@ -87,10 +88,9 @@ impl FixedWindow {
         self.windows
     }
 
-    /// The window that counts at `now`, and its end.
+    /// The window to which spending at `now` belongs, and its end.
     ///
-    /// A window in the future was opened before the clock stepped back. It still counts, so that the step admits nothing
-    /// twice.
+    /// A window in the future was opened before the clock stepped back. It still counts, so that nothing is admitted twice.
     fn current(&self, window: &Window, now: Timestamp) -> (Window, Timestamp) {
         let (start, end) = self.windows.around(now);
         if window.start > start {
@@ -127,7 +127,7 @@ impl FixedWindow {
         ChargeMark(window.start.as_micros(), 0)
     }
 
-    /// A charge to a window that has passed is not refunded.
+    /// A charge in a past window is not refunded.
     pub(super) fn refund(&self, window: &mut Window, cost: u64, mark: ChargeMark, now: Timestamp) -> u64 {
         if self.current(window, now).0.start.as_micros() == mark.0 { self.credit(window, cost, now) } else { 0 }
     }
@@ -139,13 +139,13 @@ impl FixedWindow {
         given
     }
 
-    /// Whether the window lies further ahead than the next one.
+    /// Whether the window lies beyond the next one.
     pub(super) fn is_ahead(&self, window: &Window, now: Timestamp) -> bool {
         window.start > self.windows.around(now).1
     }
 
-    /// Moves the window with its spending to the present one: after a long step of the clock a key waits for the end of one window
-    /// at most.
+    /// Moves the window with its spending to the present. So after a long step of the clock, a key waits for the end of one
+    /// window at most.
     pub(super) fn resync(&self, window: &mut Window, now: Timestamp) {
         window.start = self.windows.around(now).0;
     }

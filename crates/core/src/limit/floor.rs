@@ -1,19 +1,19 @@
-//! The parts of a limit that leases rely on: the window that spending counts in, and a lower bound on spending.
+//! The parts of a limit that leases rely on: the window in which spending counts, and a lower bound on spending.
 
 use super::bucket::{Bucket, SpendingLine};
 use super::{Algorithm, Limit, State};
 use crate::time::{MAX_EXACT, Timestamp};
 
-/// The window, or the part of a sliding window, that spending counts in.
+/// The window, or the part of a sliding window, in which spending counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Tells the part from all others of the same limit.
+    /// Distinguishes the part from all other parts of the same limit.
     pub(crate) number: u64,
     pub(crate) end: Timestamp,
 }
 
 impl Limit {
-    /// Whether only the amount of spending matters and not the instant of each request, so that spending can be leased.
+    /// Whether only the amount of spending matters, and not the instant of each request. Such spending can be leased.
     pub(crate) const fn is_leasable(&self) -> bool {
         match self.algorithm {
             Algorithm::TokenBucket(_)
@@ -25,7 +25,7 @@ impl Limit {
         }
     }
 
-    /// The part that spending at `now` counts in. `None` for buckets.
+    /// The part in which spending at `now` counts. `None` for buckets.
     pub(crate) fn part(&self, state: &State, now: Timestamp) -> Option<Part> {
         match (&self.algorithm, state) {
             (Algorithm::FixedWindow(limit), State::Window(window)) => Some(limit.part_at(window, now)),

@@ -4,7 +4,7 @@ use super::{Algorithm, Limit, Log, Slots, State};
 use crate::time::Timestamp;
 
 impl State {
-    /// Bytes on the heap, approximately.
+    /// Approximate bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             State::Level(_) | State::Tat(_) | State::Window(_) => 0,
@@ -17,7 +17,7 @@ impl State {
 }
 
 impl Limit {
-    /// The most bytes of a new state on the heap.
+    /// Maximum heap size of a new state, in bytes.
     pub(crate) fn least_heap_bytes(&self) -> usize {
         match &self.algorithm {
             Algorithm::TokenBucket(_)
@@ -31,7 +31,7 @@ impl Limit {
         }
     }
 
-    /// The bytes of a state on the heap after one more admission is recorded in it.
+    /// The heap size of a state after one more admission is recorded in it, in bytes.
     pub(crate) fn heap_bytes_for_another(&self, state: &State, now: Timestamp) -> usize {
         match (&self.algorithm, state) {
             (Algorithm::SlidingLog(limit), State::Log(log)) => limit.heap_bytes_for_another(log, now),

@@ -1,8 +1,8 @@
 //! GCRA, the generic cell rate algorithm: the token bucket with a single timestamp as its state.
 //!
-//! The state is the theoretical arrival time ([`Tat`](super::Tat)): the instant at which everything spent has come back.
-//! A request moves it ahead by `cost / rate`, from now if it lies in the past, and is denied if that would put it more
-//! than `capacity / rate` ahead of now. Its decisions are those of the token bucket.
+//! The state is the theoretical arrival time ([`Tat`](super::Tat)): the instant at which all spending has recovered. A
+//! request moves it ahead by `cost / rate`, from now if it lies in the past. The request is denied if that would put the
+//! arrival time more than `capacity / rate` ahead of now. Its decisions are those of the token bucket.
 
 use super::bucket::Bucket;
 use super::error::LimitError;

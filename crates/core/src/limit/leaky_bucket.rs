@@ -48,7 +48,7 @@ pub struct Shaper {
 
 impl Shaper {
     /// A queue of `capacity` units, including the one that is leaving, that drains at `outflow`. A capacity of one never
-    /// delays: it admits a request `1 / outflow` after the last one. A capacity of zero admits nothing.
+    /// delays: it admits a request once `1 / outflow` has passed since the last one. A capacity of zero admits nothing.
     ///
     /// # Errors
     /// [`LimitError::CapacityTooLarge`] if the queue's end could not be counted exactly.
@@ -91,8 +91,8 @@ impl Shaper {
         ChargeMark(end.whole, end.part)
     }
 
-    /// Refunds only the last request in the queue. Requests behind it already know when they leave, and if the end of the queue
-    /// moved forward, a new request would leave at the same time as one of them.
+    /// Refunds only the last request in the queue. Requests behind a refunded one would keep their times, so if the end of
+    /// the queue moved to an earlier instant, a new request would leave at the same time as one of them.
     pub(super) fn refund(&self, end: &mut Tat, cost: u64, mark: ChargeMark, now: Timestamp) -> u64 {
         if ChargeMark(end.whole, end.part) == mark { self.bucket.refund(end, cost, now) } else { 0 }
     }

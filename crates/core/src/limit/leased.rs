@@ -1,4 +1,4 @@
-//! Limits, some of whose spending is leased.
+//! Limits with leased spending.
 
 use super::{Level, Limit, State};
 use crate::decision::Decision;
@@ -12,8 +12,8 @@ impl Limit {
         decision.unwrap_or_else(|| self.evaluate(state, cost, now))
     }
 
-    /// Answers a node's renewal of its lease: accounts for the tokens that the node reports, and grants more if there are some to
-    /// spare. A limit that cannot be leased grants nothing.
+    /// Answers a node's renewal: accounts for the tokens that the node reports, and grants more if enough are available. A
+    /// limit that cannot be leased grants nothing.
     pub fn lease(&self, state: &mut State, renewal: &Renewal, now: Timestamp) -> Grant {
         self.lease_on(Terms::of(self), state, renewal, now)
     }

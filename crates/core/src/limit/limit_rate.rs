@@ -7,8 +7,8 @@ use super::{
 use crate::time::Micros;
 
 impl Limit {
-    /// The tokens that come back in a period, as the limit is written: 100 and a minute for `sliding 100/min`. `None` if the
-    /// limit has no rate, as slots and windows of the calendar have none.
+    /// The tokens that recover in a period, as in the limit's notation: 100 and one minute for `sliding 100/min`. `None`
+    /// for slots and calendar windows, which have no rate.
     #[must_use]
     pub const fn tokens_per_period(&self) -> Option<(u64, Micros)> {
         let rate = match &self.algorithm {
@@ -29,8 +29,8 @@ impl Limit {
         Some((rate.tokens(), rate.period()))
     }
 
-    /// The same limit with `tokens` in its period. The burst of a bucket and the queue of a shaper change in proportion, to no less
-    /// than one. A limit without a [rate](Limit::tokens_per_period) stays as it is.
+    /// The same limit with `tokens` per period. The burst of a bucket and the queue of a shaper change in proportion, with
+    /// a minimum of one. A limit without a [rate](Limit::tokens_per_period) is unchanged.
     ///
     /// ```
     /// use tidegate_core::Limit;
@@ -41,7 +41,7 @@ impl Limit {
     /// ```
     ///
     /// # Errors
-    /// If there is no such limit: see the constructors of the algorithms.
+    /// Fails if that limit is invalid: see the constructors of the algorithms.
     pub fn at_rate(&self, tokens: u64) -> Result<Limit, LimitError> {
         let bucket = |capacity: u64, rate: Rate| -> Result<(u64, Rate), LimitError> {
             let scaled = u128::from(capacity) * u128::from(tokens) / u128::from(rate.tokens().max(1));

@@ -1,16 +1,16 @@
 //! The limits: one file for each algorithm, all of them pure.
 //!
-//! A limit holds no state and reads no clock. It maps the state of one key, a cost and the present instant to a
-//! [`Decision`]; only an admission changes the state. All arithmetic is in integers, and a limit that could not be
-//! computed exactly is rejected when it is built.
+//! A limit contains no state and reads no clock. It maps the state of one key, a cost and the present instant to a
+//! [`Decision`]. Only an admission changes the state. All arithmetic uses integers, and a limit that could not be computed
+//! exactly is rejected when it is built.
 //!
 //! # Changed limits
-//! A key keeps what it has spent: see [`Limit::carry`].
+//! A key keeps its spending: see [`Limit::carry`].
 //!
 //! # Clock steps
-//! A step back admits nothing twice, and delays a key by no more than the step. After a long step back the state is
-//! moved to the present (the only change that a denial can make), so no key waits longer than its limit takes to recover
-//! in full. A step ahead admits as much as the skipped time would have.
+//! After a step back, nothing is admitted twice, and a key is delayed by no more than the step. After a long step back, the
+//! state is moved to the present, which is the only change that a denial can make. So no key waits longer than its limit
+//! takes to recover fully. A step ahead admits as much as the skipped time would have.
 
 mod bounds;
 mod bucket;
@@ -31,6 +31,7 @@ mod packed;
 mod rate;
 mod recovery;
 mod regional_part;
+mod shape;
 mod share;
 mod sliding_log;
 mod sliding_window;
@@ -53,13 +54,14 @@ pub use sliding_window::{MOST_PARTS, Sliding, SlidingWindow};
 pub use token_bucket::TokenBucket;
 
 pub(crate) use bucket::Bucket;
+pub(crate) use shape::Shape;
 
 use crate::decision::Decision;
 use crate::lease::Ledger;
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
-/// A limit, ready to decide.
+/// A validated limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
     algorithm: Algorithm,
@@ -69,7 +71,7 @@ pub struct Limit {
 /// The algorithms, with their parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// A burst and a sustained rate, separately.
+    /// Separate burst and sustained rate.
     TokenBucket(TokenBucket),
     /// The token bucket, with a single timestamp as its state.
     Gcra(Gcra),
@@ -81,13 +83,13 @@ pub enum Algorithm {
     FixedWindow(FixedWindow),
     /// The previous window weighted by its overlap.
     SlidingWindow(SlidingWindow),
-    /// Exact, by remembering every admission.
+    /// Exact: records every admission.
     SlidingLog(SlidingLog),
     /// At most a number of slots held at the same time.
     Concurrency(Concurrency),
 }
 
-/// The state of one key under a limit. A key that was never seen has [`Limit::fresh`].
+/// The state of one key under a limit. A new key has the state [`Limit::fresh`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// The state of a token bucket or a meter.
@@ -102,49 +104,11 @@ pub enum State {
     Log(Log),
     /// The state of a concurrency limit.
     Slots(Slots),
-    /// The state of a bucket or a window, some of which is leased.
+    /// The state of a bucket or a window that is partly leased.
     Leased(Box<Ledger>),
 }
 
-/// The shape of a limit: limits of one shape read the same spending from a state. A hash of the parameters that matter for that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Shape(u64);
-
-impl Shape {
-    /// The number of bits of a shape. A store uses the other bits of the word.
-    pub(crate) const BITS: u32 = 47;
-
-    #[expect(clippy::cast_possible_truncation, reason = "a hash keeps some of the bits")]
-    fn of(algorithm: &Algorithm) -> Shape {
-        let line = |kind, bucket: &Bucket| (kind, bucket.rate().drops_per_token(), bucket.rate().drops_per_micro());
-        let (kind, a, b) = match algorithm {
-            Algorithm::TokenBucket(TokenBucket { bucket }) | Algorithm::Meter(Meter { bucket }) => line(1, bucket),
-            Algorithm::Gcra(Gcra { bucket }) => line(2, bucket),
-            // The state of a shaper is a GCRA's, but its spending is places in a queue, which are refunded by other rules.
-            Algorithm::Shaper(Shaper { bucket }) => line(8, bucket),
-            Algorithm::FixedWindow(limit) => match limit.windows() {
-                Windows::Every(length) => (3, length.get(), 0),
-                Windows::Calendar(calendar) => (4, calendar.longest().get(), 0),
-            },
-            Algorithm::SlidingWindow(limit) => (5, limit.part(), u64::from(limit.parts())),
-            Algorithm::SlidingLog(limit) => (6, limit.window().get(), 0),
-            Algorithm::Concurrency(_) => (7, 0, 0),
-        };
-        // Folded products with odd constants, so that a change of one bit changes about half of the bits of the result.
-        let fold = |x: u64, k: u64| {
-            let product = u128::from(x) * u128::from(k);
-            (product >> 64) as u64 ^ product as u64
-        };
-        let mixed = fold(fold(kind ^ a.rotate_left(7), 0x9e37_79b9_7f4a_7c15) ^ b, 0xd6e8_feb8_6659_fd93);
-        Shape(mixed & ((1 << Shape::BITS) - 1))
-    }
-
-    pub(crate) const fn get(self) -> u64 {
-        self.0
-    }
-}
-
-/// Runs `$body` with the algorithm's own limit and state. The three kinds of bucket share one arm, with their [`Bucket`].
+/// Runs `$body` with the algorithm's limit and state. The three kinds of bucket share one arm, with their [`Bucket`].
 macro_rules! with_own_state {
     ($limit:expr, $state:expr; bucket($bucket:ident, $line:ident) => $on_bucket:expr;
      shaper($shaper:ident, $end:ident) => $on_shaper:expr;
@@ -180,7 +144,7 @@ fn not_its_state(algorithm: &Algorithm, state: &State) -> ! {
     panic!("{state:?} is not a state of {algorithm:?}; Limit::carry turns one limit's state into another's")
 }
 
-/// Methods that take a state panic if it belongs to another algorithm; [`Limit::carry`] converts it.
+/// Methods that take a state panic if it belongs to another algorithm. [`Limit::carry`] converts a state.
 impl Limit {
     /// The algorithm and its parameters.
     #[must_use]
@@ -188,7 +152,7 @@ impl Limit {
         &self.algorithm
     }
 
-    /// The most that the limit can ever admit at once.
+    /// The most that the limit can admit at once.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         match &self.algorithm {
@@ -231,7 +195,7 @@ impl Limit {
         }
     }
 
-    /// Whether the limit hands out slots, which must be released.
+    /// Whether admissions hold slots, which must be released.
     #[must_use]
     pub const fn holds_slots(&self) -> bool {
         matches!(self.algorithm, Algorithm::Concurrency(_))
@@ -255,7 +219,7 @@ impl Limit {
         self.shape
     }
 
-    /// The state of a key that was never seen: nothing spent.
+    /// The state of a new key: nothing spent.
     #[must_use]
     pub fn fresh(&self) -> State {
         match self.algorithm {
@@ -268,8 +232,8 @@ impl Limit {
         }
     }
 
-    /// Decides a request for `cost` at `now`, and charges it if it is admitted. A denial does not change the state
-    /// (except by [`Limit::resync`]).
+    /// Decides a request for `cost` at `now`, and charges it if it is admitted. A denial changes the state only as
+    /// [`Limit::resync`] does.
     ///
     /// ```
     /// use tidegate_core::{Limit, Micros, Timestamp};
@@ -324,7 +288,7 @@ impl Limit {
         }
     }
 
-    /// The decision on a state that is not ahead.
+    /// The decision on a state that is not [ahead](Limit::is_ahead).
     fn evaluate_present(&self, state: &State, cost: u64, now: Timestamp) -> Decision {
         with_own_state!(self, state;
             bucket(bucket, line) => bucket.evaluate(line, cost, now);
@@ -383,8 +347,8 @@ impl Limit {
         )
     }
 
-    /// Refunds up to `cost` of anything that was spent, and returns the amount. Places in a shaper's queue and held slots belong
-    /// to their holders and are not refunded.
+    /// Refunds up to `cost` of any spending, and returns the amount. Places in a shaper's queue and held slots belong to
+    /// their holders and are not refunded.
     pub fn credit(&self, state: &mut State, cost: u64, now: Timestamp) -> u64 {
         if let Some(given) = Ledger::change(state, |ledger| ledger.credit(self, cost, now)) {
             return given;
@@ -407,12 +371,13 @@ impl Limit {
         }
     }
 
-    /// Whether a state lies so far ahead that the clock must have stepped back, or its debt exceeds this limit's bound.
+    /// Whether a state lies so far in the future that the clock must have stepped back, or its debt exceeds this limit's
+    /// bound.
     #[must_use]
     #[inline]
     pub fn is_ahead(&self, state: &State, now: Timestamp) -> bool {
         if let State::Leased(_) = state {
-            // A ledger moves itself to the present.
+            // A ledger moves to the present by itself.
             return false;
         }
         with_own_state!(self, state;
@@ -447,7 +412,7 @@ impl Limit {
         );
     }
 
-    /// Whether everything spent has recovered. Such a state equals [`Limit::fresh`] and can be forgotten.
+    /// Whether all spending has recovered. Such a state equals [`Limit::fresh`] and can be forgotten.
     #[must_use]
     pub fn is_recovered(&self, state: &State, now: Timestamp) -> bool {
         if let State::Leased(ledger) = state {

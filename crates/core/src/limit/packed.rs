@@ -1,4 +1,4 @@
-//! States in sixteen bytes, for stores that keep many.
+//! States in sixteen bytes, for stores that keep many of them.
 
 use smallvec::SmallVec;
 

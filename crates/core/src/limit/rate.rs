@@ -7,9 +7,9 @@ use crate::time::Micros;
 
 /// `tokens` per `period`, exactly.
 ///
-/// Levels are counted in *drops*. With `g = gcd(tokens, period)`, a token is worth `period / g` drops and a microsecond
-/// brings `tokens / g` drops. Both are whole numbers whatever the rate, so nothing is ever rounded: 3 per second is
-/// 1 000 000 drops per token and 3 drops per microsecond, not 333 333 microseconds per token.
+/// Levels are counted in *drops*. With `g = gcd(tokens, period)`, a token is `period / g` drops, and a microsecond brings
+/// `tokens / g` drops. Both are integers for any rate, so nothing is rounded: 3 per second is 1 000 000 drops per token and
+/// 3 drops per microsecond, not 333 333 microseconds per token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     tokens: u64,

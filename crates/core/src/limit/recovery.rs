@@ -4,21 +4,21 @@ use super::{Algorithm, Gcra, Limit, Meter, Shaper, TokenBucket, Windows};
 use crate::decision::{Decision, Outcome};
 use crate::time::Micros;
 
-/// The way in which a limit's quota recovers, with the time that a full recovery takes.
+/// The way in which a limit's quota recovers, and the time that a full recovery takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {
     /// At a constant rate: buckets.
     Steady(Micros),
     /// All at once, when the window ends: fixed windows.
     AtOnce(Micros),
-    /// As each admission leaves the window behind: sliding windows and logs.
+    /// Gradually, as each admission leaves the window: sliding windows and logs.
     Rolling(Micros),
     /// On release, at any time: slots.
     OnRelease,
 }
 
 impl Recovery {
-    /// The time that a full recovery takes; `None` for slots.
+    /// The time of a full recovery; `None` for slots.
     #[must_use]
     pub const fn window(self) -> Option<Micros> {
         match self {
@@ -30,8 +30,8 @@ impl Recovery {
     /// The time until more than `decision.remaining` can be admitted, if nothing is spent meanwhile. Never longer than the
     /// [wait](Decision::retry_after) of a denied request.
     ///
-    /// `None` if nothing is spent, and if the decision does not determine it: for slots, and for an allowed request under a limit
-    /// with [rolling](Recovery::Rolling) recovery.
+    /// `None` if nothing is spent, and if the decision does not determine the time: for slots, and for an allowed request
+    /// under a limit with [rolling](Recovery::Rolling) recovery.
     #[must_use]
     pub fn more_after(self, decision: &Decision) -> Option<Micros> {
         if decision.remaining >= decision.limit {
@@ -43,7 +43,7 @@ impl Recovery {
             Recovery::Rolling(_) => return retry_after,
             Recovery::AtOnce(_) => decision.reset_after,
             Recovery::Steady(window) => {
-                // The amount that is still missing once one more has come, rounded up, so that the time is not too long.
+                // The amount still missing once one more unit has recovered. Rounded up, so that the time is not too long.
                 let missing = u128::from(decision.limit - decision.remaining - 1);
                 let later = (missing * u128::from(window.get())).div_ceil(u128::from(decision.limit));
                 let later = u64::try_from(later).unwrap_or(u64::MAX);
@@ -53,17 +53,17 @@ impl Recovery {
         Some(retry_after.map_or(until_more, |wait| wait.min(until_more)))
     }
 
-    /// The decision to report for a denial whose cost was charged all the same. `after` is the state of the key after the charge.
+    /// The decision to report for a denial whose cost was charged anyway. `after` is the state of the key after the charge.
     #[must_use]
     pub fn charged_though_denied(self, denied: &Decision, after: &Decision) -> Decision {
         let outcome = match (denied.outcome, self) {
             (Outcome::Deny { retry_after }, Recovery::Steady(_)) => {
-                // The whole line has moved by the charged cost.
+                // The charge moved the whole line.
                 let moved = after.reset_after.get().saturating_sub(denied.reset_after.get());
                 Outcome::Deny { retry_after: Micros::new(retry_after.get().saturating_add(moved)) }
             }
             (Outcome::Deny { retry_after }, Recovery::AtOnce(_) | Recovery::Rolling(_) | Recovery::OnRelease) => {
-                // At the latest, enough has recovered when everything has.
+                // Enough has recovered at the latest when everything has.
                 Outcome::Deny { retry_after: retry_after.max(after.reset_after) }
             }
             (outcome @ (Outcome::Allow { .. } | Outcome::TooLarge { .. }), _) => outcome,
@@ -124,7 +124,7 @@ mod tests {
     }
 
     proptest! {
-        /// Within that time, no more than `remaining` can be admitted.
+        /// Until that time, no more than `remaining` can be admitted.
         #[test]
         fn no_more_than_what_remains_can_be_used_until_then(
             text in prop::sample::select(vec![

@@ -1,4 +1,4 @@
-//! The part of a limit that a share of it owns.
+//! The part of a limit that belongs to a share of it.
 
 use super::bucket::{Bucket, DEEPEST_OF_PART};
 use super::{
@@ -11,8 +11,8 @@ use crate::time::Micros;
 impl Limit {
     /// The part of this limit that belongs to `share`: of its rate and its burst, or of its count.
     ///
-    /// Everything is rounded down, so parts whose shares add up to no more than the whole admit no more than the limit. A part
-    /// that is too small admits nothing. Nodes that count one key by different parts lose nothing of its debt.
+    /// All values are rounded down, so parts whose shares add up to at most the whole admit no more than the limit. A part
+    /// that is too small admits nothing. Nodes that count one key by different parts keep all of its debt.
     ///
     /// ```
     /// use tidegate_core::Limit;
@@ -42,11 +42,11 @@ impl Limit {
             Algorithm::SlidingLog(limit) => SlidingLog::new(count(limit.limit()), limit.window()).map(Limit::from),
             Algorithm::Concurrency(limit) => Concurrency::new(count(limit.slots()), limit.ttl()).map(Limit::from),
         };
-        // A smaller count can be built wherever a larger one could.
+        // A smaller count is valid wherever a larger one is.
         built.unwrap_or(*self)
     }
 
-    /// Whether this is a bucket that is a [part](Limit::regional_part) of a limit: it cuts no debt.
+    /// Whether this is a bucket that is a [part](Limit::regional_part) of a limit, whose debt is not capped.
     #[must_use]
     pub fn is_part_of_bucket(&self) -> bool {
         self.bucket().is_some_and(Bucket::is_part)
@@ -56,15 +56,16 @@ impl Limit {
 fn part_of_bucket(whole: &Bucket, share: Share) -> Bucket {
     let part = part_of_rate(whole.rate(), share, whole.capacity())
         .and_then(|rate| Bucket::new(share.of(whole.capacity()), rate).ok());
-    // Too slow to be counted: it admits nothing, and so does a bucket without capacity.
+    // The rate is too low to be counted, so it is replaced by a bucket without capacity: neither admits anything.
     let nothing = || Bucket::new(0, whole.rate()).unwrap_or(*whole);
     part.unwrap_or_else(nothing).as_part()
 }
 
-/// A share of a rate, exactly if it can be counted, and otherwise slightly lower. It can count the debt of the whole `capacity`.
+/// A share of a rate, exact if it can be counted, and otherwise slightly lower. Debt up to the whole `capacity` can be
+/// counted at it.
 fn part_of_rate(rate: Rate, share: Share, capacity: u64) -> Option<Rate> {
     let (all, whole) = (u64::from(Share::WHOLE.parts_per_million()), rate.tokens());
-    // In the period that the rate is written with, if there are whole tokens in it.
+    // Keeps the period of the rate's notation, if the share is a whole number of tokens.
     if let Some(tokens) = whole.checked_mul(u64::from(share.parts_per_million())).filter(|tokens| tokens % all == 0)
         && let Some(rate) = Rate::new(tokens / all, rate.period()).ok()
         && rate.drops_per_token() <= DEEPEST_OF_PART / capacity.max(1)
@@ -163,11 +164,11 @@ mod tests {
                 ends.windows(2).map(|ends| limit.regional_part(Share::of_million(ends[1] - ends[0]).unwrap())).collect();
             prop_assert!(parts.iter().map(Limit::capacity).sum::<u64>() <= limit.capacity());
             if let Some(whole) = limit.bucket() {
-                // Cross-multiplied: the sum of the rates is at most the rate. Doubles are exact enough for sums of four.
+                // Cross-multiplied: the rates add up to at most the whole rate. Doubles are exact enough for a sum of four.
                 let per_micro = |rate: Rate| rate.drops_per_micro() as f64 / rate.drops_per_token() as f64;
                 let sum: f64 = parts.iter().filter(|part| part.capacity() > 0).map(|part| per_micro(part.bucket().unwrap().rate())).sum();
                 prop_assert!(sum <= per_micro(whole.rate()) * (1.0 + 1e-12));
-                // Nothing is lost beyond what cannot be counted.
+                // Nothing is lost except by rounding.
                 if parts.iter().all(|part| part.capacity() > 0) && per_micro(whole.rate()) > 1e-6 {
                     prop_assert!(sum >= per_micro(whole.rate()) * 0.999, "{} of {}", sum, per_micro(whole.rate()));
                 }

@@ -1,4 +1,4 @@
-//! A share of a limit, for a process that has to decide without the others.
+//! A share of a limit, for a process that decides without the other processes.
 
 use std::num::NonZeroU8;
 
@@ -10,12 +10,13 @@ use crate::limit::{LONGEST_PERIOD, Rate};
 use crate::time::Micros;
 
 impl Limit {
-    /// The same limit with `percent` of its capacity and of its rate. From 100 on, the whole limit.
+    /// The same limit with `percent` of its capacity and its rate; the whole limit from 100 percent on.
     ///
-    /// Counts are rounded down, but to no less than one. Rates are exact where they can be counted, and otherwise slightly
+    /// Counts are rounded down, to a minimum of one. Rates are exact where they can be counted, and otherwise slightly
     /// lower, but never lower than one in 366 days.
     ///
     /// # Errors
+    /// Fails if a bucket of that share cannot be counted exactly.
     /// If a bucket of that share cannot be counted exactly.
     pub fn share(&self, percent: u8) -> Result<Limit, LimitError> {
         if percent >= 100 {
@@ -24,12 +25,13 @@ impl Limit {
         self.fraction(Fraction { of: percent.into(), all: 100 })
     }
 
-    /// One of so many equal parts of a limit. All parts together admit no more than the limit, if it has at least one for each.
+    /// One of `parts` equal parts of a limit. All parts together admit no more than the limit, if it has at least one unit
+    /// for each.
     ///
-    /// Rounded as a [share](Limit::share).
+    /// Rounded like a [share](Limit::share).
     ///
     /// # Errors
-    /// If a bucket of that share cannot be counted exactly.
+    /// Fails if a bucket of that share cannot be counted exactly.
     pub fn equal_part(&self, parts: NonZeroU8) -> Result<Limit, LimitError> {
         self.fraction(Fraction { of: 1, all: parts.get().into() })
     }
@@ -87,7 +89,7 @@ fn bucket<L: Into<Limit>>(
 ) -> Result<Limit, LimitError> {
     let capacity = fraction.of_count(capacity);
     let exact = fraction.of_rate(rate).and_then(|rate| build(capacity, rate));
-    // A fraction of a token per period may need more drops than can be counted. Whole tokens need fewer.
+    // A fraction of a token per period may need too many drops. Whole tokens need fewer.
     let bucket = exact.or_else(|_| build(capacity, Rate::new(fraction.of_count(rate.tokens()), rate.period())?));
     bucket.map(L::into)
 }

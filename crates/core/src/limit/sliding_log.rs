@@ -1,7 +1,7 @@
 //! Sliding window log: exact, with an entry for every admission.
 //!
-//! There is one entry for each instant at which something was admitted. Entries carry the running total rather than their own cost,
-//! so the sum over any range, and the moment at which enough of it will have left the window, are found by binary search.
+//! There is one entry for each instant at which requests were admitted. Entries contain the running total instead of their
+//! own cost. So binary search finds the sum over any range, and the moment at which enough of it has left the window.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use super::fixed_window::window_length;
 use crate::decision::{Decision, Outcome};
 use crate::time::{Micros, Timestamp};
 
-/// The largest limit of a log: each unit may need an entry of its own.
+/// The largest limit of a log. Each unit may need its own entry.
 pub const LONGEST_LOG: u64 = 1_000_000;
 
 const LEAST_ENTRIES: usize = 8;
@@ -34,7 +34,7 @@ pub struct Log {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LogEntry {
     at: Timestamp,
-    /// The running total, this entry included.
+    /// The running total, including this entry.
     total: u64,
 }
 
@@ -56,8 +56,8 @@ impl Log {
         }
     }
 
-    /// Merges every two entries into one with the date of the later one. Half of the entries remain. All spending still counts, and
-    /// none of it for a shorter time, so the log admits nothing that it would not have admitted before.
+    /// Merges every two entries into one with the date of the later one, so that half of the entries remain. All spending
+    /// still counts, and for at least as long, so the log admits nothing more than before.
     pub(crate) fn coarsen(&mut self) {
         let last = self.entries.len().saturating_sub(1);
         let mut index = 0;
@@ -96,7 +96,7 @@ impl Log {
         index.checked_sub(1).map_or(self.dropped, |index| self.entries[index].total)
     }
 
-    /// Takes up to `cost` off the entry at `index`, and returns the amount.
+    /// Refunds up to `cost` from the entry at `index`, and returns the amount.
     fn take_off(&mut self, index: usize, cost: u64) -> u64 {
         let given = cost.min(self.entries[index].total - self.total_before(index));
         for entry in self.entries.range_mut(index..) {
@@ -135,7 +135,7 @@ impl SlidingLog {
         self.window
     }
 
-    /// The first entry that the window ending at `now` still holds.
+    /// The index of the first entry in the window that ends at `now`.
     fn first_held(&self, log: &Log, now: Timestamp) -> usize {
         log.entries.partition_point(|entry| entry.at.as_micros() + self.window.get() <= now.as_micros())
     }
@@ -174,8 +174,8 @@ impl SlidingLog {
         log.entries.drain(..held);
     }
 
-    /// The bytes of the log with room for another entry: half as many more if it is full, half as many if three quarters of it are
-    /// vacant.
+    /// The size of the log with room for one more entry, in bytes: half as many entries more if it is full, half as many if
+    /// three quarters of it are vacant.
     pub(super) fn heap_bytes_for_another(&self, log: &Log, now: Timestamp) -> usize {
         // A charge drops expired entries before it adds one.
         let (entries, room) = (log.entries.len() - self.first_held(log, now), log.entries.capacity());
@@ -195,7 +195,7 @@ impl SlidingLog {
 
     pub(super) fn charge(&self, log: &mut Log, cost: u64, now: Timestamp) -> ChargeMark {
         self.drop_expired(log, now);
-        // The debt is at most one limit, which also bounds the log.
+        // The debt is at most one limit; this also bounds the length of the log.
         let cost = cost.min((2 * self.limit).saturating_sub(log.total() - log.dropped));
         let total = log.total() + cost;
         match log.entries.back_mut() {
@@ -216,7 +216,7 @@ impl SlidingLog {
         }
     }
 
-    /// Refunds the youngest entry first, which would count for longest.
+    /// Refunds the youngest entry first, because it would count for longest.
     pub(super) fn credit(&self, log: &mut Log, cost: u64, now: Timestamp) -> u64 {
         self.drop_expired(log, now);
         let mut left = cost;

@@ -14,7 +14,7 @@ use super::floor::Part;
 use crate::decision::{Decision, Outcome};
 use crate::time::{MAX_EXACT, Micros, Timestamp};
 
-/// The most parts of a sliding window.
+/// Maximum number of parts of a sliding window.
 pub const MOST_PARTS: u32 = 360;
 
 /// The largest limit, chosen so that two counters and the number of a part fit in sixteen bytes.
@@ -26,8 +26,8 @@ const fn most_with(part: u64) -> u64 {
     if most < MOST { most } else { MOST }
 }
 
-/// At most `limit` in a sliding window, by an estimate: at most `limit` in any window aligned to the parts, and at most
-/// `2 · limit − 1` in any window at all.
+/// At most `limit` in a sliding window, by an estimate. Exactly: at most `limit` in any window aligned to the parts, and at
+/// most `2 · limit − 1` in any other window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     limit: u64,
@@ -51,12 +51,12 @@ impl Sliding {
     }
 }
 
-/// A [`Sliding`] at some instant.
+/// A [`Sliding`] as of some instant.
 struct SlidingView<'a> {
     sliding: &'a Sliding,
-    /// Parts that have begun since the state was written.
+    /// Number of parts that have begun since the state was written.
     shift: u64,
-    /// The present instant, or the state's own if the clock stepped back behind it.
+    /// The present instant, or the instant of the state if the clock has stepped back behind it.
     now: Timestamp,
     /// The time from the beginning of the present part to `now`.
     into: u64,
@@ -71,7 +71,7 @@ impl SlidingView<'_> {
 }
 
 impl SlidingWindow {
-    /// The bytes of a state on the heap: a counter for each part and for the one that is leaving.
+    /// The heap size of a state, in bytes: one counter for each part, and one for the oldest part.
     pub(super) const fn heap_bytes(&self) -> usize {
         if self.parts == 1 { 0 } else { (self.parts as usize + 1).next_power_of_two() * size_of::<u64>() }
     }
@@ -140,7 +140,8 @@ impl SlidingWindow {
         (0..back).map(|back| view.spent(back)).sum()
     }
 
-    /// The estimate times the length of a part: the parts that lie wholly in the window, and the covered share of the oldest.
+    /// The estimate times the length of a part: the parts that lie fully in the window, plus the covered share of the
+    /// oldest.
     fn weight(&self, view: &SlidingView<'_>) -> u64 {
         let oldest = u64::from(self.parts);
         view.spent(oldest) * (self.part - view.into) + self.younger_than(view, oldest) * self.part
@@ -166,7 +167,7 @@ impl SlidingWindow {
         let budget = (self.limit - cost) * self.part;
         let oldest = u64::from(self.parts);
         let mut stays = self.younger_than(view, oldest);
-        // `ahead` parts from now, the part that fades is the one that is `oldest − ahead` parts back today.
+        // In `ahead` parts from now, the oldest part will be the one that is `oldest − ahead` parts back now.
         let mut ahead = 0;
         while stays * self.part > budget {
             ahead += 1;
@@ -209,7 +210,7 @@ impl SlidingWindow {
         ChargeMark(sliding.part, 0)
     }
 
-    /// A charge to a part that has left the window is not refunded.
+    /// A charge in a part that has left the window is not refunded.
     pub(super) fn refund(&self, sliding: &mut Sliding, cost: u64, mark: ChargeMark, now: Timestamp) -> u64 {
         self.slide(sliding, now);
         let back = sliding.part.checked_sub(mark.0).and_then(|back| usize::try_from(back).ok());
@@ -219,7 +220,7 @@ impl SlidingWindow {
         given
     }
 
-    /// Refunds the youngest part first, which would count for longest.
+    /// Refunds the youngest part first, because it would count for longest.
     pub(super) fn credit(&self, sliding: &mut Sliding, cost: u64, now: Timestamp) -> u64 {
         self.slide(sliding, now);
         let mut left = cost;
@@ -236,8 +237,8 @@ impl SlidingWindow {
         sliding.part > now.as_micros() / self.part + u64::from(self.parts)
     }
 
-    /// Moves the state with its spending to the next part. In the present one, the spending of the part before it might fade at
-    /// once.
+    /// Moves the state with its spending to the next part. In the present part, the spending of the part before it might
+    /// expire at once.
     pub(super) fn resync(&self, sliding: &mut Sliding, now: Timestamp) {
         sliding.part = now.as_micros() / self.part + 1;
     }
@@ -256,8 +257,8 @@ impl SlidingWindow {
         Part { number, end: Timestamp::from_micros((number + 1) * self.part) }
     }
 
-    /// Raises the spending in the present part to at least `least`, or to twice the largest limit that there can be with parts of
-    /// this length if that is less: more cannot be weighted exactly, and denies no more.
+    /// Raises the spending in the present part to at least `least`. The maximum is twice the largest limit that is possible
+    /// with parts of this length: more cannot be weighted exactly, and would deny no more.
     pub(super) fn raise(&self, sliding: &mut Sliding, least: u64, now: Timestamp) {
         self.slide(sliding, now);
         sliding.spent[0] = sliding.spent[0].max(least.min(2 * most_with(self.part)));

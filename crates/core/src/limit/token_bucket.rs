@@ -1,13 +1,13 @@
-//! Token bucket: a burst and a sustained rate, separately.
+//! Token bucket: separate burst and sustained rate.
 //!
-//! The bucket holds `capacity` tokens, starts full and is refilled at `refill`, lazily: its state is the amount spent and an
-//! instant ([`Level`](super::Level)). A request takes its cost in tokens or is denied.
+//! The bucket holds `capacity` tokens and starts full. It is refilled at `refill`, lazily: its state is the amount spent
+//! and an instant ([`Level`](super::Level)). A request takes its cost in tokens or is denied.
 
 use super::bucket::Bucket;
 use super::error::LimitError;
 use super::rate::Rate;
 
-/// A token bucket. In any span of length `t` it admits at most `capacity + refill · t`, and a greedy client gets
+/// A token bucket. In any span of length `t` it admits at most `capacity + refill · t`. A client that uses all of it gets
 /// exactly that, rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
@@ -23,13 +23,13 @@ impl TokenBucket {
         Ok(TokenBucket { bucket: Bucket::new(capacity, refill)? })
     }
 
-    /// The most tokens that the bucket holds.
+    /// Maximum number of tokens in the bucket.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.bucket.capacity()
     }
 
-    /// The rate at which spent tokens come back.
+    /// The rate at which spent tokens recover.
     #[must_use]
     pub const fn refill(&self) -> Rate {
         self.bucket.rate()

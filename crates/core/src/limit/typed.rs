@@ -1,4 +1,4 @@
-//! Constructors of limits for numbers that are constants of a program.
+//! Constructors of limits from constants.
 
 use super::{Algorithm, Concurrency, Gcra, Limit, LimitError, Meter, Rate, TokenBucket};
 use crate::time::Micros;
@@ -10,7 +10,7 @@ const DAY: Micros = Micros::from_secs(86_400);
 
 /// Token buckets and slots in one call, for constants.
 ///
-/// They panic if a number cannot be computed exactly. For numbers that are read at run time, parse a text
+/// These functions panic if a number cannot be computed exactly. For numbers known only at run time, parse the notation
 /// (`"20/s burst 50".parse()`) or call the algorithm's `new`: both return an error instead.
 ///
 /// ```
@@ -28,7 +28,7 @@ impl Limit {
     /// A token bucket that is refilled with `tokens` each second, and holds as many. Zero admits nothing.
     ///
     /// # Panics
-    /// Never below 2^32 tokens.
+    /// Panics if `tokens` is too large to be counted exactly: never below 2^32.
     #[must_use]
     #[track_caller]
     pub fn per_second(tokens: u64) -> Limit {
@@ -38,7 +38,7 @@ impl Limit {
     /// A token bucket that is refilled with `tokens` each minute, and holds as many. Zero admits nothing.
     ///
     /// # Panics
-    /// If the number is so large that levels could not be counted exactly: never below 150 million.
+    /// Panics if `tokens` is too large to be counted exactly: never below 150 million.
     #[must_use]
     #[track_caller]
     pub fn per_minute(tokens: u64) -> Limit {
@@ -48,7 +48,7 @@ impl Limit {
     /// A token bucket that is refilled with `tokens` each hour, and holds as many. Zero admits nothing.
     ///
     /// # Panics
-    /// If the number is so large that levels could not be counted exactly: never below 2.5 million.
+    /// Panics if `tokens` is too large to be counted exactly: never below 2.5 million.
     #[must_use]
     #[track_caller]
     pub fn per_hour(tokens: u64) -> Limit {
@@ -58,18 +58,18 @@ impl Limit {
     /// A token bucket that is refilled with `tokens` each day, and holds as many. Zero admits nothing.
     ///
     /// # Panics
-    /// If the number is so large that levels could not be counted exactly: never below 100 000, and never for multiples
-    /// of 1000 below 100 million.
+    /// Panics if `tokens` is too large to be counted exactly: never below 100 000, and never for multiples of 1000 below
+    /// 100 million.
     #[must_use]
     #[track_caller]
     pub fn per_day(tokens: u64) -> Limit {
         token_bucket(tokens, DAY)
     }
 
-    /// The same rate with another burst: the cost that can be admitted at once.
+    /// The same rate with another burst, which is the largest cost that can be admitted at once.
     ///
     /// # Panics
-    /// If the limit is neither a token bucket nor GCRA nor a meter, or the burst is too large to be counted exactly.
+    /// Panics if the limit is not a token bucket, GCRA or meter, or if the burst is too large to be counted exactly.
     #[must_use]
     #[track_caller]
     pub fn burst(self, burst: u64) -> Limit {
@@ -88,7 +88,7 @@ impl Limit {
     /// At most `slots` at the same time, each released after a minute if its holder does not release it. Zero admits nothing.
     ///
     /// # Panics
-    /// Above [`MOST_SLOTS`](super::MOST_SLOTS).
+    /// Panics above [`MOST_SLOTS`](super::MOST_SLOTS).
     #[must_use]
     #[track_caller]
     pub fn concurrent(slots: u64) -> Limit {

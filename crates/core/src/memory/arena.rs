@@ -4,11 +4,11 @@
 //! every shard. A table grows into the next row and never moves to a larger allocation, so no memory is lost to fragmentation.
 //! A row is large enough for huge pages, where a read of a random slot takes half the time: it seldom misses the TLB.
 //!
-//! Clearing a huge page takes milliseconds, too long for the first keys to wait. Tables therefore begin in the first row, which
-//! lies in small pages (the *small row*), and move out of it when they outgrow it.
+//! Clearing a huge page takes milliseconds, too long for the first keys to wait. Tables therefore begin in the first row,
+//! which consists of small pages (the *small row*), and move to other rows when they outgrow it.
 //!
-//! Rows are prepared and returned by a maintenance thread. The arena only notes that there is work to do; the owner of the
-//! arena calls [`Arena::maintain`] once it holds no lock. That function takes the `Arc`, and tables see the arena by reference, so
+//! A maintenance thread prepares and returns rows. The arena only records that there is work; the owner of the arena calls
+//! [`Arena::maintain`] while it holds no lock. That function takes the `Arc`, but tables have the arena by reference, so
 //! code that runs under a shard's lock cannot start a thread.
 
 use std::array;
@@ -38,15 +38,15 @@ pub(super) struct Arena {
     row_uses: Mutex<RowUses>,
     /// The number of rows to lay out in huge pages, counted from the first.
     wanted: AtomicUsize,
-    /// The number of rows that were laid out so.
+    /// The number of rows that were laid out in huge pages.
     prepared: AtomicUsize,
-    /// Whether maintenance was asked for since the maintenance thread last began.
+    /// Whether maintenance was requested since the maintenance thread last began.
     is_maintenance_due: AtomicBool,
-    /// Whether the maintenance thread runs.
+    /// Whether the maintenance thread is running.
     is_maintained: AtomicBool,
 }
 
-/// The use of each row, from the first.
+/// The use of each row, in order.
 #[derive(Default)]
 struct RowUses {
     rows: Vec<RowUse>,
@@ -58,12 +58,12 @@ struct RowUse {
     shards: u32,
     /// Whether the row may take memory.
     is_backed: bool,
-    /// Whether the row is being returned to the system. Nobody may write to it before that is done.
+    /// Whether the row is being returned to the system. Nothing may write to it until that is done.
     is_being_returned: bool,
 }
 
 impl RowUses {
-    /// The number of rows up to the last one that some shard reaches into.
+    /// The number of rows up to the last one that a shard's table reaches.
     fn reached(&self) -> usize {
         self.rows.iter().rposition(|row| row.shards > 0).map_or(0, |last| last + 1)
     }
@@ -93,7 +93,7 @@ impl RowUses {
 /// Consecutive rows in one mapping.
 struct Segment {
     words: ZeroedWords,
-    /// The index of the first row's first word, which begins a page, or a cache line if the segment is smaller than a page.
+    /// The index of the first row's first word. It begins a page, or a cache line if the segment is smaller than a page.
     start: usize,
 }
 
@@ -142,7 +142,7 @@ impl Arena {
         self.row_uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The use of all rows at a moment when none of `rows` is being returned. Waits for such a moment.
+    /// The use of all rows, once none of `rows` is being returned. Waits until then.
     fn row_uses_once_returned(&self, rows: &Range<usize>) -> MutexGuard<'_, RowUses> {
         loop {
             let mut uses = self.row_uses();
@@ -154,7 +154,8 @@ impl Arena {
         }
     }
 
-    /// Records that a table uses `after` slots instead of `before`. When it grows, its new rows exist and are zero from here on.
+    /// Records that a table uses `after` slots instead of `before`. When a table has grown, its new rows exist and are zero
+    /// once this returns.
     pub(super) fn resize(&self, before: usize, after: usize) {
         let (before, after) = (rows_for(before), rows_for(after));
         if before == after {
@@ -173,7 +174,7 @@ impl Arena {
         let (reached, small) = (uses.reached(), uses.in_small_row());
         drop(uses);
         if reached > reached_before.max(SMALL_ROW + 1) {
-            // The other shards follow soon, and some of them will be further ahead.
+            // The other shards will follow soon, and some of their tables will be larger.
             self.want_rows(reached + 1);
         } else if small == self.shards / 2 && small_before < small {
             // The fullest tables will soon leave the small row.
@@ -205,8 +206,8 @@ impl Arena {
         self.is_maintenance_due.store(true, Ordering::SeqCst);
     }
 
-    /// Starts the maintenance thread if [`Arena::resize`] or [`Arena::reserve_ahead`] left it work and it does not run yet. The
-    /// caller holds no lock: to start a thread takes 50 to 200 µs.
+    /// Starts the maintenance thread if [`Arena::resize`] or [`Arena::reserve_ahead`] left work for it and it is not
+    /// running yet. The caller must hold no lock, because starting a thread takes 50 to 200 µs.
     #[inline]
     pub(super) fn maintain(arena: &Arc<Arena>) {
         if arena.is_maintenance_due.load(Ordering::SeqCst) {
@@ -230,26 +231,26 @@ impl Arena {
         let maintained = Arc::clone(arena);
         let thread = std::thread::Builder::new().name("tidegate-rows".to_owned());
         if thread.spawn(move || maintained.run_maintenance()).is_err() {
-            // Rows are then used in small pages, and not returned. The next growth asks again.
+            // Without the thread, rows are used in small pages and not returned. The next growth tries again.
             arena.is_maintenance_due.store(false, Ordering::SeqCst);
             arena.is_maintained.store(false, Ordering::SeqCst);
         }
     }
 
-    /// `false` if the maintenance thread runs already.
+    /// Returns `false` if the maintenance thread is already running.
     fn begin_maintenance(&self) -> bool {
         !self.is_maintained.swap(true, Ordering::SeqCst)
     }
 
-    /// The maintenance thread: prepares the rows that are wanted and returns those that are not used any more. The system takes
-    /// up to milliseconds to clear a huge page and as long to take many pages back, which no check should wait for.
+    /// The maintenance thread: prepares the rows that are wanted and returns those no longer used. The system takes up to
+    /// milliseconds to clear a huge page, and as long to take many pages back, which no check should wait for.
     fn run_maintenance(&self) {
         loop {
             self.is_maintenance_due.store(false, Ordering::SeqCst);
             self.prepare_wanted();
             while self.return_idle_row() {}
             self.is_maintained.store(false, Ordering::SeqCst);
-            // A request that came while this thread ran did not start another one.
+            // A request made while this thread ran did not start another one.
             if !self.is_maintenance_due.load(Ordering::SeqCst) || !self.begin_maintenance() {
                 return;
             }
@@ -272,8 +273,8 @@ impl Arena {
         let mut uses = self.row_uses();
         let Some(row) = uses.idle(self.wanted.load(Ordering::SeqCst)) else { return false };
         *uses.row(row) = RowUse { shards: 0, is_backed: false, is_being_returned: true };
-        // The mutex is released first: returning a row in small pages takes half a millisecond, and tables that move to other rows
-        // need not wait for it.
+        // Release the mutex first: returning a row in small pages takes half a millisecond, and tables that move to other
+        // rows need not wait for it.
         drop(uses);
         pages::return_zeroed(self.row(row));
         self.row_uses().row(row).is_being_returned = false;
@@ -308,7 +309,7 @@ mod tests {
         word(arena, shard, slot).store(value, Ordering::Relaxed);
     }
 
-    /// Maintains until `is_done`.
+    /// Runs maintenance until `is_done`.
     fn maintain_until(arena: &Arc<Arena>, is_done: impl Fn() -> bool) {
         Arena::maintain(arena);
         while !is_done() {

@@ -7,20 +7,21 @@ use crate::question::Question;
 use crate::store::{Answer, StoreError};
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides all charges of one request together: if each is allowed all are made, otherwise none. Rules in shadow mode
-    /// are decided afterwards, each by itself. A rule in shadow mode whose reservation finds no room takes nothing.
+    /// Decides all charges of one request together: if each is allowed, all are made, otherwise none. Rules in shadow mode
+    /// are decided afterwards, each separately. A rule in shadow mode takes nothing if there is no room for its
+    /// reservation.
     ///
     /// Several charges to one key under one rule are judged by their sum.
     ///
     /// # Errors
-    /// [`StoreError::Full`] if there is no room for a reservation. Nothing was charged then.
+    /// [`StoreError::Full`] if there is no room for a reservation. Nothing was charged in that case.
     pub fn decide<'q>(&self, question: impl Into<Question<'q>>) -> Result<Answer, StoreError> {
         let mut answer = Answer::default();
         self.decide_into(question.into(), &mut answer)?;
         Ok(answer)
     }
 
-    /// [`MemoryStore::decide`], into an answer that is empty. Saves the move of a large value.
+    /// Like [`MemoryStore::decide`], but writes into an empty answer. Avoids moving a large value.
     ///
     /// # Errors
     /// As [`MemoryStore::decide`].
@@ -39,8 +40,8 @@ impl<C: Clock> MemoryStore<C> {
         Ok(())
     }
 
-    // `#[inline(never)]`, here and on the other rare paths: keeps their locals out of the caller's stack frame, which stays small
-    // enough to be in the first-level cache.
+    // `#[inline(never)]`, here and on the other rare paths: keeps their locals out of the caller's stack frame, which stays
+    // small enough for the first-level cache.
     #[inline(never)]
     fn decide_shadows(&self, shadows: &[&[Charge<'_>]], is_allowed: bool) -> Box<[Answer]> {
         let decide = |shadow: &&[Charge<'_>]| {

@@ -1,4 +1,4 @@
-//! The cold data of a shard, which most checks do not touch.
+//! Cold data of a shard, which most checks do not access.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -9,13 +9,13 @@ use crate::limit::{Limit, State};
 /// Large states, reservations and rare limits.
 #[derive(Default)]
 pub(super) struct ColdData {
-    /// A limit of every shape that the table's entries have, except the common ones.
+    /// One limit for each shape among the table's entries, except the common shapes.
     limits: BTreeMap<u64, Limit>,
     /// The number of limits above which unused ones are removed.
     limits_before_cleanup: usize,
-    /// States that do not fit into a slot, which holds their index instead.
+    /// States that do not fit into a slot. The slot contains the index here instead.
     large: Vec<Option<State>>,
-    /// Free indexes, the lowest first, so that the list of states can become shorter.
+    /// Free indexes, lowest first, so that the list of states can become shorter.
     vacant: BinaryHeap<Reverse<usize>>,
     pub(super) holds: Holds,
 }
@@ -53,7 +53,7 @@ impl ColdData {
                 index
             }
             _ => {
-                // Indexes are sorted, so all others lie behind the end too.
+                // Indexes are in order, so all remaining ones are also beyond the end.
                 self.vacant.clear();
                 self.large.push(Some(state));
                 self.large.len() - 1
@@ -82,7 +82,7 @@ impl ColdData {
         }
     }
 
-    /// Frees memory if most of it is empty.
+    /// Frees memory if most of it is unused.
     fn shrink(&mut self) {
         while let Some(None) = self.large.last() {
             self.large.pop();
@@ -95,7 +95,7 @@ impl ColdData {
         }
     }
 
-    /// Bytes on the heap, approximately.
+    /// Approximate bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let states: usize = self.large.iter().flatten().map(State::heap_bytes).sum();
         let list = self.large.capacity() * size_of::<Option<State>>() + self.vacant.capacity() * size_of::<usize>();

@@ -1,13 +1,13 @@
-//! Entries displaced from their slots while a table is spread over more places.
+//! Entries displaced from their slots while a table grows into more slots.
 
 use std::hint::select_unpredictable;
 
 use super::slots::TableEntry;
 
-/// A ring buffer of entries. `push` and `pop_if` are branch-free: whether a slot is empty is unpredictable, and a misprediction
-/// costs more than the write.
+/// A ring buffer of entries. `push` and `pop_if` are branch-free: whether a slot is empty is unpredictable, and a branch
+/// misprediction costs more than the write.
 pub(super) struct DisplacedEntries {
-    /// Its length is a power of two.
+    /// The length is a power of two.
     ring: Vec<TableEntry>,
     /// The number of entries popped so far.
     popped: usize,
@@ -36,7 +36,7 @@ impl DisplacedEntries {
         self.pushed += usize::from(!entry.is_empty());
     }
 
-    /// Takes out the first entry if there is one and `is_due` returns true, and otherwise returns an empty one.
+    /// Removes and returns the first entry if there is one and `is_due` returns `true`. Otherwise returns an empty entry.
     #[inline]
     pub(super) fn pop_if(&mut self, is_due: impl FnOnce(&TableEntry) -> bool) -> TableEntry {
         let first = self.ring[self.index(self.popped)];

@@ -1,15 +1,15 @@
-//! The tag of a table entry: the shape of the limit that wrote its state, and the account that it counts to.
+//! The tag of a table entry: the shape of the limit that wrote its state, and the account to which the entry counts.
 
 use super::quota::AccountId;
 use super::slots::{Slot, TableEntry};
 use crate::limit::{Limit, Shape, State};
 
-/// The bit of a tag that marks a leased state, which is large even if the states of its limit are not otherwise. A check that
-/// compares shapes finds it to be another one, and so needs no other test.
+/// The bit of a tag that marks a leased state, which is large even if other states of its limit are not. It makes the shape
+/// differ from that of any limit, so a check that compares shapes needs no other test.
 const LEASED: u64 = 1 << Shape::BITS;
 const ACCOUNT_SHIFT: u32 = Shape::BITS + 1;
 
-/// The tag of an entry that a limit writes and an account pays for.
+/// The tag of an entry written under a limit and counted to an account.
 pub(super) fn entry_tag(limit: &Limit, state: &State, account: AccountId) -> u64 {
     let leased = if matches!(state, State::Leased(_)) { LEASED } else { 0 };
     u64::from(account.0) << ACCOUNT_SHIFT | leased | limit.shape().get()
@@ -30,12 +30,12 @@ impl TableEntry {
         self.tag & LEASED != 0
     }
 
-    /// Whether the state lies outside the slot, which holds its index, given a limit of the same shape.
+    /// Whether the state is stored outside the slot, which contains its index. `limit` must have the same shape.
     pub(super) const fn is_large(&self, limit: &Limit) -> bool {
         self.is_leased() || !limit.packs()
     }
 
-    /// The account that the entry counts to.
+    /// The account to which the entry counts.
     pub(super) const fn account(&self) -> AccountId {
         AccountId((self.tag >> ACCOUNT_SHIFT) as u16)
     }

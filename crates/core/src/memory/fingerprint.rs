@@ -12,20 +12,20 @@ use crate::key::{KeyRef, RuleId};
 /// The probability that any two of ten million keys share a fingerprint is about one in a billion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Fingerprint {
-    /// Never zero, which marks an empty slot of the table. The upper half determines the place in the table.
+    /// Never zero, because zero marks an empty slot of the table. The upper half determines the place in the table.
     pub(super) key: u64,
     pub(super) shard: u32,
 }
 
 impl Fingerprint {
-    /// The upper half of its key.
+    /// The upper half of the fingerprint's key.
     #[inline]
     pub(super) const fn upper(self) -> u32 {
         (self.key >> 32) as u32
     }
 }
 
-/// The address at which probing for a key begins: enough of a fingerprint to prefetch its slot while the low half is hashed.
+/// The address at which probing for a key begins. Enough to prefetch the slot while the low half is hashed.
 #[derive(Clone, Copy)]
 pub(super) struct ProbeAddress {
     /// The upper half of the fingerprint's key.
@@ -64,12 +64,12 @@ impl KeyHash {
 #[derive(Clone, Copy)]
 pub(super) struct LowHash(u64);
 
-/// The hash functions of a store. Clients choose their keys, so the hash is keyed at random: they cannot aim at another client's
-/// bucket or at one shard.
+/// The hash functions of a store. Clients choose their keys, so the hash has a random secret: clients cannot target another
+/// client's bucket or one shard.
 pub(super) struct Fingerprints {
     first: RandomState,
     second: RandomState,
-    /// The seeds of both, for snapshots.
+    /// The seeds of both functions, for snapshots.
     seeds: Box<[u64; 8]>,
 }
 
@@ -79,7 +79,7 @@ impl Fingerprints {
         Fingerprints::with_seeds([a, b, c, d, e, f, g, h])
     }
 
-    /// The hash functions with these seeds, four for each.
+    /// The hash functions with these seeds, four seeds for each.
     pub(super) fn with_seeds(seeds: [u64; 8]) -> Fingerprints {
         let [a, b, c, d, e, f, g, h] = seeds;
         let (first, second) = (RandomState::with_seeds(a, b, c, d), RandomState::with_seeds(e, f, g, h));
@@ -90,7 +90,7 @@ impl Fingerprints {
         &self.seeds
     }
 
-    /// A number by which programs tell that they hash in the same way: ahash differs between processors and versions.
+    /// A number that is equal in programs that hash in the same way: ahash differs between processors and versions.
     pub(super) fn check_value(&self) -> u64 {
         let probe = |state: &RandomState| {
             let parts: [&[u8]; 3] = [b"a", b"0123456789abcdef", b"a key that is longer than most keys are, by far"];
@@ -105,7 +105,7 @@ impl Fingerprints {
         self.hash(key).under(rule).with(self.low_hash(key), rule)
     }
 
-    /// The high half of the hash, from which the probe address follows. It is the same under all rules.
+    /// The high half of the hash, which determines the probe address. It is the same under all rules.
     #[inline]
     pub(super) fn hash(&self, key: KeyRef<'_>) -> KeyHash {
         KeyHash(hash_parts(&self.first, key))
@@ -117,10 +117,10 @@ impl Fingerprints {
         LowHash(hash_parts(&self.second, key))
     }
 
-    /// The fingerprint of the bucket that keys without room share under `rule`.
+    /// The fingerprint of the bucket shared by keys without room under `rule`.
     pub(super) fn shared(&self, rule: &RuleId) -> Fingerprint {
-        // A number is hashed differently from any part of a key, so no key can be made to collide with it. Each rule has another
-        // number, so floods under many rules do not meet in one shard.
+        // A number is hashed differently from any part of a key, so no key can be made to collide with it. Each rule has a
+        // different number, so floods under many rules do not meet in one shard.
         let (first, second) = (self.first.hash_one(rule.salt()), self.second.hash_one(rule.salt()));
         KeyHash(first).under(rule).with(LowHash(second), rule)
     }
@@ -145,7 +145,7 @@ fn hash_parts(state: &RandomState, key: KeyRef<'_>) -> u64 {
 #[inline(never)]
 fn hash_several(state: &RandomState, key: KeyRef<'_>) -> u64 {
     let mut hasher = state.build_hasher();
-    // Writing a part mixes in its length, so parts are not concatenated.
+    // Writing a part also hashes its length, so that `("ab")` and `("a", "b")` differ.
     key.parts().for_each(|part| hasher.write(part));
     hasher.finish()
 }

@@ -6,8 +6,8 @@ use ahash::RandomState;
 
 /// A hash function with unpredictable seeds, different on each call.
 ///
-/// The seeds come from the standard library, which takes its keys from the operating system. ahash would need the package
-/// `getrandom` for that, and without it its own `RandomState::new` is predictable.
+/// The seeds come from the standard library, which gets its keys from the operating system. ahash's own `RandomState::new`
+/// would need the package `getrandom`, without which it is predictable.
 pub(super) fn random_state() -> RandomState {
     let [a, b, c, d] = random_seeds();
     RandomState::with_seeds(a, b, c, d)

@@ -20,12 +20,12 @@ pub(super) struct Hold {
     /// The position of the charge in the key's state.
     pub(super) mark: ChargeMark,
     pub(super) ttl: Micros,
-    /// The account that its [units](Holds::UNITS) count to.
+    /// The account to which its [units](Holds::UNITS) count.
     pub(super) account: AccountId,
     pub(super) expires: Timestamp,
 }
 
-/// The receipt, the key, and the index among the things that the receipt holds.
+/// The receipt, the key, and the index among the holds of the receipt.
 pub(super) type HoldId = (ReceiptId, Fingerprint, usize);
 
 /// The reservations of one shard's keys.
@@ -34,7 +34,7 @@ pub(super) struct Holds {
     by_expiry: BTreeSet<(Timestamp, HoldId)>,
 }
 
-/// The bytes of a reservation in both collections, which may be half empty.
+/// The size of a reservation in both collections, which may be half empty, in bytes.
 const BYTES_PER_HOLD: usize = 2 * (size_of::<(HoldId, Hold)>() + size_of::<(Timestamp, HoldId)>());
 
 impl Default for Holds {
@@ -51,7 +51,7 @@ impl Holds {
         self.holds.len()
     }
 
-    /// Bytes on the heap, approximately.
+    /// Approximate bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let by_expiry = 2 * self.by_expiry.len() * size_of::<(Timestamp, HoldId)>();
         self.holds.capacity() * 8 / 7 * (size_of::<(HoldId, Hold)>() + 1) + by_expiry
@@ -68,7 +68,7 @@ impl Holds {
         self.holds.insert(id, hold);
     }
 
-    /// Removes a reservation, which may have expired.
+    /// Removes a reservation, even if it has expired.
     pub(super) fn take(&mut self, id: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.by_expiry.remove(&(hold.expires, id));
@@ -100,7 +100,7 @@ impl Holds {
         hold
     }
 
-    /// Frees memory if most of it is empty.
+    /// Frees memory if most of it is unused.
     fn shrink(&mut self) {
         if self.holds.capacity() > 64 && self.holds.len() < self.holds.capacity() / 8 {
             self.holds.shrink_to(2 * self.holds.len());

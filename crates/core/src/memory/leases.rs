@@ -9,7 +9,7 @@ use crate::limit::Limit;
 use crate::time::Timestamp;
 
 impl<C: Clock> MemoryStore<C> {
-    /// Answers the renewals of nodes about their leases, one after the other. A key for which there is no room is not leased.
+    /// Answers the lease renewals of nodes in order. A key for which there is no room is not leased.
     pub fn lease(&self, requests: &[LeaseRequest<'_>]) -> Grants {
         let now = self.clock.now();
         let grants = requests.iter().map(|request| self.lease_one(request, now)).collect();
@@ -32,7 +32,7 @@ impl<C: Clock> MemoryStore<C> {
         };
         let grant = shard.edit(fingerprint, limit, claim, now, |state| {
             let grant = limit.lease(state, renewal, now);
-            // A limit that cannot be leased was only looked at.
+            // A limit that cannot be leased does not change its state.
             (grant, StateEdit::keep_if(limit.is_leasable() && !limit.is_recovered(state, now)))
         });
         shard.finish(now);
@@ -40,8 +40,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// Takes tokens back from a node that leased them under a limit of another shape than the key has at `present`. The key keeps its
-/// shape: a node that is not asked about the key any more does not know of it.
+/// Takes back tokens that a node leased under a limit of another shape than `present`, which is that of the key. The key
+/// keeps the shape of `present`: a node that gets no requests for the key does not know that its limit has changed.
 fn return_under(
     shard: &mut Shard<'_>,
     fingerprint: Fingerprint,
@@ -51,7 +51,7 @@ fn return_under(
 ) -> Grant {
     let LeaseRequest { limit, renewal, .. } = request;
     if shard.view(fingerprint, present, now, |state| present.outstanding(state, now)) == 0 {
-        // Nothing is left to be returned.
+        // No outstanding tokens are left to return.
         return shard.view(fingerprint, limit, now, |state| limit.lease(&mut state.clone(), renewal, now));
     }
     let nothing = shard.claim_nothing();

@@ -5,9 +5,9 @@
 //! released by a plain store and costs half of that (`make bench ONLY=inproc` prints it). The price is that a waiter cannot be
 //! woken: it spins, and soon yields its processor. With thousands of shards, waiting is rare.
 //!
-//! The version goes up whenever the lock is taken or released. A reader may load atomics that only the holder of the lock writes
-//! without taking the lock, and check afterwards whether the [`Version`] is [still](Lock::is_still) the same, or take the lock only
-//! [if it is](Lock::lock_at).
+//! The version increases whenever the lock is taken or released. Without taking the lock, a reader may load atomics that
+//! only the holder writes, and then check whether the [`Version`] is [still](Lock::is_still) the same, or take the lock
+//! only [if it is](Lock::lock_at).
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ use super::sync::{AtomicU64, Ordering, SPINS, UnsafeCell, fence, spin_loop, yiel
 
 /// A lock around a value.
 pub(super) struct Lock<T> {
-    /// Goes up by one when the lock is taken and by one when it is released, so it is odd while the lock is held.
+    /// Increases by one when the lock is taken and by one when it is released, so it is odd while the lock is held.
     version: AtomicU64,
     value: UnsafeCell<T>,
 }
@@ -54,7 +54,7 @@ impl<T> Lock<T> {
     fn wait(&self) -> Guard<'_, T> {
         let mut tries = 0_u32;
         loop {
-            // A read leaves the cache line shared. Only a free lock is worth the write that takes the line exclusively.
+            // A load leaves the cache line shared. Only a free lock is worth the write that takes the line exclusively.
             let version = self.version();
             if self.is_still(version)
                 && let Some(guard) = self.lock_at(version)
@@ -70,20 +70,20 @@ impl<T> Lock<T> {
         }
     }
 
-    /// The version at which a read begins. If the lock is held, [`Lock::is_still`] and [`Lock::lock_at`] will fail for it.
+    /// The version at the start of a read. If the lock is held, [`Lock::is_still`] and [`Lock::lock_at`] fail for it.
     #[inline]
     pub(super) fn version(&self) -> Version {
         Version(self.version.load(Ordering::Acquire) & !1)
     }
 
-    /// Whether nobody has taken the lock since `version`. If so, everything read in between is consistent.
+    /// Whether the lock has not been taken since `version`. If so, everything read in between is consistent.
     #[inline]
     pub(super) fn is_still(&self, version: Version) -> bool {
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version.0
     }
 
-    /// Takes the lock if nobody has taken it since `version`. Never waits.
+    /// Takes the lock if it has not been taken since `version`. Never waits.
     #[inline]
     pub(super) fn lock_at(&self, version: Version) -> Option<Guard<'_, T>> {
         fence(Ordering::Acquire);
@@ -101,7 +101,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the version became odd when this guard was made and stays so until it is dropped, and nobody takes a
+        // SAFETY: the version became odd when this guard was created, and stays odd until it is dropped. No thread takes a
         // lock whose version is odd, so no other guard of this lock exists.
         unsafe { &*self.lock.value.get() }
     }
@@ -130,7 +130,8 @@ mod tests {
 
     use super::*;
 
-    /// Whether a type is `Sync`, as a constant. The inherent constant exists only for types that are, and shadows the trait's.
+    /// Whether a type is `Sync`, as a constant. The inherent constant exists only for types that are `Sync`, and shadows
+    /// the trait's.
     struct SyncProbe<T>(PhantomData<T>);
 
     trait NotSync {
@@ -298,7 +299,7 @@ mod loom_tests {
                     let read = shared.read();
                     match shared.lock.lock_at(version) {
                         Some(mut guard) => {
-                            // Nobody has written since, so the values read without the lock are current.
+                            // No thread has written since, so the values read without the lock are current.
                             assert_eq!((read, shared.read()), ([*guard; 2], [*guard; 2]));
                             shared.write(&mut guard);
                             1

@@ -1,4 +1,4 @@
-//! Decisions under the locks of all shards that a request's keys lie in: the general case.
+//! Decisions under the locks of all shards that contain a request's keys: the general case.
 
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -20,13 +20,13 @@ use crate::receipt_id::ReceiptId;
 use crate::store::{Answer, Decisions, StoreError};
 use crate::time::Timestamp;
 
-/// The key that a charge is made to.
+/// The key to which a charge is made.
 #[derive(Clone, Copy)]
 struct ChargeTarget {
     fingerprint: Fingerprint,
-    /// Whether the key found no room, so that this is its rule's shared bucket.
+    /// Whether there was no room for the key, so that this is its rule's shared bucket.
     is_shared: bool,
-    /// Whether there is no room for another lease of the key, so that it is treated as if it held all of them.
+    /// Whether there is no room for another lease of the key, so that all of its slots count as held.
     is_out_of_leases: bool,
 }
 
@@ -39,12 +39,12 @@ struct LockedShards<'a> {
 
 impl<'a> LockedShards<'a> {
     fn shard(&mut self, number: u32) -> &mut Shard<'a> {
-        // Every shard that is asked for was locked for it.
+        // All shards of the request are locked before the first lookup.
         let index = self.shards.iter().position(|(locked, _)| *locked == number).unwrap_or_default();
         &mut self.shards[index].1
     }
 
-    /// Keys forgotten to make room since the shards were locked.
+    /// Number of keys evicted to make room since the shards were locked.
     fn evicted(&self) -> u64 {
         self.shards.iter().map(|(_, shard)| shard.evicted()).sum()
     }
@@ -54,7 +54,7 @@ impl<'a> LockedShards<'a> {
     }
 }
 
-/// The part of a request that found no room.
+/// The part of a request for which there is no room.
 enum RoomShortage {
     /// The key of the charge with this index.
     Key(usize),
@@ -65,7 +65,8 @@ enum RoomShortage {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides charges together under the locks of all their shards. A key without room is replaced by its rule's shared bucket.
+    /// Decides charges together under the locks of all their shards. A key for which there is no room is replaced by its
+    /// rule's shared bucket.
     #[inline(never)]
     pub(super) fn decide_locked(&self, charges: &[Charge<'_>], answer: &mut Answer) -> Result<(), StoreError> {
         let mut targets = self.targets_of(charges);
@@ -102,7 +103,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut targets = SmallVec::new();
         let mut last: Option<(&Key<'_>, KeyHash, LowHash)> = None;
         for charge in charges {
-            // Several limits of one client usually share one key, which is then hashed once.
+            // Several limits of one client usually have the same key, which is then hashed once.
             let (hash, low) = match last {
                 Some((key, hash, low)) if ptr::eq(key, charge.key) => (hash, low),
                 _ => (self.fingerprints.hash(charge.key.borrow()), self.fingerprints.low_hash(charge.key.borrow())),
@@ -164,7 +165,7 @@ impl<C: Clock> MemoryStore<C> {
         loop {
             let evicted = locked.evicted();
             let claims = self.claim_once(charges, targets, locked, now)?;
-            // A key that was evicted may be one that was found before. Then it needs a claim too.
+            // An evicted key may be one that was found before. In that case it needs a claim too.
             if locked.evicted() == evicted {
                 return Ok(claims);
             }
@@ -217,7 +218,7 @@ impl<C: Clock> MemoryStore<C> {
         Ok(claims)
     }
 
-    /// Makes charges that were found to be allowed under the same locks.
+    /// Makes charges that were allowed under the same locks.
     fn make_charges(
         &self,
         charges: &[Charge<'_>],
@@ -234,14 +235,14 @@ impl<C: Clock> MemoryStore<C> {
         for ((charge, &ChargeTarget { fingerprint, .. }), claim) in charges.iter().zip(targets).zip(claims) {
             let shard = locked.shard(self.shard_number(fingerprint.shard));
             if charge.cost == 0 {
-                // It takes nothing, but a state that is ahead of the clock is moved to the present.
+                // Takes nothing, but moves a state that is ahead of the clock to the present.
                 shard.edit(fingerprint, charge.limit, claim, now, |state| {
                     ((), StateEdit::keep_if(charge.limit.resync(state, now)))
                 });
                 continue;
             }
             if !charge.is_held() {
-                // It was allowed under the same locks, so it is again, and this is the quickest way to charge it.
+                // The charge was allowed under the same locks, so it is allowed again. This is the fastest way to make it.
                 shard.decide(fingerprint, charge.limit, claim, charge.cost, now);
                 continue;
             }

@@ -1,33 +1,34 @@
 //! The store in this process's memory.
 //!
 //! Keys are spread over shards by a keyed hash. Each shard has a lock and a table. A check of a known key reads a few
-//! adjacent cache lines and allocates nothing. All limits of one key lie in its shard, so most requests take one
-//! lock, and only to write: a denial takes none. A request over several shards evaluates every charge and then makes all of them or
+//! adjacent cache lines and allocates nothing. All limits of one key are in its shard, so most requests take one lock, and
+//! only to write: a denial takes none. A request over several shards evaluates every charge and then makes all of them or
 //! none.
 //!
-//! Memory is bounded. A key that has recovered equals one that was never seen, so recovered keys are forgotten, a few at
-//! a time and never in one long pause. Each rule has a share of the memory. Once it is used up and
-//! no key has recovered, the rule's new keys share one bucket. A key that owes something is never forgotten to make room, so
-//! a flood of keys under one rule admits nothing extra and leaves the other rules alone.
+//! Memory is bounded. A key that has recovered equals a new key, so recovered keys are forgotten, a few at a time and never
+//! in one long pause. Each rule has a share of the memory. Once the share is used up and no key has recovered, the rule's
+//! new keys share one bucket. A key with spending is never forgotten to make room, so a flood of keys under one rule admits
+//! nothing extra and does not affect the other rules.
 
 // Invariants:
 //
 // 1. **Writers.** Only the holder of a shard's lock writes to its head, its part of each row and its cold data. The
 //    maintenance thread writes to a row only to populate it, which changes no value, and returns only rows that no table uses.
-// 2. **Readers without the lock.** Heads and rows consist of atomics, so a reader may see a torn entry or a stale table but never
-//    undefined behaviour. It uses what it read only if the lock's version is still (`Lock::is_still`) the one that it began
-//    with, and writes only under the lock taken at that version (`Lock::lock_at`).
+// 2. **Readers without the lock.** Heads and rows consist of atomics, so a reader may see a torn entry or a stale table,
+//    but never undefined behaviour. It uses what it read only if the lock's version is still (`Lock::is_still`) the one
+//    that it began with, and writes only under the lock taken at that version (`Lock::lock_at`).
 // 3. **Order of locks.** Code that waits for several shards locks them in ascending order of their numbers. `lock_at`
 //    never waits and may come in any order. The mutexes of the arena and of the quota are taken last, and under them only the
 //    mutex of an account's name.
-// 4. **Segments.** A segment is zero when it is mapped, never moves, and stays mapped as long as the arena. A reference into a row
-//    is therefore always valid. A slot that no table uses is zero.
-// 5. **Return of memory.** A row's pages are returned only while no table uses the row and all of it is zero; a table that needs the
-//    row waits until that is done. Segments are unmapped when the store and its maintenance thread have dropped the arena.
+// 4. **Segments.** A segment is zero when it is mapped, never moves, and stays mapped as long as the arena exists. A
+//    reference into a row is therefore always valid. A slot that no table uses is zero.
+// 5. **Return of memory.** A row's pages are returned only while no table uses the row and all of it is zero. A table that
+//    needs the row waits until that is done. Segments are unmapped when the store and its maintenance thread have dropped
+//    the arena.
 // 6. **Threads.** The maintenance thread is started only while no shard is locked.
 //
-// Each module knows only those above it: `pages` and `layout`; `arena` (rows; knows nothing of keys); `slots`, `table` and
-// `displaced` (keys; know nothing of limits); `lock` and `quota`; `shard*` (limits and states); `optimistic`; the decisions and the
+// Each module depends only on those before it: `pages` and `layout`; `arena` (rows, without keys); `slots`, `table` and
+// `displaced` (keys, without limits); `lock` and `quota`; `shard*` (limits and states); `optimistic`; the decisions and the
 // store.
 
 mod arena;
@@ -84,7 +85,7 @@ use crate::receipt_id::ReceiptId;
 use crate::store::{Adjustment, Answer, Decisions, Readiness, Store, StoreError};
 use crate::time::Timestamp;
 
-/// The default of `max_keys`: about 700 MB if all of these keys owe something at once.
+/// Default of `max_keys`: about 700 MB if all of these keys have spending at once.
 pub const DEFAULT_MAX_KEYS: usize = 1 << 24;
 
 /// Small enough that a shard's table grows within some tens of microseconds.
@@ -97,12 +98,12 @@ const fn shards_for(max_keys: usize) -> usize {
 /// A store in this process's memory. Share it by reference or in an `Arc`.
 ///
 /// # Threads and memory
-/// As its tables grow and shrink, the store now and then starts a short-lived thread called `tidegate-rows`. It prepares memory
-/// ahead of growth and returns memory to the system, which takes milliseconds that no check should wait for. If the
+/// As its tables grow and shrink, the store occasionally starts a short-lived thread called `tidegate-rows`. It prepares
+/// memory ahead of growth and returns memory to the system, which takes milliseconds that no check should wait for. If the
 /// thread cannot be started, the store works without it.
 ///
-/// On Linux the tables are mapped with `mmap` and `madvise` asks for huge pages. The allocator does not see this memory; it counts
-/// to the process once it is written to. On other systems it comes from the allocator.
+/// On Linux the tables are mapped with `mmap`, and `madvise` requests huge pages. This memory does not come from the
+/// allocator; it counts towards the process once it is written to. On other systems it comes from the allocator.
 pub struct MemoryStore<C = SystemClock> {
     heads: Box<[ShardHead]>,
     arena: Arc<Arena>,
@@ -116,23 +117,23 @@ pub struct MemoryStore<C = SystemClock> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// Keys held, shared buckets included.
+    /// Number of keys, including shared buckets.
     pub keys: usize,
-    /// Units of `max_keys` in use: one for a key, and more for a log, leases and a reservation, by their memory.
+    /// Units of `max_keys` in use: one for each key, and more for logs, leases and reservations, according to their memory.
     pub used: usize,
-    /// The most units that can be in use.
+    /// Maximum number of units in use.
     pub max_keys: usize,
     /// Reservations that are not settled yet.
     pub reservations: usize,
-    /// Bytes of the tables that hold the keys.
+    /// Bytes of the tables that contain the keys.
     pub table_bytes: usize,
     /// Approximate bytes of data outside the tables: logs, leases, reservations, windows in many parts.
     pub heap_bytes: usize,
-    /// Keys that had recovered and were forgotten by a sweep.
+    /// Number of recovered keys that a sweep has forgotten.
     pub swept: u64,
-    /// Keys that had recovered and were forgotten to make room for others.
+    /// Number of recovered keys that were forgotten to make room for others.
     pub evicted: u64,
-    /// Times that a new key found no room and was charged to its rule's shared bucket.
+    /// Number of times that there was no room for a new key, which was charged to its rule's shared bucket.
     pub overflowed: u64,
 }
 
@@ -156,10 +157,11 @@ impl<C: Clock> MemoryStore<C> {
         MemoryStore::with_clock_and_cap(clock, DEFAULT_MAX_KEYS)
     }
 
-    /// A store that reads `clock` and takes memory for up to `max_keys` keys, and one shared bucket per rule.
+    /// A store that reads `clock` and takes memory for up to `max_keys` keys, plus one shared bucket per rule.
     ///
-    /// A log, leases and reservations count as the keys that their memory would hold. No rule can take all of it: one alone
-    /// can take two thirds, and a rule that comes after others have filled their shares still finds room.
+    /// A log, leases and reservations count as the number of keys that would take the same memory. No rule can take all of
+    /// it: a single rule can take two thirds, and a rule that is used only after others have filled their shares still
+    /// finds room.
     pub fn with_clock_and_cap(clock: C, max_keys: usize) -> MemoryStore<C> {
         MemoryStore::with_shards(clock, max_keys, shards_for(max_keys))
     }
@@ -197,7 +199,7 @@ impl<C: Clock> MemoryStore<C> {
         Shard::lock(&self.heads[number as usize], slots, &self.shared)
     }
 
-    /// Starts the maintenance thread if the tables have left it work. The caller has unlocked every shard.
+    /// Starts the maintenance thread if the tables have left work for it. The caller must have unlocked every shard.
     // `#[inline(never)]`: the hot path calls it only after a sweep.
     #[inline(never)]
     fn maintain(&self) {
@@ -211,7 +213,8 @@ impl<C: Clock> MemoryStore<C> {
         OptimisticRead::begin(&self.heads[number], ShardSlots::new(&self.arena, number), address.upper)
     }
 
-    /// Locks the shard of a charge's key and claims room for the charge. If there is none, does so for the rule's shared bucket.
+    /// Locks the shard of a charge's key and claims room for the charge. If there is none, does the same for the rule's
+    /// shared bucket.
     #[inline]
     fn lock_for(&self, charge: &Charge<'_>, now: Timestamp) -> (Fingerprint, Shard<'_>, QuotaClaim<'_>) {
         let fingerprint = self.fingerprints.of(charge.rule, charge.key.borrow());
@@ -243,19 +246,20 @@ impl<C: Clock> MemoryStore<C> {
         (fingerprint, shard, claim)
     }
 
-    /// The decisions that [`MemoryStore::decide`] would make on each charge by itself, all at the same instant, spending nothing.
+    /// The decisions that [`MemoryStore::decide`] would make on each charge separately, all at the same instant, without
+    /// spending.
     pub fn peek(&self, charges: &[Charge<'_>]) -> Decisions {
         let now = self.clock.now();
         charges.iter().map(|charge| self.peek_at(charge, now)).collect()
     }
 
-    /// [`MemoryStore::peek`] for one charge.
+    /// Like [`MemoryStore::peek`], for one charge.
     pub fn peek_one(&self, charge: &Charge<'_>) -> Decision {
         self.peek_at(charge, self.clock.now())
     }
 
     fn peek_at(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
-        // The claim is dropped: it only tells whether there is room.
+        // The claim is dropped: it only shows whether there is room.
         let (fingerprint, shard, claim) = self.lock_for(&charge.cost(0), now);
         let view = |state: &State| charge.limit.evaluate(state, charge.cost, now);
         let decision = shard.view(fingerprint, charge.limit, now, view);
@@ -264,7 +268,7 @@ impl<C: Clock> MemoryStore<C> {
         decision
     }
 
-    /// Applies the charge's cost as a penalty or a credit, and returns the standing of the key after it.
+    /// Applies the charge's cost as a penalty or a credit, and returns the state of the key afterwards.
     pub fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Decision {
         let now = self.clock.now();
         let (fingerprint, mut shard, claim) = self.lock_for(charge, now);
@@ -286,13 +290,15 @@ impl<C: Clock> MemoryStore<C> {
         decision
     }
 
-    /// Forgets everything that a key has spent under a rule. Returns whether there was anything. Leased tokens stay charged.
+    /// Forgets everything that a key has spent under a rule. Returns whether anything was spent. Leased tokens stay
+    /// charged.
     pub fn reset(&self, rule: &RuleId, key: &Key<'_>) -> bool {
         let fingerprint = self.fingerprints.of(rule, key.borrow());
         self.lock(fingerprint).reset(fingerprint, self.clock.now())
     }
 
-    /// The fill level of the store. Reads one shard after another, so the numbers of a busy store are not of one instant.
+    /// The fill level of the store. Reads one shard after another, so the numbers of a busy store do not describe one
+    /// instant.
     pub fn stats(&self) -> MemoryStats {
         let quota = self.shared.quota();
         let mut stats = MemoryStats {
@@ -324,13 +330,14 @@ impl<C: Clock> MemoryStore<C> {
         self.shared.total(|counts| &counts.overflowed)
     }
 
-    /// The usage of each rule that holds anything or has overflowed: up to a thousand rules, and one entry for all others together.
+    /// The usage of each rule with units in use or overflows: up to a thousand rules, and one entry for all other rules
+    /// together.
     pub fn usage_by_rule(&self) -> Vec<RuleUsage> {
         self.shared.quota().by_rule()
     }
 }
 
-/// A memory store never waits for anything but its locks, so every answer is there at once.
+/// A memory store waits for nothing but its locks, so every answer is available immediately.
 impl<C: Clock> Store for MemoryStore<C> {
     fn readiness(&self) -> Readiness {
         Readiness::Always

@@ -1,7 +1,8 @@
 //! Optimistic reads: a shard, read without its lock.
 //!
-//! Most checks find a known key in its probe window. They read it without the lock and take the lock only to write, provided
-//! that nobody has taken it since. A denial writes nothing, so a client that keeps hitting its limit takes no lock.
+//! Most checks find a known key in its probe window. They read it without the lock, and take the lock only to write,
+//! provided that it has not been taken since. A denial writes nothing, so a client that keeps hitting its limit takes no
+//! lock.
 
 use std::ptr;
 
@@ -13,7 +14,7 @@ use super::shared::SharedData;
 use super::slots::{ProbeWindow, ShardSlots, Slot};
 use crate::limit::Limit;
 
-/// A shard that is read without its lock, and the window where a key is likely to be.
+/// A shard that is read without its lock, and the window that probably contains the key.
 #[derive(Clone, Copy)]
 pub(super) struct OptimisticRead<'a> {
     head: &'a ShardHead,
@@ -22,7 +23,7 @@ pub(super) struct OptimisticRead<'a> {
     window: Option<ProbeWindow<'a>>,
 }
 
-/// The least places of a table that is prefetched. A smaller one is usually in a cache.
+/// Minimum number of places of a table that is prefetched. A smaller table is usually in a cache.
 const LEAST_PLACES_TO_PREFETCH: u32 = 32;
 
 impl<'a> OptimisticRead<'a> {
@@ -46,13 +47,13 @@ impl<'a> OptimisticRead<'a> {
         ptr::eq(self.head, other.head)
     }
 
-    /// The version of the shard that is read from here on.
+    /// The version of the shard at the start of a read.
     #[inline]
     pub(super) fn version(self) -> Version {
         self.head.version()
     }
 
-    /// Whether everything that was read since `version` was current at one moment.
+    /// Whether everything read since `version` was current at one moment.
     #[inline]
     pub(super) fn is_still(self, version: Version) -> bool {
         self.head.is_still(version)
@@ -71,7 +72,7 @@ impl<'a> OptimisticRead<'a> {
         if first.key() == fingerprint.key {
             return Some(first);
         }
-        // The table may have grown since, but a slot that holds the key is the key's slot in any table.
+        // The table may have grown since, but a slot that contains the key is the key's slot in any table.
         if let Some(window) = self.window.or_else(|| self.head.table().probe_window(self.slots, fingerprint.upper())) {
             let slot = window.slot_of(fingerprint.key);
             if slot.key() == fingerprint.key {
@@ -81,13 +82,13 @@ impl<'a> OptimisticRead<'a> {
         OptimisticRead::find_displaced(self.head, self.slots, fingerprint.key)
     }
 
-    /// The slot of a key that was displaced behind its window.
+    /// The slot of a key that was displaced beyond its window.
     #[inline(never)]
     fn find_displaced(head: &'a ShardHead, slots: ShardSlots<'a>, key: u64) -> Option<Slot<'a>> {
         head.table().find(slots, key)
     }
 
-    /// Locks the shard if nobody has taken its lock since `version`.
+    /// Locks the shard if its lock has not been taken since `version`.
     #[inline]
     pub(super) fn lock_at(self, version: Version, shared: &'a SharedData) -> Option<Shard<'a>> {
         Shard::lock_at(self.head, self.slots, shared, version)

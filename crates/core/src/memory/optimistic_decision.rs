@@ -14,11 +14,11 @@ use crate::limit::Limit;
 use crate::store::Decisions;
 use crate::time::Timestamp;
 
-/// The reason why an optimistic decision came to nothing. Nothing was charged.
+/// Why an optimistic decision could not be made. Nothing was charged.
 enum OptimisticMiss {
-    /// A key is new, a state is large, something is to be held, or a key comes twice.
+    /// A key is new or occurs twice, a state is large, or a charge holds something.
     NotSimple,
-    /// Another thread has taken the lock of one of the shards since it was read.
+    /// Another thread has taken the lock of one of the shards in the meantime.
     Disturbed,
 }
 
@@ -26,14 +26,15 @@ enum OptimisticMiss {
 const TRIES: u32 = 16;
 
 impl<C: Clock> MemoryStore<C> {
-    /// Decides a single charge that holds nothing: the quickest way to ask about one limit.
-    // With many keys, most of the time goes into one cache miss, for the key's state. While it is pending the processor executes
-    // ahead and issues the prefetch of the next check, if that is within its reorder window: about 500 instructions, and half as
-    // many while the core's other hyper-thread is busy. So there are few instructions from the first read of the state to the
-    // next prefetch (215), and the prefetch comes before the clock, whose RDTSCP waits for all loads (docs/benchmarks.md, inproc).
+    /// Decides a single charge that holds nothing: the fastest check of one limit.
+    // With many keys, most of the time goes into one cache miss, for the key's state. Meanwhile the processor executes
+    // ahead and issues the prefetch of the next check, if it is within the reorder window: about 500 instructions, or half
+    // as many while the core's other hyper-thread is busy. So there are few instructions from the first read of the state
+    // to the next prefetch (215), and the prefetch precedes the clock, whose RDTSCP waits for all loads
+    // (docs/benchmarks.md, inproc).
     //
-    // Does what `decide_few` would do for one charge, but without an array around the decision: copying it out cost a tenth of
-    // the check. `#[inline(always)]`: a caller that only reads the outcome does not compute the other numbers.
+    // Does the same as `decide_few` for one charge, but without an array around the decision: copying it out took a tenth
+    // of the check. `#[inline(always)]`: a caller that only reads the outcome does not compute the other numbers.
     #[inline(always)]
     pub(crate) fn decide_one(&self, rule: &RuleId, key: KeyRef<'_>, limit: &Limit, cost: u64) -> Decision {
         let address = self.fingerprints.hash(key).under(rule);
@@ -63,7 +64,7 @@ impl<C: Clock> MemoryStore<C> {
         decision
     }
 
-    /// The same for a key that is new, has a large state, or is being changed by another thread.
+    /// Like `decide_one`, for a key that is new, has a large state, or is being changed by another thread.
     // Returns an array: a `Decision` by itself would be returned through a pointer, and the fast path would then build its own
     // in memory too.
     #[inline(never)]
@@ -83,7 +84,7 @@ impl<C: Clock> MemoryStore<C> {
         [decision]
     }
 
-    /// Decides a few charges that hold nothing, to known keys with small states. `false` if they are not of that kind; then
+    /// Decides a few charges that hold nothing, to known keys with small states. Returns `false` for other charges; then
     /// nothing was charged and nothing was added to `decisions`.
     pub(super) fn decide_optimistically(&self, charges: &[Charge<'_>], decisions: &mut Decisions) -> bool {
         for _ in 0..TRIES {
@@ -107,7 +108,7 @@ impl<C: Clock> MemoryStore<C> {
     #[inline(never)]
     fn decide_few<const N: usize>(&self, charges: &[Charge<'_>], into: &mut Decisions) -> Result<(), OptimisticMiss> {
         let Some(charges) = charges.as_array::<N>() else { return Err(OptimisticMiss::NotSimple) };
-        // Several limits of one client usually share one key, and so lie in one shard.
+        // Several limits of one client usually have the same key, and therefore the same shard.
         if charges.iter().all(|charge| ptr::eq(charge.key, charges[0].key)) {
             self.decide_in_shards::<N, 1>(charges, into)
         } else {
@@ -115,7 +116,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Decides charges whose keys lie in up to `SHARDS` shards: those of the first charges.
+    /// Decides charges whose keys are in up to `SHARDS` shards: those of the first charges.
     #[inline]
     fn decide_in_shards<const N: usize, const SHARDS: usize>(
         &self,
@@ -151,7 +152,7 @@ impl<C: Clock> MemoryStore<C> {
             }
         }
         let now = self.clock.now();
-        // All versions are read before any state and compared after all states: so all states were current at one moment.
+        // All versions are read before any state and compared after all states, so all states were current at one moment.
         let mut versions = [reads[0].version(); SHARDS];
         for index in 1..SHARDS {
             versions[index] = reads[index].version();
@@ -193,7 +194,7 @@ impl<C: Clock> MemoryStore<C> {
             for (slot, state) in slots.into_iter().zip(states) {
                 slot.update_state(state);
             }
-            // A sweep moves entries, so it comes after all of them are written.
+            // A sweep moves entries, so it must come after all writes.
             let mut has_swept = false;
             for (shard, read) in shards.iter_mut().zip(reads) {
                 if let Some(shard) = shard.take() {

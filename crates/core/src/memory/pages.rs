@@ -9,14 +9,14 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The size of a huge page on x86-64 and on AArch64 with small pages of 4 kB.
+/// Size of a huge page on x86-64, and on AArch64 with small pages of 4 kB.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 const SMALL_PAGE: usize = 4096;
 const WORDS_PER_PAGE: usize = SMALL_PAGE / size_of::<u64>();
 
-/// Words that begin as zero. On Linux a page takes memory only once it is written to. An allocator may hand out memory that was
-/// used before and clear all of it first, while a check waits.
+/// Words that are initially zero. On Linux, a page takes memory only once it is written to. An allocator may return used
+/// memory and clear all of it first, while a check waits.
 pub(super) struct ZeroedWords {
     start: NonNull<AtomicU64>,
     words: usize,
@@ -50,12 +50,12 @@ impl Deref for ZeroedWords {
 
 impl Drop for ZeroedWords {
     fn drop(&mut self) {
-        // SAFETY: `start` came from `map_zeroed` with this layout, and nothing borrows the words any more.
+        // SAFETY: `start` came from `map_zeroed` with this layout, and nothing borrows the words any longer.
         unsafe { unmap(self.start.cast(), layout_of(self.words)) }
     }
 }
 
-/// The layout of `words` words, and of one if there are none: neither `mmap` nor an allocator takes a size of zero.
+/// The layout of `words` words, or of one if there are none: neither `mmap` nor an allocator accepts a size of zero.
 fn layout_of(words: usize) -> Layout {
     match Layout::array::<AtomicU64>(words.max(1)) {
         Ok(layout) => layout,
@@ -73,7 +73,7 @@ fn map_zeroed(layout: Layout) -> Option<NonNull<u8>> {
 }
 
 /// # Safety
-/// `start` came from [`map_zeroed`] with the same layout, and nothing refers to the memory any more.
+/// `start` must come from [`map_zeroed`] with the same layout, and nothing may refer to the memory any longer.
 #[cfg(target_os = "linux")]
 unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
     // SAFETY: the caller gives up the whole mapping. If the system refuses, it stays mapped.
@@ -82,32 +82,34 @@ unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
 
 #[cfg(not(target_os = "linux"))]
 fn map_zeroed(layout: Layout) -> Option<NonNull<u8>> {
-    // SAFETY: the size is not zero (`layout_of`).
+    // SAFETY: the size is not zero (see `layout_of`).
     NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
 }
 
 /// # Safety
-/// `start` came from [`map_zeroed`] with the same layout, and nothing refers to the memory any more.
+/// `start` must come from [`map_zeroed`] with the same layout, and nothing may refer to the memory any longer.
 #[cfg(not(target_os = "linux"))]
 unsafe fn unmap(start: NonNull<u8>, layout: Layout) {
-    // SAFETY: `map_zeroed` took it from the same allocator with the same layout.
+    // SAFETY: `map_zeroed` allocated the memory from the same allocator with the same layout.
     unsafe { std::alloc::dealloc(start.as_ptr(), layout) }
 }
 
-/// Asks for huge pages under `words`, as far as the words fill whole ones.
+/// Requests huge pages under `words`, as far as the words fill whole ones.
 pub(super) fn advise_huge(words: &[AtomicU64]) {
     advise(words, HUGE_PAGE, PageAdvice::HugePages);
 }
 
-/// Returns the memory of `words` to the system. All of them are zero, nobody writes to them meanwhile, and they stay zero.
+/// Returns the memory of `words` to the system. All words must be zero, and no thread may write to them meanwhile. They
+/// stay zero.
 pub(super) fn return_zeroed(words: &[AtomicU64]) {
     advise(words, SMALL_PAGE, PageAdvice::NotNeeded);
 }
 
-/// Has the system provide every page under `words` now.
+/// Makes the system provide every page under `words` now.
 pub(super) fn populate(words: &[AtomicU64]) {
     for page in words.chunks(WORDS_PER_PAGE) {
-        // Writes the value that is there, whatever other threads write meanwhile. A read alone would map the shared zero page.
+        // An atomic operation that keeps the value, even if other threads write meanwhile. A read alone would map the
+        // shared zero page.
         let word = page[0].load(Ordering::Relaxed);
         let _changed_meanwhile = page[0].compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
     }

@@ -1,22 +1,22 @@
 //! Each rule's share of the store.
 //!
-//! Memory is counted in units of about one key. A key that owes something is never forgotten to make room, so memory that a
-//! rule has taken cannot be taken back. A rule that floods the store must therefore be stopped while there is still room for
-//! the others. Each rule has a threshold that sinks as the store fills up: a rule that holds `h` of `cap` units may take
-//! another one while `f` are free and
+//! Memory is counted in units of about one key. A key with spending is never forgotten to make room, so memory that a rule
+//! has taken cannot be taken back. A rule that floods the store must therefore be stopped while there is still room for
+//! other rules. Each rule has a threshold that sinks as the store fills up: a rule that holds `h` of `cap` units may take
+//! another unit while `f` are free and
 //!
 //! ```text
 //! h · cap < 6 · f²
 //! ```
 //!
-//! A rule alone can take two thirds of the cap. After one rule has taken its share, a second can take a sixth of the cap, a third
-//! 1/16, the tenth 1/320. Rules that fill up at the same pace get equal shares. The number of rules need not be known in
-//! advance, a late rule finds room, and a rule that is gone leaves nothing reserved. Network switches share
-//! their packet buffers in this way ("dynamic thresholds"). There the threshold is proportional to the free space, which
-//! would halve the rest with every further rule that is flooded; with the square, the n-th still gets about `cap / 6n²`.
+//! A single rule can take two thirds of the cap. After one rule has taken its share, a second can take a sixth of the cap,
+//! a third 1/16, the tenth 1/320. Rules that fill up at the same pace get equal shares. The number of rules need not be
+//! known in advance, a late rule finds room, and a removed rule leaves nothing reserved. Network switches share their
+//! packet buffers in this way ("dynamic thresholds"). There the threshold is proportional to the free space, which would
+//! halve the rest with every further rule that is flooded. With the square, the n-th still gets about `cap / 6n²`.
 //!
-//! The counters belong to the whole store and not to each shard, whose shares would be a few keys per rule and would fill
-//! unevenly by chance. They change only when a key is added or forgotten.
+//! The counters belong to the whole store. Shares of single shards would be a few keys per rule and would fill unevenly by
+//! chance. The counters change only when a key is added or forgotten.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -28,10 +28,10 @@ pub(super) const UNIT_BYTES: usize = 48;
 
 /// The number of accounts. Further rules share one.
 const ACCOUNTS: usize = 1_024;
-/// The number of accounts among which a rule's is searched.
+/// The number of accounts among which a rule's account is searched.
 const WAYS: usize = 16;
 
-/// The end of the names of accounts of reservations.
+/// Suffix of the names of accounts of reservations.
 const RESERVATIONS: &str = " (reservations)";
 
 /// The factor of the threshold.
@@ -64,9 +64,9 @@ struct QuotaAccount {
 pub(super) struct AccountId(pub(super) u16);
 
 impl AccountId {
-    /// The account of shared buckets, which are not counted.
+    /// The account of shared buckets, whose units are not counted.
     pub(super) const UNCOUNTED: AccountId = AccountId(u16::MAX);
-    /// The account of all rules without their own.
+    /// The account of all rules without an account of their own.
     pub(super) const OTHERS: AccountId = AccountId(0);
 
     pub(super) fn is_counted(self) -> bool {
@@ -74,15 +74,15 @@ impl AccountId {
     }
 }
 
-/// The memory that one rule takes of a store.
+/// The memory that one rule takes in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleUsage {
-    /// The rule, or the limit of a rule that has several. Reservations are listed separately, as `<rule> (reservations)`. `None`
-    /// for all rules beyond the number that is counted separately.
+    /// The rule, or the limit of a rule that has several. Reservations are listed separately, as `<rule> (reservations)`.
+    /// `None` for all rules beyond the number of those counted separately.
     pub rule: Option<RuleId>,
-    /// The units in use, in keys.
+    /// The units in use, counted as keys.
     pub used: u64,
-    /// Times that one of its keys found no room.
+    /// Number of times that there was no room for one of its keys.
     pub overflowed: u64,
 }
 
@@ -105,7 +105,7 @@ impl Quota {
         self.used.0.load(Ordering::Relaxed)
     }
 
-    /// The usage of each rule that holds anything or has overflowed.
+    /// The usage of each rule with units in use or overflows.
     pub(super) fn by_rule(&self) -> Vec<RuleUsage> {
         let usage = |account: &QuotaAccount| RuleUsage {
             rule: account.rule.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -115,7 +115,7 @@ impl Quota {
         self.accounts.iter().map(usage).filter(|usage| usage.used > 0 || usage.overflowed > 0).collect()
     }
 
-    /// The account of a rule. Opens one if there is none, if necessary by replacing a rule that holds nothing.
+    /// The account of a rule. Opens one if there is none, if necessary by replacing a rule with no units.
     pub(super) fn account(&self, rule: &RuleId) -> AccountId {
         let tag = tag(rule);
         self.find(tag).unwrap_or_else(|| self.open(tag, || rule.clone()))
@@ -128,7 +128,7 @@ impl Quota {
         self.find(tag).unwrap_or_else(|| self.open(tag, || RuleId::new(&format!("{rule}{RESERVATIONS}"))))
     }
 
-    /// The account with the name that [`Quota::name`] tells.
+    /// The account with a name that [`Quota::name`] returned.
     pub(super) fn account_named(&self, name: &RuleId) -> AccountId {
         match name.as_str().strip_suffix(RESERVATIONS) {
             Some(rule) => self.account_of_reservations(&RuleId::new(rule)),
@@ -136,7 +136,8 @@ impl Quota {
         }
     }
 
-    /// The name of an account: a rule, or its reservations. `None` for the account of all rules without their own.
+    /// The name of an account: a rule, or its reservations. `None` for the account of all rules without an account of their
+    /// own.
     pub(super) fn name(&self, id: AccountId) -> Option<RuleId> {
         self.at(id).rule.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -155,8 +156,8 @@ impl Quota {
         if let Some(id) = opened.or_else(|| self.vacant(tag)) {
             let account = self.at(id);
             if opened.is_none() {
-                // A thread that still counts for the previous rule counts for this one instead. Entries carry the account, so units
-                // are released to the account that they were claimed from.
+                // A thread that still counts for the previous rule counts for this one instead. Entries contain the
+                // account, so units are released to the account from which they were claimed.
                 *account.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(name());
                 account.overflowed.store(0, Ordering::Relaxed);
                 account.tag.store(tag, Ordering::Relaxed);
@@ -166,7 +167,7 @@ impl Quota {
         AccountId::OTHERS
     }
 
-    /// A vacant account, or else one of a rule that holds nothing.
+    /// A vacant account, or else that of a rule with no units.
     fn vacant(&self, tag: u64) -> Option<AccountId> {
         let is_new = |id: &AccountId| self.at(*id).tag.load(Ordering::Relaxed) == 0;
         let is_unused = |id: &AccountId| self.at(*id).used.load(Ordering::Relaxed) == 0;
@@ -177,7 +178,7 @@ impl Quota {
         &self.accounts[usize::from(id.0)]
     }
 
-    /// Claims units if the threshold of the rule permits.
+    /// Claims units if the threshold of the rule permits it.
     pub(super) fn claim(&self, account: AccountId, units: u64) -> Option<QuotaClaim<'_>> {
         if units == 0 || !account.is_counted() || self.take(account, units) {
             Some(QuotaClaim { quota: self, account, units })
@@ -186,7 +187,7 @@ impl Quota {
         }
     }
 
-    /// Claims units that were claimed before a restart, whatever the threshold of the rule, unless the store is full.
+    /// Claims units that were claimed before a restart, regardless of the rule's threshold, unless the store is full.
     pub(super) fn claim_again(&self, account: AccountId, units: u64) -> Option<QuotaClaim<'_>> {
         if units == 0 || !account.is_counted() {
             return Some(QuotaClaim { quota: self, account, units });
@@ -202,8 +203,8 @@ impl Quota {
         if !self.admits(own.load(Ordering::Relaxed), self.used(), units) {
             return false;
         }
-        // The account is raised before the total and lowered after it. A reader of the total therefore finds all of the rule's
-        // part of it in the account, so concurrent claims do not pass the threshold together.
+        // The account is raised before the total and lowered after it. So a reader of the total finds the rule's whole part
+        // of it in the account, and concurrent claims cannot exceed the threshold together.
         own.fetch_add(units, Ordering::Relaxed);
         let taken = self.used.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
             let held = own.load(Ordering::Relaxed) - units;
@@ -215,7 +216,7 @@ impl Quota {
         taken.is_ok()
     }
 
-    /// Whether a rule that holds `held` units may take `units` more, one after the other.
+    /// Whether a rule that holds `held` units may take `units` more, one by one.
     fn admits(&self, held: u64, used: u64, units: u64) -> bool {
         let Some(free) = self.cap.saturating_sub(used).checked_sub(units - 1) else { return false };
         u128::from(held + (units - 1)) * u128::from(self.cap) < STEEPNESS * u128::from(free).pow(2)
@@ -229,7 +230,7 @@ impl Quota {
         }
     }
 
-    /// Counts a claim that found no room.
+    /// Counts a claim for which there was no room.
     pub(super) fn count_overflow(&self, account: AccountId) {
         self.at(account).overflowed.fetch_add(1, Ordering::Relaxed);
     }
@@ -248,7 +249,7 @@ fn ways(tag: u64) -> impl Iterator<Item = AccountId> {
     (first..first + WAYS as u64).map(|way| AccountId(1 + (way % (ACCOUNTS as u64 - 1)) as u16))
 }
 
-/// Units that were claimed for something that is about to be written. Released on drop unless kept.
+/// Units claimed for something that is about to be written. Released on drop unless kept.
 #[must_use]
 pub(super) struct QuotaClaim<'a> {
     quota: &'a Quota,

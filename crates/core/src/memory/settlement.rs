@@ -11,8 +11,8 @@ use crate::receipt_id::ReceiptId;
 use crate::time::Timestamp;
 
 impl<C: Clock> MemoryStore<C> {
-    /// Settles an admission at its actual costs: one number for each thing held, in the receipt's order. Where one is
-    /// missing, the cost that was taken stands.
+    /// Settles an admission at its actual costs: one number for each hold, in the receipt's order. If a number is missing,
+    /// the cost that was taken stands.
     pub fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Settlement {
         let mut settlement = Settlement::Gone;
         let now = self.clock.now();
@@ -34,12 +34,12 @@ impl<C: Clock> MemoryStore<C> {
         settlement
     }
 
-    /// The keys that may hold a thing: its own, and the rule's shared bucket in case there was no room for it.
+    /// The keys that may have been charged: the hold's own, and the rule's shared bucket in case there was no room for it.
     fn candidates(&self, held: &Held) -> [Fingerprint; 2] {
         [self.fingerprints.of(&held.rule, held.key.borrow()), self.fingerprints.shared(&held.rule)]
     }
 
-    /// Settles one thing held, and returns the refund and the additional charge. `None` if it is not held any more.
+    /// Settles one hold, and returns the refund and the additional charge. `None` if it is no longer held.
     fn settle_one(&self, id: HoldId, held: &Held, actual: Option<u64>, now: Timestamp) -> Option<(u64, u64)> {
         let (receipt, fingerprint, _) = id;
         let mut shard = self.lock(fingerprint);
@@ -54,7 +54,7 @@ impl<C: Clock> MemoryStore<C> {
         }
         let hold = shard.take_hold(id, now)?;
         let actual = actual.unwrap_or(hold.taken);
-        // The key may be under a limit of another shape by now. If not, the limit of the reservation has the right capacity.
+        // The key may now be under a limit of another shape. If not, the limit of the reservation has the right capacity.
         let present = shard.limit_of(fingerprint).filter(|limit| limit.shape() != hold.limit.shape());
         let limit = present.unwrap_or(hold.limit);
         let back = hold.taken.saturating_sub(actual);
@@ -65,7 +65,8 @@ impl<C: Clock> MemoryStore<C> {
             match shard.prepare(fingerprint, &held.rule, &limit, more, now) {
                 Ok(claim) => claim,
                 Err(_) => {
-                    // The key has recovered, so nothing is refunded. It has no room, so the shared bucket is charged.
+                    // The key has recovered, so nothing is refunded. There is no room for it, so the shared bucket is
+                    // charged.
                     drop(shard);
                     return Some((0, self.charge_shared(held, &limit, more, now)));
                 }
@@ -74,7 +75,7 @@ impl<C: Clock> MemoryStore<C> {
         let settled = shard.edit(fingerprint, &limit, claim, now, |state| {
             let given = match back {
                 0 => 0,
-                // A mark has no meaning for a limit of another shape: its state was carried over as spent at that moment.
+                // A mark is meaningless for a limit of another shape: the state was converted as spent at that moment.
                 _ if limit.shape() == hold.limit.shape() => limit.refund(state, back, hold.mark, now, receipt),
                 _ => limit.credit(state, back, now),
             };
@@ -111,7 +112,7 @@ impl<C: Clock> MemoryStore<C> {
         let renew = |(index, held): (usize, &Held)| {
             self.candidates(held).into_iter().any(|at| self.renew_one((receipt.id, at, index), held, now))
         };
-        // `filter` and not `all`: the others are renewed even if one has ended.
+        // `filter`, not `all`: every hold is renewed even if an earlier one has ended.
         let renewed = receipt.held.iter().enumerate().filter(|&held| renew(held)).count();
         self.maintain();
         renewed == receipt.held.len()

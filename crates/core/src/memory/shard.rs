@@ -1,6 +1,6 @@
 //! A locked shard: finding, reading and writing its keys.
 //!
-//! `shard_room.rs` makes room for a key before it is charged, `shard_sweep.rs` forgets keys that have recovered.
+//! `shard_room.rs` makes room for a key before it is charged. `shard_sweep.rs` forgets keys that have recovered.
 
 use super::cold::ColdData;
 use super::entry_tag::entry_tag;
@@ -18,15 +18,15 @@ use crate::key::RuleId;
 use crate::limit::{Limit, State};
 use crate::time::Timestamp;
 
-/// A shard, locked.
+/// A locked shard.
 pub(super) struct Shard<'a> {
     head: &'a ShardHead,
     pub(super) guarded: Guard<'a, GuardedData>,
     slots: ShardSlots<'a>,
     shared: &'a SharedData,
-    /// Slots to sweep before the shard is unlocked.
+    /// Number of slots to sweep before the shard is unlocked.
     pub(super) due: usize,
-    /// Keys forgotten to make room since the shard was locked.
+    /// Number of keys forgotten to make room since the shard was locked.
     pub(super) evicted: u64,
 }
 
@@ -43,10 +43,10 @@ impl StateEdit {
     }
 }
 
-/// The slots that a new key sweeps: more than the one it takes, so that sweeping keeps ahead of growth.
+/// Number of slots that a new key sweeps. More than the one it takes, so that sweeping keeps ahead of growth.
 const SLOTS_PER_NEW_KEY: usize = 4;
 
-/// The number of the entry in the head. Those in the table follow.
+/// The number of the entry in the head. Numbers of entries in the table follow.
 const FIRST: usize = 0;
 
 impl<'a> Shard<'a> {
@@ -55,7 +55,7 @@ impl<'a> Shard<'a> {
         Shard { head, guarded: head.lock(), slots, shared, due: 0, evicted: 0 }
     }
 
-    /// Locks a shard whose lock nobody has taken since `version`.
+    /// Locks a shard whose lock has not been taken since `version`.
     #[inline]
     pub(super) fn lock_at(
         head: &'a ShardHead,
@@ -75,12 +75,12 @@ impl<'a> Shard<'a> {
         (1 + self.table().slots()) * TableEntry::BYTES
     }
 
-    /// Bytes on the heap, approximately.
+    /// Approximate bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         self.guarded.cold.as_deref().map_or(0, ColdData::heap_bytes)
     }
 
-    /// Reservations that are not settled yet.
+    /// Number of reservations that are not settled yet.
     pub(super) fn reservations(&self) -> usize {
         self.guarded.cold.as_deref().map_or(0, |cold| cold.holds.len())
     }
@@ -102,23 +102,23 @@ impl<'a> Shard<'a> {
         self.shared.counts(self.slots.shard())
     }
 
-    /// A claim of no units, for changes that add nothing.
+    /// A claim of no units, for changes that add no units.
     pub(super) fn claim_nothing(&self) -> QuotaClaim<'a> {
         QuotaClaim::nothing(self.quota())
     }
 
-    /// Counts that a key of this rule found no room.
+    /// Counts that there was no room for a key of this rule.
     pub(super) fn count_overflow(&self, rule: &RuleId) {
         self.counts().overflowed.add(1);
         self.quota().count_overflow(self.quota().account(rule));
     }
 
-    /// Keys forgotten to make room since the shard was locked.
+    /// Number of keys forgotten to make room since the shard was locked.
     pub(super) const fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Remembers a reservation that [was claimed](Shard::claim_hold).
+    /// Adds a reservation that [was claimed](Shard::claim_hold).
     pub(super) fn add_hold(&mut self, id: HoldId, hold: Hold) {
         self.cold().holds.add(id, hold);
     }
@@ -178,7 +178,7 @@ impl<'a> Shard<'a> {
         }
     }
 
-    /// Decides a charge of `cost` by itself, to a key that was [prepared](Shard::prepare).
+    /// Decides a charge of `cost` alone, to a key that was [prepared](Shard::prepare).
     pub(super) fn decide(
         &mut self,
         fingerprint: Fingerprint,
@@ -193,9 +193,9 @@ impl<'a> Shard<'a> {
         })
     }
 
-    /// Passes the state of a key under `limit` to `change` and writes it back if `change` says so. An absent key starts fresh, and
-    /// a key whose limit has another shape carries over what it had spent. `claim` is the one that the key was
-    /// [prepared](Shard::prepare) with.
+    /// Passes the state of a key under `limit` to `change`, and writes it back if `change` returns so. An absent key starts
+    /// fresh. If the limit has another shape than the key's, spending is carried over. `claim` is the one with which the
+    /// key was [prepared](Shard::prepare).
     pub(super) fn edit<R>(
         &mut self,
         fingerprint: Fingerprint,
@@ -229,7 +229,7 @@ impl<'a> Shard<'a> {
             Some(state) => {
                 let changed = change(state);
                 if entry.is_leased() && !matches!(state, State::Leased(_)) {
-                    // The last lease is over.
+                    // The last lease has ended.
                     let plain = state.clone();
                     self.replace(fingerprint, &entry, limit, plain, claim);
                 }
@@ -254,7 +254,7 @@ impl<'a> Shard<'a> {
         answer
     }
 
-    /// Replaces the state of an entry by one of another shape or size. `claim` adds to the units that it holds.
+    /// Replaces the state of an entry by one of another shape or size. `claim` adds to the units that the entry holds.
     #[cold]
     fn replace(
         &mut self,
@@ -275,7 +275,7 @@ impl<'a> Shard<'a> {
         self.limit_of_shape(self.find(fingerprint)?.shape()).copied()
     }
 
-    /// Forgets everything that a key has spent, except for what is leased. Returns whether the key was there.
+    /// Forgets everything that a key has spent, except for leased tokens. Returns whether the key was present.
     pub(super) fn reset(&mut self, fingerprint: Fingerprint, now: Timestamp) -> bool {
         let Some(entry) = self.find(fingerprint).map(Slot::entry) else { return false };
         if let Some(limit) = self.limit_of_shape(entry.shape()).copied()
@@ -289,7 +289,7 @@ impl<'a> Shard<'a> {
         self.forget(fingerprint)
     }
 
-    /// Forgets a key. Returns whether it was there.
+    /// Forgets a key. Returns whether it was present.
     fn forget(&mut self, fingerprint: Fingerprint) -> bool {
         let Some(slot) = self.find(fingerprint) else { return false };
         let entry = slot.entry();
@@ -307,7 +307,7 @@ impl<'a> Shard<'a> {
         }
     }
 
-    /// Copies all that the shard holds.
+    /// Copies the whole content of the shard.
     pub(super) fn copy(&self) -> ShardCopy {
         let mut copy = ShardCopy::default();
         copy.entries.reserve_exact(self.keys());
@@ -329,7 +329,7 @@ impl<'a> Shard<'a> {
         copy
     }
 
-    /// The entry with a number: [`FIRST`] for the one in the head, and from there on those in the table.
+    /// The entry with a number: [`FIRST`] for the one in the head, followed by those in the table.
     pub(super) fn numbered(&self, number: usize) -> TableEntry {
         if number == FIRST { self.first().entry() } else { self.table().get(self.slots, number - 1) }
     }
@@ -363,7 +363,7 @@ impl<'a> Shard<'a> {
         }
     }
 
-    /// Takes a key out of the table. Its units stay claimed.
+    /// Removes a key from the table. Its units stay claimed.
     fn remove(&mut self, fingerprint: Fingerprint) {
         if self.first().key() == fingerprint.key {
             self.remove_numbered(FIRST);
@@ -384,7 +384,7 @@ impl<'a> Shard<'a> {
         }
     }
 
-    /// The state of an entry, carried over to a limit of another shape.
+    /// Converts the state of an entry to a limit of another shape.
     #[cold]
     fn carried(&self, entry: &TableEntry, limit: &Limit, now: Timestamp) -> State {
         let Some(old) = self.limit_of_shape(entry.shape()) else { return limit.fresh() };

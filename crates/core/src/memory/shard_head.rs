@@ -9,13 +9,13 @@ use super::lock::{Guard, Lock, Version};
 use super::slots::Slot;
 use super::table::Table;
 
-/// One key of a shard, the size of its table, and its lock, in one cache line. The holder of the lock writes it; anyone may read
-/// the atomics.
+/// One key of a shard, the size of its table, and its lock, in one cache line. Only the holder of the lock writes it; any
+/// thread may read the atomics.
 #[repr(align(64))]
 pub(super) struct ShardHead {
-    /// The slot of one key. In a small store most checks need no other.
+    /// The slot of one key. In a small store, most checks read only this slot.
     first: [AtomicU64; WORDS_PER_SLOT],
-    /// The places of the table that holds the other keys.
+    /// The number of places of the table, which contains the other keys.
     places: AtomicU32,
     /// The number of keys in the table.
     len: AtomicU32,
@@ -46,7 +46,7 @@ impl ShardHead {
         Table::new(self.places.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed))
     }
 
-    /// Replaces the table. The caller holds the lock.
+    /// Replaces the table. The caller must hold the lock.
     pub(super) fn set_table(&self, table: Table) {
         self.places.store(table.places(), Ordering::Relaxed);
         self.len.store(table.len_u32(), Ordering::Relaxed);

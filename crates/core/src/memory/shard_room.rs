@@ -10,7 +10,7 @@ use crate::lease::Ledger;
 use crate::limit::{Limit, State};
 use crate::time::Timestamp;
 
-/// The thing that found no room.
+/// The data that did not fit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoRoom {
     /// A key, or a known key that needs more memory under its new limit.
@@ -21,22 +21,22 @@ pub(super) enum NoRoom {
     LogEntry,
 }
 
-/// The most slots that a new key searches for keys to replace.
+/// Maximum number of slots that a new key searches for keys to replace.
 const SLOTS_SEARCHED_FOR_ROOM: usize = 128;
-/// The most expired reservations that a new one replaces.
+/// Maximum number of expired reservations that a new one replaces.
 const HOLDS_REPLACED: usize = 8;
 
-/// The bytes of a large state in the list of them, which may be half empty, and the allocator's overhead.
+/// The bytes of a large state in the list, which may be half empty, plus the allocator's overhead.
 const LARGE_STATE_BYTES: usize = 2 * size_of::<Option<State>>() + 16;
-/// The most bytes of the log of a shared bucket, which counts to no account: a thousand entries.
+/// Maximum size of the log of a shared bucket, which counts to no account: a thousand entries.
 const SHARED_LOG_BYTES: usize = 16 << 10;
 
-/// The units of a key with a large state that takes this many bytes on the heap.
+/// The units of a key with a large state of this size on the heap.
 const fn units_with(heap_bytes: usize) -> u64 {
     1 + (LARGE_STATE_BYTES + heap_bytes).div_ceil(UNIT_BYTES) as u64
 }
 
-/// The bytes on the heap that this many units pay for.
+/// The bytes on the heap to which this many units correspond.
 fn heap_bytes_in(units: u64) -> usize {
     let bytes = usize::try_from(units).unwrap_or(usize::MAX).saturating_mul(UNIT_BYTES);
     bytes.saturating_sub(UNIT_BYTES + LARGE_STATE_BYTES)
@@ -48,8 +48,8 @@ fn units_of_new(limit: &Limit) -> u64 {
 }
 
 impl<'a> Shard<'a> {
-    /// Makes sure that a charge to the key can be recorded, and claims the units for it. Keys that have recovered are replaced, and
-    /// a log that cannot grow [coarsens](crate::limit::Log::coarsen).
+    /// Ensures that a charge to the key can be recorded, and claims the units for it. Keys that have recovered are
+    /// replaced, and a log that cannot grow [coarsens](crate::limit::Log::coarsen).
     pub(super) fn prepare(
         &mut self,
         fingerprint: Fingerprint,
@@ -92,7 +92,7 @@ impl<'a> Shard<'a> {
         Ok(self.claim_nothing())
     }
 
-    /// Makes sure that a lease of the key can be recorded, and claims the units for it. `None` if there is no room.
+    /// Ensures that a lease of the key can be recorded, and claims the units for it. `None` if there is no room.
     pub(super) fn prepare_lease(
         &mut self,
         fingerprint: Fingerprint,
@@ -171,7 +171,7 @@ impl<'a> Shard<'a> {
         Ok(())
     }
 
-    /// Coarsens the log of a key so that it fits into the memory that it has.
+    /// Coarsens the log of a key so that it fits into the memory of the key.
     #[cold]
     fn coarsen(&mut self, fingerprint: Fingerprint, limit: &Limit) {
         if let Some(slot) = self.find(fingerprint) {

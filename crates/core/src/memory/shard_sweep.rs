@@ -10,7 +10,8 @@ use crate::time::Timestamp;
 const WRITES_PER_SWEEP: u32 = 256;
 const SLOTS_PER_SWEEP: usize = 32;
 
-/// Whether a sweep ran. If so the table may have shrunk, and the arena may need [maintenance](super::arena::Arena::maintain).
+/// Whether a sweep ran. If so, the table may have shrunk, and the arena may need
+/// [maintenance](super::arena::Arena::maintain).
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(super) enum SweepOutcome {
@@ -19,8 +20,8 @@ pub(super) enum SweepOutcome {
 }
 
 impl Shard<'_> {
-    /// Sweeps as many slots as the changes since the shard was locked have earned.
-    // Only after all changes: a request may be about to change a key that has recovered.
+    /// Sweeps a number of slots in proportion to the changes since the shard was locked.
+    // Called only after all changes: a request may be about to change a key that has recovered.
     pub(super) fn finish(&mut self, now: Timestamp) {
         match std::mem::take(&mut self.due) {
             0 => self.sweep_if_due(now),
@@ -36,7 +37,7 @@ impl Shard<'_> {
         if self.guarded.writes < WRITES_PER_SWEEP {
             return SweepOutcome::NotDue;
         }
-        // By value: a reference would force the shard from registers onto the caller's stack frame.
+        // Passed by value: a reference would force the shard from registers onto the caller's stack frame.
         Shard::sweep_and_unlock(self, now);
         SweepOutcome::Swept
     }
@@ -72,8 +73,7 @@ impl Shard<'_> {
         }
     }
 
-    /// Reads the next few slots and forgets the keys that have recovered, which equal keys that were never seen. Returns their
-    /// number.
+    /// Reads the next few slots and forgets the keys that have recovered. Returns their number.
     pub(super) fn forget_recovered(&mut self, slots: usize, now: Timestamp) -> u64 {
         let before = self.keys();
         for _ in 0..=slots.min(self.table().slots()) {

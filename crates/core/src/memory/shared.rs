@@ -1,4 +1,4 @@
-//! Data that all shards of a store share.
+//! Data shared by all shards of a store.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,25 +8,25 @@ use crate::limit::Limit;
 
 /// Limits that any shard may look up, the quota of all rules, and event counts.
 pub(super) struct SharedData {
-    pub(super) limits: CommonLimits,
+    pub(super) limits: FirstLimits,
     quota: Quota,
     counts: [EventCounts; STRIPES],
 }
 
-/// The number of copies of the event counts. Shards with different copies do not contend for a cache line.
+/// Number of copies of the event counts. Shards with different copies do not contend for a cache line.
 const STRIPES: usize = 16;
 
 impl SharedData {
     /// The shared data of a store that holds up to `max_keys` keys.
     pub(super) fn new(max_keys: usize) -> SharedData {
-        SharedData { limits: CommonLimits::default(), quota: Quota::new(max_keys), counts: Default::default() }
+        SharedData { limits: FirstLimits::default(), quota: Quota::new(max_keys), counts: Default::default() }
     }
 
     pub(super) const fn quota(&self) -> &Quota {
         &self.quota
     }
 
-    /// The counts that the shard with this number adds to.
+    /// The counts for the shard with this number.
     pub(super) const fn counts(&self, shard: usize) -> &EventCounts {
         &self.counts[shard % STRIPES]
     }
@@ -37,7 +37,7 @@ impl SharedData {
     }
 }
 
-/// Events in some of the shards. Aligned to a cache line against false sharing.
+/// Events in some of the shards. Aligned to a cache line to avoid false sharing.
 #[derive(Default)]
 #[repr(align(64))]
 pub(super) struct EventCounts {
@@ -55,21 +55,21 @@ impl EventCount {
     }
 }
 
-/// The limits that a store met first. Most stores have few, and then no shard needs a list of its own.
-pub(super) struct CommonLimits {
+/// The first limits that a store was used with. Most stores have few, so no shard needs a list of its own.
+pub(super) struct FirstLimits {
     by_shape: [[OnceLock<Limit>; WAYS]; SETS],
 }
 
 const SETS: usize = 16;
 const WAYS: usize = 4;
 
-impl Default for CommonLimits {
-    fn default() -> CommonLimits {
-        CommonLimits { by_shape: [const { [const { OnceLock::new() }; WAYS] }; SETS] }
+impl Default for FirstLimits {
+    fn default() -> FirstLimits {
+        FirstLimits { by_shape: [const { [const { OnceLock::new() }; WAYS] }; SETS] }
     }
 }
 
-impl CommonLimits {
+impl FirstLimits {
     #[expect(clippy::cast_possible_truncation, reason = "some of its bits choose the set")]
     const fn set(&self, shape: u64) -> &[OnceLock<Limit>; WAYS] {
         &self.by_shape[shape as usize % SETS]
@@ -81,7 +81,7 @@ impl CommonLimits {
         self.set(shape).iter().map_while(OnceLock::get).find(|limit| limit.shape().get() == shape)
     }
 
-    /// Makes a limit common if there is room. Returns whether a limit of its shape is common.
+    /// Makes a limit common if there is room. Returns whether a limit of this shape is common.
     #[inline]
     pub(super) fn offer(&self, limit: &Limit) -> bool {
         let shape = limit.shape();
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn limits_are_common_until_there_is_no_room() {
         let limits: Vec<Limit> = (1..2_000).map(|tokens| format!("{tokens}/h").parse().unwrap()).collect();
-        let common = CommonLimits::default();
+        let common = FirstLimits::default();
         let taken: Vec<bool> = limits.iter().map(|limit| common.offer(limit)).collect();
         assert_eq!(taken.iter().filter(|taken| **taken).count(), SETS * WAYS);
         assert!(taken[0]);

@@ -14,9 +14,9 @@ use super::pages;
 pub(super) struct TableEntry {
     /// The key's fingerprint; zero if the slot is empty.
     pub(super) key: u64,
-    /// Bits that the table carries along without reading them.
+    /// Bits that the table does not interpret.
     pub(super) tag: u64,
-    /// The key's state, carried along likewise.
+    /// The key's state, which the table does not interpret either.
     pub(super) state: [u64; 2],
 }
 
@@ -52,7 +52,7 @@ pub(super) struct CacheLine<'a> {
     words: &'a [AtomicU64; WORDS_PER_LINE],
 }
 
-/// Eight slots in four cache lines: those that are searched for a key without a loop.
+/// Eight slots in four cache lines, which are searched for a key without a loop.
 #[derive(Clone, Copy)]
 pub(super) struct ProbeWindow<'a> {
     row: &'a ShardRow,
@@ -104,8 +104,8 @@ impl<'a> TableSlots<'a> {
         Some(CacheLine { words: &row[self.line_in_row(index)] })
     }
 
-    /// The line of its row that a slot is in. Small tables use the first lines of their row only, so each shard counts from another
-    /// line: otherwise they would compete for the same few sets of the processor's cache.
+    /// The line of its row that contains a slot. Small tables use only the first lines of their row, so each shard counts
+    /// from another line: otherwise they would compete for the same few sets of the processor's cache.
     #[inline]
     const fn line_in_row(self, index: usize) -> usize {
         (index / 2 + self.shard * 4) % LINES_PER_ROW
@@ -119,7 +119,7 @@ impl<'a> TableSlots<'a> {
         Some(ProbeWindow { row, first: self.line_in_row(index) })
     }
 
-    /// All slots that any table has reached, in order. Each row is prefetched while the one before it is read.
+    /// All slots that any table has reached, in order. Each row is prefetched while the previous one is read.
     pub(super) fn in_order(self) -> impl Iterator<Item = Slot<'a>> {
         let window = move |row| self.probe_window(row * SLOTS_PER_ROW);
         (0..).map_while(move |row| Some((window(row)?, window(row + 1)))).flat_map(|(row, next)| {
@@ -171,16 +171,16 @@ impl<'a> CacheLine<'a> {
 }
 
 impl<'a> ProbeWindow<'a> {
-    /// The slot that holds `key`, or any slot if none does. Five keys of six are in the first two lines, so most searches do not
-    /// wait for the other two to arrive from memory.
+    /// The slot that holds `key`, or any slot if none does. Five keys of six are in the first two lines, so most searches
+    /// do not wait for the other two lines to arrive from memory.
     #[inline(always)]
     pub(super) fn slot_of(self, key: u64) -> Slot<'a> {
         let found = self.slot_in_two(0, key);
         if found.key() == key { found } else { self.slot_in_two(2, key) }
     }
 
-    /// The same for two lines. Branch-free: which slot it is cannot be predicted, and a branch misprediction costs more than
-    /// all four comparisons.
+    /// Like `slot_of`, for two lines. Branch-free: which slot holds the key cannot be predicted, and a branch misprediction
+    /// costs more than all four comparisons.
     #[inline(always)]
     fn slot_in_two(self, first: usize, key: u64) -> Slot<'a> {
         let [a, b] = [self.line(first), self.line(first + 1)];

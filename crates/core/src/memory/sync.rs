@@ -1,7 +1,7 @@
-//! The atomics and the cell that the [lock](super::lock) is made of: those of the standard library.
+//! The atomics and the cell of the [lock](super::lock): those of the standard library.
 //!
-//! In unit tests under `--cfg tidegate_loom` they are loom's, which tries every interleaving of the threads of a test and every
-//! value that each atomic read may return. (The usual `--cfg loom` would change dependencies too.)
+//! In unit tests under `--cfg tidegate_loom` they are loom's, which tries every interleaving of the threads of a test and
+//! every value that each atomic read may return. (The usual `--cfg loom` would also change dependencies.)
 
 #[cfg(not(all(test, tidegate_loom)))]
 pub(super) use std::{
@@ -18,7 +18,7 @@ pub(super) use loom::{
     thread::yield_now,
 };
 
-/// The number of times that a waiter reads a lock before it yields its processor. Zero for loom, which switches threads on a yield.
+/// Number of times that a waiter reads a lock before it yields its processor. Zero for loom, which switches threads on a yield.
 pub(super) const SPINS: u32 = if cfg!(all(test, tidegate_loom)) { 0 } else { 64 };
 
 /// loom's cell with the standard library's interface.
@@ -37,8 +37,8 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// The number of locks that a thread holds. Counted in unit tests only, where [`Arena::maintain`](super::arena::Arena::maintain)
-/// asserts that it is zero.
+/// The number of locks that a thread holds. Counted only in unit tests, where
+/// [`Arena::maintain`](super::arena::Arena::maintain) asserts that it is zero.
 #[cfg(all(test, not(tidegate_loom)))]
 pub(super) mod held_locks {
     use std::cell::Cell;

@@ -1,15 +1,15 @@
 //! A table of keys in one array, ordered by fingerprint.
 //!
-//! A fingerprint's *place* is the cache line that it points to, in proportion to its size. Entries lie in order, each in its place
-//! or displaced behind it by smaller ones. A search therefore ends at the first fingerprint that is not smaller, usually in the
-//! cache line where it began, and growing is one pass over the array. The table runs nearly full and grows by a tenth, not
-//! twofold, which keeps a key below 44 bytes.
+//! The *place* of a fingerprint is the cache line whose position is proportional to the fingerprint. Entries are in order,
+//! each in its place or displaced behind it by smaller ones. A search therefore ends at the first fingerprint that is not
+//! smaller, usually in the cache line where it began, and growing is one pass over the array. The table runs nearly full
+//! and grows by a tenth instead of twofold, which keeps a key below 44 bytes.
 
 use super::displaced::DisplacedEntries;
 use super::layout::SMALL_ROW_SLOTS;
 use super::slots::{CacheLine, ProbeWindow, ShardSlots, Slot, TableEntry, TableSlots};
 
-/// The number of keys in a table, and of places that they are spread over. The slots themselves are passed in.
+/// The number of keys in a table, and of places over which they are spread. The slots themselves are passed in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table {
     places: u32,
@@ -17,7 +17,7 @@ pub(super) struct Table {
 }
 
 const LEAST_PLACES: u32 = 6;
-/// The most places of a table in the small row.
+/// Maximum number of places of a table in the small row.
 const SMALL_ROW_PLACES: u32 = 56;
 const _: () =
     assert!(slots_for(SMALL_ROW_PLACES) <= SMALL_ROW_SLOTS && slots_for(SMALL_ROW_PLACES + 2) > SMALL_ROW_SLOTS);
@@ -49,7 +49,7 @@ impl Table {
         self.places <= SMALL_ROW_PLACES
     }
 
-    /// The slots that the table lies in, out of all slots of its shard.
+    /// The slots of the table among all slots of its shard.
     #[inline]
     const fn within(self, slots: ShardSlots<'_>) -> TableSlots<'_> {
         slots.of_table(self.is_in_small_row())
@@ -99,7 +99,7 @@ impl Table {
         self.within(slots).slot(self.search(slots, key).ok()?)
     }
 
-    /// The index of the slot that holds the key, or of the one where it belongs.
+    /// The index of the slot that holds the key, or of the slot where it belongs.
     pub(super) fn search(self, slots: ShardSlots<'_>, key: u64) -> Result<usize, usize> {
         let slots = self.within(slots);
         let mut index = Table::place(key, self.places);
@@ -113,7 +113,7 @@ impl Table {
         }
     }
 
-    /// Adds a key that is not there yet.
+    /// Adds a key that is not present yet.
     pub(super) fn insert(&mut self, slots: ShardSlots<'_>, entry: TableEntry) {
         let most = self.places - self.places.div_ceil(5);
         if self.len + 1 > most {
@@ -127,7 +127,7 @@ impl Table {
         self.len += 1;
     }
 
-    /// Puts `entry` in order and displaces those behind it by one slot, unless that would take the last slot.
+    /// Inserts `entry` in order and displaces the entries behind it by one slot, unless that would take the last slot.
     fn try_insert(self, slots: ShardSlots<'_>, entry: TableEntry) -> bool {
         let (Ok(index) | Err(index)) = self.search(slots, entry.key);
         let slots = self.within(slots);
@@ -166,7 +166,7 @@ impl Table {
         if Table::new(places, self.len).is_in_small_row() {
             return self.rebuild(slots, places);
         }
-        // With fewer places every entry stays in its slot or moves ahead of it, so one pass does it.
+        // With fewer places, every entry stays in its slot or moves forward, so one pass is enough.
         let within = self.within(slots);
         let mut next = 0;
         for slot in within.in_order().take(before) {
@@ -188,7 +188,8 @@ impl Table {
         slots.resize(self.slots(), slots_for(places));
         let mut late = self.spread(slots, places);
         while !late.is_empty() {
-            // The entries crowd at the end. Further slots hold the late ones in order until all are spread over more places.
+            // The entries crowd at the end. Further slots hold the late entries in order until all are spread over more
+            // places.
             let end = self.slots();
             let mut places = more_than(self.places);
             while slots_for(places) < end + late.len() {
@@ -200,8 +201,8 @@ impl Table {
         }
     }
 
-    /// Takes all entries out and puts them into a table of `places` places, or of more if they crowd. Used within the small
-    /// row, into it and out of it, where there are few.
+    /// Takes out all entries and inserts them into a table of `places` places, or of more if they crowd. Used within the
+    /// small row, into it and out of it, where there are few entries.
     fn rebuild(&mut self, slots: ShardSlots<'_>, mut places: u32) {
         let entries: Vec<_> = self.iter(slots).collect();
         self.within(slots).in_order().take(self.slots()).for_each(|slot| slot.set(TableEntry::EMPTY));
@@ -217,8 +218,8 @@ impl Table {
         }
     }
 
-    /// Spreads the entries over more places in one pass from the first slot to the last: each entry is taken along until its new
-    /// place comes. Returns the entries that found none.
+    /// Spreads the entries over more places in one pass from the first slot to the last: each entry is carried along until
+    /// its new place. Returns the entries for which there was no slot.
     fn spread(&mut self, slots: ShardSlots<'_>, places: u32) -> Vec<TableEntry> {
         let mut taken = DisplacedEntries::with_capacity((places - self.places) as usize);
         self.places = places;
@@ -237,12 +238,12 @@ fn smaller_than(key: u64, keys: [u64; 2]) -> usize {
     keys.map(|other| usize::from(other.wrapping_sub(1) < key - 1)).iter().sum()
 }
 
-/// The slot behind that of an entry, if the entries before it end in front of slot `next`.
+/// The slot behind that of an entry, if the entries before it end before slot `next`.
 fn after(next: usize, entry: &TableEntry, places: u32) -> usize {
     Table::place(entry.key, places).max(next) + 1
 }
 
-/// The slot behind the last entry, if they were spread over this many places.
+/// The slot behind the last entry, if the entries were spread over this many places.
 fn end_in(places: u32, entries: impl Iterator<Item = TableEntry>) -> usize {
     entries.fold(0, |next, entry| after(next, &entry, places))
 }
@@ -282,7 +283,7 @@ mod tests {
             adding in 1_u8..8,
         ) {
             let arena = Arena::new(shards);
-            // A neighbour whose slots must not change.
+            // A second shard, whose slots must not change.
             let neighbour = ShardSlots::new(&arena, 0);
             let mut other = Table::new(0, 0);
             (1..100).for_each(|key| other.insert(neighbour, entry(key << 56, key)));
@@ -290,7 +291,7 @@ mod tests {
             let mut table = Table::new(0, 0);
             let mut model = BTreeMap::new();
             for (number, (kind, key, crowded)) in steps.into_iter().enumerate() {
-                // Some keys spread out, some crowd at the far end, where entries are pushed past the last place.
+                // Some keys spread out. Others crowd at the far end, where entries are displaced beyond the last place.
                 let key = if crowded { u64::MAX - key } else { key.wrapping_mul(0x9e37_79b9_7f4a_7c15) }.max(1);
                 let number = number as u64;
                 let found = table.find(slots, key);

@@ -41,7 +41,7 @@ crate::store_contract!(InMemory::new());
 
 mod leases;
 
-/// A store that checks first and charges afterwards, as if the lock were released in between.
+/// A store that checks first and charges later, as if the lock were released in between.
 struct TornStore(InMemory);
 
 impl Store for TornStore {
@@ -175,7 +175,7 @@ fn past_the_cap_recovered_keys_make_room_and_debtors_stay() {
 
 #[test]
 fn keys_that_found_no_room_share_one_bucket_per_rule() {
-    // The first rule takes ten, and the second three of those that are left.
+    // The first rule takes ten, and the second takes three of the remaining ones.
     let (store, _clock) = small(15);
     let (one, other, limit) = (RuleId::new("one"), RuleId::new("other"), "1/h burst 3".parse().unwrap());
     let admitted = |rule: &RuleId, name: &str, number: usize| {
@@ -288,7 +288,7 @@ fn limits_that_no_key_is_under_any_more_are_forgotten() {
     assert!(store.lock_number(0).known_limits() <= 17);
 }
 
-/// A check reads without the lock. Its read counts only if nobody has changed the shard since.
+/// A check reads without the lock. Its read is valid only if the shard has not changed since.
 #[test]
 fn any_change_of_a_shard_invalidates_a_read_without_the_lock() {
     let (store, _clock) = small(100);
@@ -316,7 +316,7 @@ fn any_change_of_a_shard_invalidates_a_read_without_the_lock() {
     assert!(read.is_still(version), "a denial changes nothing");
 }
 
-/// Requests share some of their keys, which lie in different shards. Each request is charged to all of its keys or to none.
+/// Requests share some of their keys, which are in different shards. Each request is charged to all of its keys or to none.
 #[test]
 fn parallel_requests_over_keys_in_several_shards_charge_all_or_none() {
     const CLIENTS: u8 = 4;
@@ -353,8 +353,8 @@ fn parallel_requests_over_keys_in_several_shards_charge_all_or_none() {
     }
 }
 
-/// `Arena::maintain` asserts that the thread that starts another holds no lock. Growth by single keys, growth by requests over
-/// several shards, and sweeps each ask for maintenance.
+/// `Arena::maintain` asserts that the thread that starts another thread holds no lock. Growth by single keys, growth by
+/// requests over several shards, and sweeps all request maintenance.
 #[test]
 fn the_thread_that_prepares_rows_is_started_while_no_lock_is_held() {
     let (store, clock) = small(1 << 23);
@@ -379,7 +379,7 @@ fn the_thread_that_prepares_rows_is_started_while_no_lock_is_held() {
     assert!(store.stats().table_bytes < full, "tables have shrunk");
 }
 
-/// The modules that a source file imports from this crate, tests left out.
+/// The modules that a source file imports from this crate, excluding tests.
 fn imports(source: &str) -> Vec<&str> {
     let code = source.split("mod tests {").next().unwrap_or_default();
     let paths = code.lines().filter_map(|line| line.strip_prefix("use super::").or(line.strip_prefix("use crate::")));

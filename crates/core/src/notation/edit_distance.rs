@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-/// The Damerau–Levenshtein distance: the least number of insertions, deletions, substitutions and transpositions of adjacent
-/// characters that turn one word into the other.
+/// The Damerau–Levenshtein distance: the minimum number of insertions, deletions, substitutions and transpositions of
+/// adjacent characters that turn one word into the other.
 pub(super) fn edit_distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let longest = one.len() + other.len();
     let width = other.len() + 2;
-    // `distances[(i + 1) * width + j + 1]` is the distance of the first `i` and the first `j` characters. The row and the column
-    // before them are too far to be chosen.
+    // `distances[(i + 1) * width + j + 1]` is the distance of the first `i` and the first `j` characters. The row and the
+    // column before them are too large to be chosen.
     let mut distances = vec![longest; (one.len() + 2) * width];
     (0..=one.len()).for_each(|i| distances[(i + 1) * width + 1] = i);
     (0..=other.len()).for_each(|j| distances[width + j + 1] = j);

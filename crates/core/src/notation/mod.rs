@@ -27,7 +27,7 @@ use std::time::Duration;
 use self::edit_distance::edit_distance;
 use crate::time::Micros;
 
-/// The error for text that is not a limit: the position of the mistake, and the advice.
+/// The error for text that is not a limit: the position of the mistake, and how to correct it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotationError {
     text: String,
@@ -41,7 +41,7 @@ impl NotationError {
         NotationError { text: text.to_owned(), at, width, problem: problem.to_string() }
     }
 
-    /// The problem, and the advice.
+    /// The problem, and how to correct it.
     #[must_use]
     pub fn problem(&self) -> &str {
         &self.problem
@@ -53,13 +53,13 @@ impl NotationError {
         self.text[..self.at].chars().count() + 1
     }
 
-    /// The wrong characters; empty if something is missing there.
+    /// The wrong characters; empty if something is missing at that position.
     #[must_use]
     pub fn culprit(&self) -> &str {
         &self.text[self.at..self.at + self.width]
     }
 
-    /// The text, with a line under it that points at the mistake.
+    /// The text, with a second line that points at the mistake.
     #[must_use]
     pub fn pointer(&self) -> String {
         let marks = "^".repeat(self.culprit().chars().count().max(1));
@@ -103,18 +103,18 @@ pub(crate) fn span(text: &str) -> Result<Micros, NotationError> {
     parse::span(text)
 }
 
-/// A span of time in the form in which [`Micros`] is parsed, such as `30s`.
+/// Writes a span of time in the notation that [`Micros`] parses, such as `30s`.
 #[must_use]
 pub fn write_span(span: Micros) -> String {
     let (number, unit) = unit::TimeUnit::measuring(span);
     format!("{number}{}", unit.names[0])
 }
 
-/// The known word that `word` was probably meant to be.
+/// The known word that is most similar to `word`. `None` if none is similar enough.
 #[must_use]
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
-    // Short words are close to everything, so they permit fewer edits than long ones.
+    // Short words resemble many others, so they permit fewer edits than long ones.
     let furthest = |known: &str| (1 + known.len() / 4).min(known.len().saturating_sub(1));
     let near = |known: &&str| word.len().abs_diff(known.len()) <= 4 * furthest(known);
     let distance = |known: &str| edit_distance(&word, known);

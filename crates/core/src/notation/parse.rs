@@ -176,12 +176,12 @@ impl<'a> Words<'a> {
         self.next().ok_or_else(|| self.wrong(end, format_args!("something is missing: write {what}")))
     }
 
-    /// Checks that nothing follows. `options` are suggested for a word that does.
+    /// Checks that no word follows. If one does, `options` are suggested for it.
     fn end(&self, options: &[&str]) -> Result<(), NotationError> {
         self.peek().map_or(Ok(()), |word| Err(self.unknown(word, options)))
     }
 
-    /// Checks that nothing follows but one of `options`.
+    /// Checks that no word follows except one of `options`.
     fn end_or(&self, options: &[&str]) -> Result<(), NotationError> {
         match self.peek() {
             Some(word) if !options.contains(&word.text) => Err(self.unknown(word, options)),
@@ -197,7 +197,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The algorithm's name, if the text begins with one rather than with a rate.
+    /// The algorithm's name, if the text begins with one and not with a rate.
     fn algorithm(&mut self) -> Result<&'static str, NotationError> {
         let Some(word) = self.peek() else {
             return Err(self.wrong(Word { at: 0, text: "" }, "an empty limit: write one such as 20/s burst 50"));
@@ -259,7 +259,7 @@ impl<'a> Words<'a> {
         digits.parse().map_err(|_| self.wrong(word, format_args!("too large: at most {}", u64::MAX)))
     }
 
-    /// The number behind the word `name`, if that comes next.
+    /// The number after the word `name`, if that word is next.
     fn option(&mut self, name: &str, options: &[&str]) -> Result<Option<(Word<'a>, u64)>, NotationError> {
         if !self.take_option(name, options)? {
             return Ok(None);
@@ -268,7 +268,7 @@ impl<'a> Words<'a> {
         Ok(Some((word, self.number(word)?)))
     }
 
-    /// Whether the word `name` comes next. Any other word is an error.
+    /// Whether the word `name` is next. Any other word is an error.
     fn take_option(&mut self, name: &str, options: &[&str]) -> Result<bool, NotationError> {
         match self.peek() {
             Some(word) if word.text.eq_ignore_ascii_case(name) => {

@@ -7,7 +7,7 @@ pub(super) struct TimeUnit {
     /// The name that is printed, and further names that are accepted.
     pub(super) names: &'static [&'static str],
     pub(super) micros: u64,
-    /// The unit of the calendar with that name.
+    /// The calendar unit with that name.
     pub(super) calendar: Option<Calendar>,
 }
 
@@ -25,7 +25,7 @@ impl TimeUnit {
         UNITS.iter().find(|unit| unit.names.contains(&name.as_str()))
     }
 
-    /// The largest unit that measures `span` in whole numbers, and the number.
+    /// The largest unit of which `span` is a multiple, and the number of units.
     pub(super) fn measuring(span: Micros) -> (u64, &'static TimeUnit) {
         let largest = UNITS.iter().rev().find(|unit| span.get() > 0 && span.get().is_multiple_of(unit.micros));
         let unit = largest.unwrap_or(&UNITS[0]);

@@ -6,25 +6,25 @@ use super::{CONFIRM_WITHIN, RegionShare, Share, ShareLedger, Transfer};
 use crate::limit::Limit;
 use crate::time::{Micros, Timestamp};
 
-/// The drift of a node's clock against a driver's that is allowed for: one part in so many.
+/// Allowed drift of a node's clock against a driver's: one part in this many.
 const DRIFT: u64 = 1 << 10;
 
-/// The shares that a node knows, and until when it may decide by them.
+/// The shares known to a node, and until when it may use them.
 #[derive(Clone, Debug, Default)]
 pub struct ShareLease {
-    known: Option<Known>,
-    /// Whether the store has lost the record, or changes of it.
+    known: Option<KnownLedger>,
+    /// Whether the store has lost the record, or changes to it.
     is_lost: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownLedger {
     born: Timestamp,
     version: u64,
     shares: BTreeMap<String, RegionShare>,
     /// The transfers that are outgoing.
     outgoing: Vec<Transfer>,
-    /// The instant of the reading, by the clock of the store.
+    /// When the record was read, by the clock of the store.
     store_now: Timestamp,
     /// The end of the lease, by the clock of the node.
     until: Timestamp,
@@ -33,15 +33,15 @@ struct Known {
 /// The result of reading a region's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LedgerReading {
-    /// The record is as it was, or newer.
+    /// The record is unchanged or newer.
     Confirmed,
-    /// There is none, and there never was for all that this node knows.
+    /// There is no record, and the node has never seen one.
     Missing,
-    /// The store has lost it, or changes of it.
+    /// The store has lost the record, or changes to it.
     Lost,
 }
 
-/// The shares of a region as a node applies them at one instant.
+/// The shares of a region, as a node applies them at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppliedShares {
     version: Option<u64>,
@@ -52,8 +52,8 @@ pub struct AppliedShares {
 }
 
 impl ShareLease {
-    /// Takes in a reading of the record. `began` is the instant before the store was asked, by the clock of the node, and `store_now` the
-    /// clock of the store.
+    /// Updates the lease from a reading of the record. `began` is the instant before the store was asked, by the clock of
+    /// the node. `store_now` is the time of the store's clock.
     pub fn read(&mut self, ledger: Option<&ShareLedger>, store_now: Timestamp, began: Timestamp) -> LedgerReading {
         let reading = match (ledger, &self.known) {
             (None, None) => LedgerReading::Missing,
@@ -68,12 +68,12 @@ impl ShareLease {
             let until = began + Micros::new(CONFIRM_WITHIN.get() - CONFIRM_WITHIN.get().div_ceil(DRIFT));
             let ShareLedger { born, version, shares, outgoing, .. } = ledger;
             let (born, version, shares, outgoing) = (*born, *version, shares.clone(), outgoing.clone());
-            self.known = Some(Known { born, version, shares, outgoing, store_now, until });
+            self.known = Some(KnownLedger { born, version, shares, outgoing, store_now, until });
         }
         reading
     }
 
-    /// The shares to decide by at `now`, by the clock of the node.
+    /// The shares that apply at `now`, by the clock of the node.
     #[must_use]
     pub fn applied(&self, now: Timestamp) -> AppliedShares {
         let Some(known) = &self.known else { return AppliedShares::default() };
@@ -92,7 +92,7 @@ impl ShareLease {
         self.known.as_ref().map(|known| known.version)
     }
 
-    /// The end of the lease, by the clock of the node. `None` if the node decides by the floor already.
+    /// The end of the lease, by the clock of the node. `None` if the node already decides by the floor.
     #[must_use]
     pub fn until(&self) -> Option<Timestamp> {
         self.known.as_ref().filter(|_| !self.is_lost).map(|known| known.until)
@@ -100,10 +100,16 @@ impl ShareLease {
 }
 
 impl AppliedShares {
-    /// Whether the node has confirmed them. Otherwise it decides by floors.
+    /// Whether the node has confirmed the shares. Otherwise it decides by floors.
     #[must_use]
     pub const fn is_confirmed(&self) -> bool {
         self.confirmed_at.is_some()
+    }
+
+    /// The same shares once the node can no longer confirm them.
+    #[must_use]
+    pub fn unconfirmed(&self) -> AppliedShares {
+        AppliedShares { confirmed_at: None, ..self.clone() }
     }
 
     /// The share of a rule's limit, whose states belong to `id`. `floor` is the one that the rules state, for a node that knows of no
@@ -117,26 +123,26 @@ impl AppliedShares {
         }
     }
 
-    /// The share of a rule in the record, whether or not all of it has settled. `None` if the node knows of none.
+    /// The share of a rule in the record, whether or not all of it has settled. `None` without a record.
     #[must_use]
     pub fn recorded(&self, rule: &str) -> Option<&RegionShare> {
         self.shares.get(rule)
     }
 
-    /// The share of a rule that the region has given away, and that has not arrived for all that is known.
+    /// The share of a rule that the region has given and that is not known to have arrived.
     #[must_use]
     pub fn parked(&self, rule: &str) -> Share {
         let of_rule = self.outgoing.iter().filter(|transfer| transfer.rule == rule);
         of_rule.fold(Share::NONE, |sum, transfer| sum + transfer.amount)
     }
 
-    /// The transfers that the region has begun and that have not arrived for all that is known.
+    /// The transfers that the region has begun and that are not known to have arrived.
     #[must_use]
     pub fn outgoing(&self) -> &[Transfer] {
         &self.outgoing
     }
 
-    /// The version of the record; `None` if the node knows of none.
+    /// The version of the record. `None` without a record.
     #[must_use]
     pub const fn version(&self) -> Option<u64> {
         self.version
@@ -185,7 +191,7 @@ mod tests {
             assert_eq!(lease.read(lost, NOW, NOW), LedgerReading::Lost);
             assert_eq!((share(&lease, Micros::ZERO), lease.until()), (Share::percent(5), None));
         }
-        // A record that replaces it was created later.
+        // A record that replaces a lost one was created later.
         let new = ShareLedger { born: NOW + Micros::from_secs(60), ..ledger() };
         assert_eq!(lease.read(Some(&new), NOW, NOW), LedgerReading::Confirmed);
         assert_eq!(share(&lease, Micros::ZERO), Share::percent(60));

@@ -4,17 +4,17 @@ use super::{ArrivedRights, Share, TransferId};
 use crate::limit::Limit;
 use crate::time::Timestamp;
 
-/// The most arrivals that are kept apart. Two earlier ones become one that counts from the later.
+/// Maximum number of separate arrivals. Beyond it, two earlier arrivals are merged into one that counts from the later.
 const MOST_ARRIVALS: usize = 32;
 
-/// The share that a region owns, with the part of it that has arrived.
+/// The share that a region owns, with the parts of it that have arrived from other regions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RegionShare {
-    /// The share, all arrivals included.
+    /// The share, including all arrivals.
     pub share: Share,
-    /// The share below which it never sinks.
+    /// The share below which the region never sinks.
     pub floor: Share,
-    /// The shares that have arrived from other regions, the latest one last.
+    /// The shares that have arrived from other regions, latest last.
     pub arrivals: Vec<ArrivedShare>,
 }
 
@@ -25,14 +25,14 @@ pub struct ArrivedShare {
     pub amount: Share,
     /// The instant of its arrival, by the clock of the region's store.
     pub at: Timestamp,
-    /// The transfer that brought it; `None` if it was inherited, or if several became one.
+    /// The transfer that moved it; `None` if it was inherited, or if several arrivals were merged.
     pub brought_by: Option<TransferId>,
-    /// The rights of running windows that came with it.
+    /// The rights in running windows that moved with it.
     pub rights: Vec<ArrivedRights>,
 }
 
 impl ArrivedShare {
-    /// Whether it counts at `now` for a limit of this id.
+    /// Whether the arrival counts at `now` for a limit with this id.
     fn counts(&self, id: &str, limit: &Limit, now: Timestamp) -> bool {
         let is_settled = || limit.settles_at(self.at).is_some_and(|settled| settled <= now);
         self.rights.iter().any(|rights| rights.are_of(id, limit)) || is_settled()
@@ -40,19 +40,25 @@ impl ArrivedShare {
 }
 
 impl RegionShare {
-    /// A share with a floor, or with one of all that there is if the share is smaller.
+    /// Creates a share with a floor. The floor is at most the share.
     #[must_use]
     pub fn new(share: Share, floor: Share) -> RegionShare {
         RegionShare { share, floor: floor.min(share), arrivals: Vec::new() }
     }
 
-    /// The share of a limit that counts at `now`: without the arrivals that have neither [settled](Limit::settles_at) nor brought the
-    /// rights of its running window. `id` is the one that its states belong to.
+    /// The share of a limit that counts at `now`. Excludes arrivals that have neither [settled](Limit::settles_at) nor
+    /// moved rights in the running window. `id` is that of the limit's states.
     #[must_use]
     pub fn settled(&self, id: &str, limit: &Limit, now: Timestamp) -> Share {
         let settling = self.arrivals.iter().filter(|arrival| !arrival.counts(id, limit, now));
         let settling = settling.fold(Share::NONE, |sum, arrival| sum + arrival.amount);
         self.share - settling
+    }
+
+    /// Whether all of the share counts for a limit at `at`, if nothing moves until then.
+    #[must_use]
+    pub fn is_settled(&self, id: &str, limit: &Limit, at: Timestamp) -> bool {
+        self.settled(id, limit, at) == self.share
     }
 
     /// Adds a share that arrives now. Rights in windows that are over make no difference any more, and are dropped.
@@ -69,7 +75,7 @@ impl RegionShare {
         }
     }
 
-    /// Adds the rights that a transfer has brought. Returns `false` if they are there, or the share is not there any more.
+    /// Adds the rights that a transfer has moved. Returns `false` if they were added before, or if the share is gone.
     pub(super) fn bring_rights(&mut self, brought_by: &TransferId, rights: Vec<ArrivedRights>) -> bool {
         let brought = |arrival: &&mut ArrivedShare| arrival.brought_by.as_ref() == Some(brought_by);
         let Some(arrival) = self.arrivals.iter_mut().find(brought).filter(|arrival| arrival.rights.is_empty()) else {
@@ -79,7 +85,7 @@ impl RegionShare {
         !arrival.rights.is_empty()
     }
 
-    /// Removes a share. What has arrived last leaves first: it may not have counted yet, and what counts stays above the floor.
+    /// Removes a share, latest arrivals first: they may not count yet, and the share that counts stays above the floor.
     pub(super) fn leave(&mut self, amount: Share) {
         self.share = self.share - amount;
         let mut left = amount;

@@ -20,20 +20,20 @@ const MILLION: u32 = 1_000_000;
 pub struct Share(u32);
 
 impl Share {
-    /// Nothing.
+    /// No share.
     pub const NONE: Share = Share(0);
-    /// All of it.
+    /// The whole.
     pub const WHOLE: Share = Share(MILLION);
-    /// One point: a hundredth.
+    /// One percentage point.
     pub const POINT: Share = Share(MILLION / 100);
 
-    /// So many parts of a million. `None` if that is more than the whole.
+    /// A share in parts per million. `None` if that is more than the whole.
     #[must_use]
     pub const fn of_million(parts: u32) -> Option<Share> {
         if parts <= MILLION { Some(Share(parts)) } else { None }
     }
 
-    /// So many percent, at most the whole.
+    /// A share in percent, at most the whole.
     #[must_use]
     pub const fn percent(percent: u32) -> Share {
         if percent >= 100 { Share::WHOLE } else { Share(percent * Share::POINT.0) }
@@ -45,7 +45,7 @@ impl Share {
         self.0
     }
 
-    /// Whether it is nothing.
+    /// Whether this is no share.
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0 == 0
@@ -58,20 +58,20 @@ impl Share {
         u64::try_from(part).unwrap_or(whole)
     }
 
-    /// Both together. `None` if that is more than the whole.
+    /// The sum of both shares. `None` if that is more than the whole.
     #[must_use]
     pub const fn checked_add(self, other: Share) -> Option<Share> {
         Share::of_million(self.0 + other.0)
     }
 
-    /// The difference, nothing if the other is larger.
+    /// The difference, or none if the other share is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Share) -> Share {
         Share(self.0.saturating_sub(other.0))
     }
 }
 
-/// At most the whole.
+/// Adds shares, up to the whole.
 impl Add for Share {
     type Output = Share;
 
@@ -80,7 +80,7 @@ impl Add for Share {
     }
 }
 
-/// At least nothing.
+/// Subtracts shares, down to none.
 impl Sub for Share {
     type Output = Share;
 
@@ -101,7 +101,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// A text that is no share.
+/// The error for text that is not a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareError {
     text: String,
@@ -115,7 +115,7 @@ impl fmt::Display for ShareError {
 
 impl std::error::Error for ShareError {}
 
-/// Reads a share in percent, with or without the sign: `60%`, `60`, `33.3333%`.
+/// Parses a share in percent, with or without the sign: `60%`, `60`, `33.3333%`.
 impl FromStr for Share {
     type Err = ShareError;
 

@@ -1,28 +1,33 @@
-//! Rights of windows that are running while a share moves.
+//! Rights in windows that are running while a share moves.
 //!
-//! A region that gives a share of a quota for a month may have spent some of it in this month, under some keys. The limit has *P* tokens
-//! of the window in that region before the transfer, and *P′* after it. The tokens between are the *slice* that moves. A key that
-//! has spent *s* in the region has spent min(*s*, *P*) − *P′* of the slice, if that is positive; the rest is unspent. So each such
-//! key is charged for the spent part of the slice where the share has arrived, and after that the slice counts there in the same window.
+//! A region that gives a share of a monthly quota may have spent some of it this month, under some keys. The limit has *P*
+//! tokens of the window in that region before the transfer, and *P′* after it. The tokens between are the *slice* that
+//! moves. If a key has spent *s* in the region, it has spent min(*s*, *P*) − *P′* of the slice, or nothing if that is
+//! negative. So each such key is charged in the receiving region for the spent part of the slice. After that, the slice
+//! counts there in the same window.
 //!
-//! *Proof.* All of the share that moves counts in the window, so the slice belongs to the region that gives it. From the instant at which all
-//! nodes have confirmed the smaller part, that region admits a key only while *s* < *P′*, so the part of the slice that its keys have spent no
-//! longer changes, and all that a key spends of the slice in either region is at most *P* − *P′*. Each token of the window belongs to one region
-//! at a time, or to a slice between two of them. Both regions are in that one window from the beginning of the transfer to the last charge, each
-//! by its own clock; otherwise the rights do not count, and the share counts from the next window on. ∎
+//! *Proof.* All of the share that moves counts in the window, so the slice belongs to the giving region. From the instant
+//! at which all nodes have confirmed the smaller part, that region admits a key only while *s* < *P′*. So the part of the
+//! slice that its keys have spent no longer changes, and a key spends at most *P* − *P′* of the slice in both regions
+//! together. Each token of the window belongs to one region at a time, or to a slice between two of them. Both regions are
+//! in that one window from the beginning of the transfer to the last charge, each by its own clock; otherwise the rights do
+//! not count, and the share counts from the next window on. ∎
 //!
-//! A key that is charged twice, because a driver was interrupted, has less than it could have, and never more.
+//! A charged key is marked in the receiving region, in the same step, so that a driver that repeats the work of an interrupted one charges
+//! it once. What the key has spent of the slice has not changed since the first charge, which was made in a window in which the rights
+//! count; otherwise the key must be neither charged nor marked.
 
 use crate::limit::{Algorithm, Limit};
 use crate::time::Timestamp;
 
-/// The most slices of one transfer. Rights of further limits do not move.
+/// Maximum number of slices of one transfer. Rights in further limits do not move.
 pub const MOST_SLICES: usize = 32;
 
-/// A limit of fixed windows whose rights of the running window can move. Limits of one id share states, and have the same windows.
+/// A limit with fixed windows whose rights in the running window can move. Limits with one id share states, and have the
+/// same windows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SharedWindow {
-    /// The id that states belong to.
+    /// The id of the limit's states.
     pub id: String,
     /// The whole limit.
     pub limit: Limit,
@@ -31,46 +36,47 @@ pub struct SharedWindow {
 /// The tokens of a window that move with a share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowSlice {
-    /// The id that states belong to.
+    /// The id of the limit's states.
     pub id: String,
     /// The whole limit.
     pub limit: Limit,
     /// The tokens that the region had before the transfer.
     pub before: u64,
-    /// The tokens that it has after it.
+    /// The tokens that the region has after the transfer.
     pub after: u64,
 }
 
 impl WindowSlice {
-    /// The part of the slice that is spent under a key by which `spent` tokens of the window were spent in the region that gives it.
+    /// The spent part of the slice for a key with `spent` tokens of the window spent in the giving region.
     #[must_use]
     pub fn spent_of(&self, spent: u64) -> u64 {
         spent.min(self.before).saturating_sub(self.after)
     }
 
-    /// The rights that this slice becomes. The instants are those of [`ArrivedRights`].
+    /// The rights that this slice becomes. For the instants, see [`ArrivedRights`].
     #[must_use]
     pub fn rights(&self, first: Timestamp, last: Timestamp) -> ArrivedRights {
         ArrivedRights { id: self.id.clone(), limit: self.limit, first, last }
     }
 }
 
-/// A slice that has arrived: keys were charged for what was spent of it.
+/// A slice that has arrived: keys were charged for the spent part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ArrivedRights {
-    /// The id that states belong to.
+    /// The id of the limit's states.
     pub id: String,
     /// The whole limit.
     pub limit: Limit,
-    /// The earliest of the instants at which the transfer was begun and states were read and charged, by the clocks of both regions'
-    /// stores.
+    /// The earliest of the instants at which the transfer was begun and states were read and charged, by the clocks of both
+    /// regions' stores.
     pub first: Timestamp,
-    /// The latest of them.
+    /// The latest of those instants.
     pub last: Timestamp,
 }
 
 impl ArrivedRights {
-    /// Whether these are rights of this limit, of a window that lasted from the beginning of the transfer to the last charge.
+    /// Whether these are rights in this limit and in a window that lasted from the beginning of the transfer to the last
+    /// charge.
     #[must_use]
     pub fn are_of(&self, id: &str, limit: &Limit) -> bool {
         self.id == id && self.limit == *limit && self.are_of_one_window()
@@ -86,7 +92,7 @@ impl ArrivedRights {
     }
 }
 
-/// The end of a limit's window, if it has fixed windows.
+/// The end of a limit's present window; `None` if the limit does not have fixed windows.
 #[must_use]
 pub fn window_end(limit: &Limit, now: Timestamp) -> Option<Timestamp> {
     match limit.algorithm() {

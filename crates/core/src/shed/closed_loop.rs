@@ -1,7 +1,7 @@
 //! The shedder in a closed loop with a modelled server, in virtual time.
 //!
-//! The server has workers, each of which takes [`SERVICE`] for a request, and one queue in front of them. A response counts as
-//! good if it comes within [`PATIENCE`]: later, its client has gone. The server does not know that, and works on.
+//! The server has workers, each of which takes [`SERVICE`] for a request unless its class takes longer, and one queue in front of them. A response counts as
+//! good if it comes within [`DEADLINE`]: later, its client has gone. The server does not know that, and works on.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -12,7 +12,7 @@ use crate::clock::{Clock, ManualClock};
 use crate::time::{Micros, Timestamp};
 
 const SERVICE: Micros = Micros::from_millis(50);
-const PATIENCE: Micros = Micros::from_millis(1_000);
+const DEADLINE: Micros = Micros::from_millis(1_000);
 const SECOND: Micros = Micros::from_secs(1);
 /// The shares of requests that are low, normal, high and critical.
 const MIX: [f64; CLASSES] = [0.4, 0.3, 0.2, 0.1];
@@ -22,6 +22,8 @@ struct Model {
     limit: Option<AdaptiveConcurrency<ManualClock>>,
     shedder: Option<LoadShedder<ManualClock>>,
     workers: u32,
+    /// The time that a worker takes for a request of each class.
+    service: [Micros; CLASSES],
     busy: BinaryHeap<Reverse<(Timestamp, usize)>>,
     queue: VecDeque<usize>,
     requests: Vec<Request>,
@@ -35,22 +37,22 @@ struct Request {
     permit: Option<ConcurrencyPermit<ManualClock>>,
 }
 
-/// The sums of some seconds.
+/// Sums over some seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     arrived: [u32; CLASSES],
-    /// Those that were answered before their clients had gone.
+    /// Requests that were answered before their clients had gone.
     good: [u32; CLASSES],
     seconds: u32,
 }
 
 impl Sums {
-    /// The part of each class that was served well.
+    /// The part of each class with a good response.
     fn served(&self) -> [f64; CLASSES] {
         std::array::from_fn(|class| f64::from(self.good[class]) / f64::from(self.arrived[class]))
     }
 
-    /// The part of the capacity of this many workers that was used well.
+    /// The part of these workers' capacity that went into good responses.
     fn goodput(&self, workers: u32) -> f64 {
         f64::from(self.good.iter().sum::<u32>()) / f64::from(workers * self.seconds * 20)
     }
@@ -68,6 +70,7 @@ impl Model {
             limit,
             shedder: sheds.then(shedder),
             workers,
+            service: [SERVICE; CLASSES],
             busy: BinaryHeap::new(),
             queue: VecDeque::new(),
             requests: Vec::new(),
@@ -98,7 +101,7 @@ impl Model {
         let class = class.unwrap_or(CLASSES - 1);
         sums.arrived[class] += 1;
         let client = (self.random() * 1e6) as u64;
-        let is_full = self.limit.as_ref().is_some_and(AdaptiveConcurrency::is_overloaded);
+        let is_full = self.limit.as_ref().is_some_and(|limit| limit.would_refuse(class));
         if self.shedder.as_ref().is_some_and(|shedder| !shedder.admits(class, client, is_full)) {
             return;
         }
@@ -120,7 +123,7 @@ impl Model {
             {
                 shedder.record_wait(now.since(self.requests[request].arrived));
             }
-            self.busy.push(Reverse((now + SERVICE, request)));
+            self.busy.push(Reverse((now + self.service[self.requests[request].class], request)));
         }
     }
 
@@ -143,7 +146,7 @@ impl Model {
             if let Some(permit) = request.permit.take() {
                 permit.finish(SampleOutcome::Success);
             }
-            sums.good[request.class] += u32::from(now.since(request.arrived) <= PATIENCE);
+            sums.good[request.class] += u32::from(now.since(request.arrived) <= DEADLINE);
             self.start(now);
         }
         self.clock.set(end);
@@ -186,7 +189,7 @@ fn without_shedding_goodput_collapses() {
 
 #[test]
 fn a_limit_alone_does_not_spare_what_is_above_its_share() {
-    // Half of all requests are critical: one and a half times the capacity.
+    // Critical requests are half of all, so they alone are one and a half times the capacity.
     let mix = [0.2, 0.15, 0.15, 0.5];
     let served = [false, true].map(|sheds| {
         let mut model = Model::new(20, Some("aimd 30..30"), sheds);
@@ -195,6 +198,50 @@ fn a_limit_alone_does_not_spare_what_is_above_its_share() {
     });
     let [limited, shed] = served.map(|served| served[3]);
     assert!(shed >= 0.9 && shed > limited + 0.1, "{served:?}");
+}
+
+/// Low requests hold the limit for as long as they take, also when no more of them are admitted. Critical ones have their share of it.
+#[test]
+fn a_flood_of_slow_requests_sheds_none_that_are_within_their_share() {
+    for limit in ["aimd 30..30", "gradient2 20..200", "vegas 20..200"] {
+        for seconds in [1, 3, 10] {
+            let mut model = Model::new(400, Some(limit), true);
+            model.service[0] = Micros::from_secs(seconds);
+            // 760 low requests a second, and 40 critical ones, of which two are in flight at a time.
+            let sums = model.run(180, 0.1, &[0.95, 0.0, 0.0, 0.05]);
+            let shed = model.shedder.as_ref().unwrap().counts().shed;
+            assert!(shed[0] > 0 && shed[3] == 0, "{limit}, {seconds} s: {shed:?} of {:?}", sums.arrived);
+            // Half of a share is little while the limit is halved for a measurement.
+            assert!(sums.served()[3] >= 0.99, "{limit}, {seconds} s: {:?}", sums.served());
+        }
+    }
+}
+
+/// The capacity halves and comes back during a flood, and the limit follows it.
+#[test]
+fn a_flood_sheds_no_critical_requests_while_the_limit_adapts() {
+    for limit in ["gradient2 4..200", "vegas 4..200"] {
+        let mut model = Model::new(60, Some(limit), true);
+        model.service[0] = SECOND;
+        let (mut limits, mut arrived) = (Vec::new(), 0);
+        // 114 low requests a second, twice to four times what the workers can do, and six critical ones.
+        for (workers, load) in [(60, 0.1), (30, 0.2), (60, 0.1)] {
+            model.workers = workers;
+            for _ in 0..90 {
+                let sums = model.run(1, load, &[0.95, 0.0, 0.0, 0.05]);
+                arrived += sums.arrived[3] as usize;
+                limits.push(model.limit.as_ref().unwrap().limit());
+            }
+        }
+        let (least, most) = (*limits.iter().min().unwrap(), *limits.iter().max().unwrap());
+        assert!(most >= 2 * least, "{limit}: it adapts, {limits:?}");
+        let shed = model.shedder.as_ref().unwrap().counts().shed;
+        assert!(shed[0] > 0 && shed[3] == 0, "{limit}: {shed:?}");
+        // Not all of them are served in time, because the queue is too long until the limit has followed the capacity. Vegas takes the time of
+        // critical requests for the usual one, and its limit is small while it is lowered for a measurement.
+        let admitted = model.requests.iter().filter(|request| request.class == 3).count();
+        assert!(admitted * 100 >= arrived * 99, "{limit}: {admitted} of {arrived}, with the limits {limits:?}");
+    }
 }
 
 #[test]
@@ -220,7 +267,7 @@ fn a_server_at_a_load_that_it_can_bear_sheds_next_to_nothing() {
 
 #[test]
 fn a_limit_that_is_lowered_for_a_measurement_is_no_overload() {
-    // Twelve workers are busy on average: at half of the limit, there is too little room for them.
+    // Twelve workers are busy on average, so half of the limit is too small for them.
     let mut model = Model::new(20, Some("gradient2 20..20"), true);
     let mut sheds = false;
     for _ in 0..600 {
@@ -232,7 +279,7 @@ fn a_limit_that_is_lowered_for_a_measurement_is_no_overload() {
 
 #[test]
 fn a_fast_server_is_fully_used_as_well() {
-    // Windows end after 2000 requests here, which are 42 ms.
+    // Here, windows end after 2000 requests, which take 42 ms.
     let mut model = Model::new(800, Some("aimd 1000..1000"), true);
     model.run(20, 3.0, &MIX);
     let sums = model.run(10, 3.0, &MIX);

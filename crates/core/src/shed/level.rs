@@ -9,7 +9,7 @@ pub const COHORTS: usize = 128;
 /// The number of levels.
 pub const LEVELS: usize = CLASSES * COHORTS;
 
-/// The time after which clients get other cohorts.
+/// Time after which clients are assigned to other cohorts.
 const ROTATION: Micros = Micros::from_secs(60 * 60);
 
 /// The importance of a request: its class, then its cohort.
@@ -17,9 +17,9 @@ const ROTATION: Micros = Micros::from_secs(60 * 60);
 pub struct ShedLevel(u16);
 
 impl ShedLevel {
-    /// The level of a client's request in a class, counted from 0. Higher classes than the last one are the last one.
+    /// The level of a client's request in a class. Classes are counted from 0; a higher number stands for the last class.
     ///
-    /// `client` is a hash, and `seed` keeps clients from choosing their cohorts.
+    /// `client` is a hash, and `seed` prevents clients from choosing their cohorts.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "of numbers below 512")]
     pub const fn of(class: usize, client: u64, seed: u64, now: Timestamp) -> ShedLevel {
@@ -29,20 +29,20 @@ impl ShedLevel {
         ShedLevel((class * COHORTS + cohort as usize) as u16)
     }
 
-    /// Its number, from 0 to [`LEVELS`] − 1.
+    /// The number of the level, from 0 to [`LEVELS`] − 1.
     #[must_use]
     pub const fn number(self) -> usize {
         self.0 as usize
     }
 
-    /// Its class.
+    /// The class.
     #[must_use]
     pub const fn class(self) -> usize {
         self.number() / COHORTS
     }
 }
 
-/// Spreads a number over all bits, without loss (the finalizer of SplitMix64).
+/// A bijection that spreads a number over all bits (the finalizer of SplitMix64).
 const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -8,12 +8,12 @@ use super::{CLASSES, COHORTS, LEVELS, ShedLevel, ShedThreshold};
 use crate::clock::{Clock, SystemClock};
 use crate::time::{Micros, Timestamp};
 
-/// The windows after which the threshold moves.
+/// The bounds of a window, after which the threshold is updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShedWindow {
-    /// The longest time of a window. 250 ms by default.
+    /// Maximum length of a window. 250 ms by default.
     pub length: Micros,
-    /// The number of arrivals that end a window sooner. 2000 by default.
+    /// Number of arrivals that end a window early. 2000 by default.
     pub max_arrivals: u32,
 }
 
@@ -23,15 +23,15 @@ impl Default for ShedWindow {
     }
 }
 
-/// The signals that count as overload. Any one of them is enough.
+/// Bounds above which there is overload. Exceeding any one of them is enough.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OverloadBounds {
-    /// The part of admitted arrivals that may find the server full, as when its [adaptive limit](crate::adaptive) is reached. 0.1 by
-    /// default: a limit that is reached for a moment is no overload.
+    /// The part of admitted arrivals for which the server may be full, as when its [adaptive limit](crate::adaptive) would refuse
+    /// them. 0.1 by default: a limit that is reached for a moment is no overload.
     pub full: f64,
-    /// The mean time for which requests may wait before they are begun. 20 ms by default.
+    /// The mean time that requests may wait before processing begins. 20 ms by default.
     pub wait: Micros,
-    /// The part of the time for which the runtime may be busy. 0.95 by default.
+    /// The part of the time that the runtime may be busy. 0.95 by default.
     pub busy: f64,
 }
 
@@ -41,7 +41,7 @@ impl Default for OverloadBounds {
     }
 }
 
-/// Requests since the beginning, by class.
+/// Number of requests since the start, by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShedCounts {
     /// Requests that arrived.
@@ -50,10 +50,10 @@ pub struct ShedCounts {
     pub shed: [u64; CLASSES],
 }
 
-/// Refuses the least important requests while there is overload.
+/// Refuses the least important requests under overload.
 ///
-/// Clones share one threshold. An arrival takes a few atomic operations and a reading of the clock, and no lock but at the end of
-/// a window, which one thread closes while the others go on.
+/// Clones share one threshold. An arrival takes a few atomic operations and one reading of the clock. A lock is taken only
+/// at the end of a window, by the one thread that closes it.
 #[derive(Debug)]
 pub struct LoadShedder<C = SystemClock>(Arc<SharedShedder<C>>);
 
@@ -71,7 +71,7 @@ struct SharedShedder<C> {
     full: AtomicU32,
     waits: AtomicU32,
     waited: AtomicU64,
-    /// Bits of an `f64`.
+    /// The bits of an `f64`.
     busy: AtomicU64,
     histogram: Box<[AtomicU32; LEVELS]>,
     /// Arrivals in former windows.
@@ -86,7 +86,7 @@ impl<C> Clone for LoadShedder<C> {
 }
 
 impl LoadShedder {
-    /// A shedder with the default bounds, by the machine's clock.
+    /// A shedder with the default bounds and the machine's clock.
     #[must_use]
     pub fn new() -> LoadShedder {
         LoadShedder::with_bounds(OverloadBounds::default())
@@ -106,7 +106,7 @@ impl Default for LoadShedder {
 }
 
 impl<C: Clock> LoadShedder<C> {
-    /// A shedder with all its parts. Servers with equal seeds put a client into the same cohort.
+    /// Sets all parameters. Servers with equal seeds put a client into the same cohort.
     #[must_use]
     pub fn with(bounds: OverloadBounds, window: ShedWindow, seed: u64, clock: C) -> LoadShedder<C> {
         LoadShedder(Arc::new(SharedShedder {
@@ -130,9 +130,11 @@ impl<C: Clock> LoadShedder<C> {
     }
 
     /// Whether a request is admitted. `class` counts from 0, the least important one, and `client` is a hash of the client.
-    /// `is_full` says that the server has as many requests in flight as it can take.
+    /// `is_full` says that the server has no room for this request, as
+    /// [`would_refuse`](crate::adaptive::AdaptiveConcurrency::would_refuse) tells. That it has none for others is no overload of this
+    /// class: they may take long to end after none of them is admitted any more.
     ///
-    /// Call this once for each request: it counts as an arrival, and as shed if it is refused.
+    /// Must be called once for each request: the request counts as an arrival, and as shed if it is refused.
     pub fn admits(&self, class: usize, client: u64, is_full: bool) -> bool {
         let shared = &*self.0;
         let now = shared.clock.now();
@@ -145,7 +147,7 @@ impl<C: Clock> LoadShedder<C> {
         let is_admitted = level.number() >= self.threshold();
         if is_admitted {
             shared.admitted.fetch_add(1, Ordering::Relaxed);
-            // A server that is full for requests that are shed anyhow is no overload of the others.
+            // Only admitted requests count: if shed requests find the server full, the others are not overloaded.
             shared.full.fetch_add(is_full.into(), Ordering::Relaxed);
         } else {
             shared.shed[level.class()].fetch_add(1, Ordering::Relaxed);
@@ -153,18 +155,18 @@ impl<C: Clock> LoadShedder<C> {
         is_admitted
     }
 
-    /// Records the time for which a request, or anything else in the same queue, has waited before it was begun.
+    /// Records how long a request, or anything else in the same queue, has waited before processing began.
     pub fn record_wait(&self, wait: Micros) {
         self.0.waited.fetch_add(wait.get(), Ordering::Relaxed);
         self.0.waits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records the part of the time for which the runtime is busy, from 0 to 1. It counts until the next record.
+    /// Records the part of the time that the runtime is busy, from 0 to 1. Valid until the next record.
     pub fn record_busy(&self, busy: f64) {
         self.0.busy.store(busy.to_bits(), Ordering::Relaxed);
     }
 
-    /// The number of the lowest level that is admitted. 0 if nothing is shed, and up to [`LEVELS`] − 1. A multiple of
+    /// The number of the lowest level that is admitted: from 0, if nothing is shed, to [`LEVELS`] − 1. A multiple of
     /// [`COHORTS`] sheds whole classes.
     #[must_use]
     pub fn threshold(&self) -> usize {
@@ -177,10 +179,10 @@ impl<C: Clock> LoadShedder<C> {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Requests since the beginning.
+    /// Number of requests since the start.
     #[must_use]
     pub fn counts(&self) -> ShedCounts {
-        // No window is closed meanwhile, so that no arrival is missing from both sums.
+        // Prevents a window from being closed meanwhile, so that no arrival is missing from both sums.
         let _threshold = self.0.threshold.lock();
         let load = |counts: &[AtomicU64; CLASSES]| counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         let mut counts = ShedCounts { arrived: load(&self.0.arrived), shed: load(&self.0.shed) };
@@ -196,8 +198,8 @@ impl<C: Clock> SharedShedder<C> {
         arrivals >= self.window.max_arrivals || self.lengths(now) > 0
     }
 
-    /// The age of the present window, in whole lengths of a window. A clock that steps back ends the window, which would last
-    /// for as long as the step otherwise.
+    /// The age of the present window, in whole window lengths. If the clock stepped back, the window ends: otherwise it
+    /// would be extended by the size of the step.
     fn lengths(&self, now: Timestamp) -> u64 {
         let lasted = now.as_micros().checked_sub(self.begun.load(Ordering::Relaxed));
         lasted.map_or(1, |lasted| lasted / self.window.length.get().max(1))
@@ -207,7 +209,7 @@ impl<C: Clock> SharedShedder<C> {
     fn close(&self, now: Timestamp) {
         let mut threshold = match self.threshold.try_lock() {
             Ok(threshold) => threshold,
-            // A threshold is a number within bounds at every instant.
+            // A panic leaves a threshold valid: it is a number, within bounds at every instant.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
@@ -222,7 +224,7 @@ impl<C: Clock> SharedShedder<C> {
             sum.fetch_add(cohorts.iter().copied().map(u64::from).sum(), Ordering::Relaxed);
         }
         let mut level = threshold.update(&arrivals, is_overloaded);
-        // Nobody closes the windows of a pause: what arrived in them is in this one.
+        // Without arrivals, no windows are closed. The arrivals of all elapsed windows are in this one.
         for _ in 1..lengths {
             if level == 0 {
                 break;
@@ -232,7 +234,7 @@ impl<C: Clock> SharedShedder<C> {
         self.level.store(u32::try_from(level).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Whether the window that ends had overload. Begins the sums of the next one.
+    /// Whether the window that ends had overload. Resets the sums for the next window.
     fn take_signals(&self) -> bool {
         self.arrivals.store(0, Ordering::Relaxed);
         let admitted = self.admitted.swap(0, Ordering::Relaxed);
@@ -259,7 +261,7 @@ mod tests {
         (clock.clone(), LoadShedder::with(bounds, ShedWindow::default(), 7, clock))
     }
 
-    /// Lets a request of each of 300 clients arrive in a class, then 250 ms pass. Returns how many are admitted.
+    /// Sends a request from each of 300 clients in a class, then advances 250 ms. Returns how many are admitted.
     fn window(shedder: &(ManualClock, LoadShedder<ManualClock>), class: usize, is_full: bool) -> usize {
         let admitted = (0..300).filter(|client| shedder.1.admits(class, *client, is_full)).count();
         shedder.0.advance(Micros::from_millis(250));

@@ -1,26 +1,26 @@
-//! The threshold, and how it follows overload.
+//! The threshold, and how it reacts to overload.
 
 use super::{COHORTS, LEVELS};
 
-/// The part of what is admitted that is refused after a window with overload.
+/// The part of the admitted requests that is refused after a window with overload.
 const DECREASE: f64 = 0.05;
-/// The part by which more is admitted after a window without.
+/// The part by which admitted requests increase after a window without overload.
 const INCREASE: f64 = 0.01;
-/// The weight of former windows in the histogram. About eight windows count.
+/// The weight of former windows in the histogram, which is the average of about eight windows.
 const MEMORY: f64 = 0.875;
-/// The windows with overload after which a more important class is refused too, once all of a class is. Requests that were admitted
-/// before are still in flight, so the overload of the first windows may be theirs.
+/// Number of windows with overload after which the next class is refused too, once a whole class is refused. Requests
+/// admitted earlier are still in flight, and may cause the overload of the first windows.
 const CLASS_WINDOWS: u32 = 4;
-/// Arrivals below which the histogram counts as empty.
+/// Number of arrivals below which the histogram counts as empty.
 const NOTHING: f64 = 1e-3;
 
-/// The lowest level that is admitted, and the histogram of arrivals that it is computed from.
+/// The lowest level that is admitted, and the histogram of arrivals from which it is computed.
 ///
-/// 0 admits everything. The highest level is always admitted.
+/// Level 0 admits everything. The highest level is always admitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShedThreshold {
     level: usize,
-    /// Windows with overload since the threshold stands at the beginning of a class.
+    /// Number of windows with overload since the threshold reached the beginning of a class.
     waited: u32,
     /// Arrivals at each level, whether admitted or not. Former windows count less and less.
     arrivals: Box<[f64; LEVELS]>,
@@ -39,11 +39,11 @@ impl ShedThreshold {
         self.level
     }
 
-    /// Follows a window with these arrivals at each level, admitted or not. Returns the number of the lowest level that is
-    /// admitted from now on.
+    /// Updates the threshold from a window with these arrivals at each level, admitted or not. Returns the number of the
+    /// lowest level that is admitted from now on.
     ///
-    /// The threshold moves by whole levels, and at least by one at which there are arrivals. When it has passed all of a class, it
-    /// stays there for four windows before the next class is refused.
+    /// The threshold moves by whole levels, at least past one with arrivals. Once it has passed a whole class, it stays
+    /// there for four windows before the next class is refused.
     pub fn update(&mut self, arrivals: &[u32; LEVELS], is_overloaded: bool) -> usize {
         for (sum, count) in self.arrivals.iter_mut().zip(arrivals) {
             *sum = *sum * MEMORY + f64::from(*count);
@@ -73,7 +73,7 @@ impl ShedThreshold {
         }
     }
 
-    /// Whether the threshold stands behind a class that has arrivals, and before any of the next.
+    /// Whether the threshold is just after a class that has arrivals.
     fn has_passed_a_class(&self) -> bool {
         let class = self.level.checked_sub(COHORTS).filter(|_| self.level.is_multiple_of(COHORTS));
         class.is_some_and(|class| self.arrivals[class..self.level].iter().sum::<f64>() > NOTHING)
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn levels_without_arrivals_are_passed_over() {
         let mut threshold = ShedThreshold::default();
-        // One client in each of the two classes in the middle.
+        // One client in each of the two middle classes.
         let two = window(|level| u32::from(level == COHORTS + 7 || level == 2 * COHORTS + 9));
         assert_eq!(threshold.update(&two, true), COHORTS + 8, "the less important one is refused");
         assert_eq!(threshold.update(&two, true), 2 * COHORTS, "all of its class is refused");
@@ -134,7 +134,7 @@ mod tests {
         let mut threshold = ShedThreshold::default();
         let (low, critical) = (16, 3 * COHORTS + 71);
         let arrivals = window(|level| if level == low { 200 } else { u32::from(level == critical) * 4 });
-        // What is in flight when the low class is refused takes three windows to drain.
+        // When the low class is refused, the requests in flight take three windows to drain.
         for _ in 0..50 {
             for _ in 0..4 {
                 threshold.update(&arrivals, true);

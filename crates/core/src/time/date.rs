@@ -38,7 +38,7 @@ impl Date {
             2 => 28,
             _ => return None,
         };
-        // The bound on the year keeps the arithmetic from overflowing.
+        // The bound on the year prevents overflow in the arithmetic.
         if day < 1 || day > longest || year > 1_000_000 { None } else { Some(Date { year, month, day }) }
     }
 
@@ -46,8 +46,8 @@ impl Date {
     #[must_use]
     pub const fn of(at: Timestamp) -> (Date, u64) {
         let seconds = at.as_micros() / 1_000_000;
-        // Years are counted from March, so that the leap day is the last of its year and months follow one pattern: 153 days
-        // to every five months.
+        // Years are counted from March, so that the leap day is the last day of its year and months follow one pattern: 153
+        // days in every five months.
         let days = seconds / SECONDS_PER_DAY + DAYS_BEFORE_EPOCH.unsigned_abs();
         let (era, days) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
         let year = (days - days / 1_460 + days / 36_524 - days / (DAYS_PER_ERA - 1)) / 365;
@@ -58,7 +58,7 @@ impl Date {
         (Date { year: era * 400 + year + next_year, month, day }, seconds % SECONDS_PER_DAY)
     }
 
-    /// Days from the Unix epoch to this one; negative before 1970.
+    /// Days from the Unix epoch to this date; negative before 1970.
     #[must_use]
     pub const fn days_since_epoch(self) -> i64 {
         let (year, from_march) =

@@ -4,10 +4,10 @@ use crate::decision::{Decision, Outcome};
 use crate::limit::Limit;
 use crate::time::{Micros, Timestamp};
 
-/// The drift of a node's clock against the store's that is allowed for: one part in this many.
+/// Allowed drift of a node's clock against the store's: one part in this many.
 const DRIFT: u64 = 1 << 10;
 
-/// A node's copy of one key: the store's last answer, and what the node has admitted since.
+/// A node's copy of one key: the store's last answer, and what the node has admitted since then.
 ///
 /// ```
 /// use tidegate_core::write_behind::{LocalAnswer, LocalCopy};
@@ -25,23 +25,25 @@ const DRIFT: u64 = 1 << 10;
 pub struct LocalCopy {
     limit: Limit,
     base: Base,
-    /// Admitted, and not sent.
+    /// Admitted, but not sent.
     unsent: u64,
-    /// Sent, without an answer yet.
+    /// Sent, but not answered yet.
     in_flight: u64,
-    /// Sent, and the answer was lost. Never sent again.
+    /// Sent, but the answer was lost. Never sent again.
     lost: u64,
-    /// The instant at which what was lost has recovered, even if the store never charged it.
+    /// The instant at which the lost costs have recovered, even if the store never charged them.
     lost_until: Timestamp,
     is_reporting: bool,
+    /// Whether the limit has changed since the report in flight was begun: its answer is about another limit.
+    is_outdated: bool,
     /// The number of reports that were begun.
     reports: u32,
 }
 
-/// The store's last answer, in a form from which later instants follow.
+/// The store's last answer, in a form from which the state at later instants follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Base {
-    /// There was none since the limit changed.
+    /// There was no answer since the limit changed.
     Unknown,
     /// A bucket that has drained at this instant.
     Line { empty_at: Timestamp },
@@ -52,11 +54,12 @@ enum Base {
 /// The answer of a copy to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalAnswer {
-    /// It is admitted, and noted.
+    /// The request is admitted, and its cost is noted.
     Admitted(Decision, Noted),
-    /// It is denied.
+    /// The request is denied.
     Denied(Decision),
-    /// The copy cannot decide it: the node has as much unreported as it may have. The store has to be asked.
+    /// The copy cannot decide the request, because the node's unreported costs would exceed their maximum. The store must
+    /// be asked.
     Ask,
 }
 
@@ -68,7 +71,7 @@ pub struct Noted {
 }
 
 impl LocalCopy {
-    /// A copy of a key of which nothing is known: it is taken for unspent. The limit must be one that write-behind
+    /// A copy of an unknown key, which counts as unspent. The limit must be one that write-behind
     /// [supports](super::WriteBehind::supports).
     #[must_use]
     pub const fn new(limit: Limit) -> LocalCopy {
@@ -84,6 +87,7 @@ impl LocalCopy {
             lost: 0,
             lost_until: Timestamp::EPOCH,
             is_reporting: false,
+            is_outdated: false,
             reports: 0,
         }
     }
@@ -94,13 +98,14 @@ impl LocalCopy {
         &self.limit
     }
 
-    /// Continues under another limit. Requests have to ask the store until it has answered a report.
+    /// Continues under another limit. Requests have to ask the store until it has answered a report that was begun under this one.
     pub const fn change_limit(&mut self, limit: Limit) {
         self.limit = limit;
         self.base = Base::Unknown;
+        self.is_outdated = self.is_reporting;
     }
 
-    /// Decides a request for `cost`, if the node may have `most` unreported.
+    /// Decides a request for `cost`, if the node may have up to `most` unreported.
     pub fn decide(&mut self, cost: u64, most: u64, now: Timestamp) -> LocalAnswer {
         if now >= self.lost_until {
             self.lost = 0;
@@ -117,7 +122,7 @@ impl LocalCopy {
         LocalAnswer::Admitted(decision, Noted { cost, reports: self.reports })
     }
 
-    /// The state of the key as far as this node knows it, without a request.
+    /// The state of the key as far as this node knows it, without spending.
     #[must_use]
     pub fn standing(&self, now: Timestamp) -> Decision {
         let unknown = Decision { limit: self.limit.capacity(), ..Decision::NONE };
@@ -125,26 +130,26 @@ impl LocalCopy {
         Decision { outcome: Outcome::Allow { delay: Micros::ZERO }, ..decision }
     }
 
-    /// Takes back an admission, for a request that another limit has denied. A cost that was sent meanwhile stays spent.
+    /// Takes back an admission, for a request that another limit has denied. A cost that has been sent since stays spent.
     pub const fn put_back(&mut self, noted: Noted) {
         if noted.reports == self.reports {
             self.unsent = self.unsent.saturating_sub(noted.cost);
         }
     }
 
-    /// The costs that are admitted, and not known to be charged by the store.
+    /// The admitted costs that the store is not known to have charged.
     #[must_use]
     pub const fn unreported(&self) -> u64 {
         self.unsent + self.in_flight + self.lost
     }
 
-    /// The costs that wait to be sent.
+    /// The costs that are not sent yet.
     #[must_use]
     pub const fn unsent(&self) -> u64 {
         self.unsent
     }
 
-    /// Whether nothing is known of the key since its limit has changed.
+    /// Whether nothing is known of the key since its limit changed.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
         matches!(self.base, Base::Unknown)
@@ -162,16 +167,20 @@ impl LocalCopy {
         if self.is_reporting {
             return None;
         }
-        self.is_reporting = true;
+        (self.is_reporting, self.is_outdated) = (true, false);
         self.reports = self.reports.wrapping_add(1);
         self.in_flight = self.unsent;
         self.unsent = 0;
         Some(self.in_flight)
     }
 
-    /// The store has charged the report, and says how the key stands. `now` is the instant of the answer.
+    /// The store has charged the report, and says how the key stands. `now` is the instant of the answer. An answer about another limit
+    /// leaves the key unknown: its numbers mean something else.
     pub fn answered(&mut self, standing: &Decision, now: Timestamp) {
         (self.is_reporting, self.in_flight) = (false, 0);
+        if std::mem::take(&mut self.is_outdated) {
+            return;
+        }
         // The answer describes an earlier instant. Counting from now, the copy drains later than the store, never earlier.
         let end = now + with_drift(standing.reset_after);
         self.base = match self.limit.bucket() {
@@ -180,15 +189,15 @@ impl LocalCopy {
         };
     }
 
-    /// The report did not reach the store.
+    /// Records that the report did not reach the store.
     pub const fn not_sent(&mut self) {
         self.is_reporting = false;
         self.unsent += self.in_flight;
         self.in_flight = 0;
     }
 
-    /// The answer to the report was lost. It may have been charged, so it is never sent again; and it may not, so it uses up the
-    /// allowance until the limit has recovered.
+    /// Records that the answer to the report was lost. The report may have been charged, so it is never sent again. It may
+    /// also not have been charged, so its costs use up the allowance until the limit has recovered.
     pub fn answer_lost(&mut self, now: Timestamp) {
         self.is_reporting = false;
         if self.in_flight > 0 {
@@ -198,7 +207,7 @@ impl LocalCopy {
         }
     }
 
-    /// Whether nothing would be lost with this copy: a new one would decide alike.
+    /// Whether this copy can be dropped: a new one would make the same decisions.
     #[must_use]
     pub fn is_blank(&self, now: Timestamp) -> bool {
         let is_recovered = match self.base {
@@ -210,7 +219,7 @@ impl LocalCopy {
         is_recovered && !has_lost && !self.is_reporting && self.unsent == 0
     }
 
-    /// The decision on a request for `cost` by the copy alone. `None` if nothing is known.
+    /// The copy's decision on a request for `cost`. `None` if nothing is known.
     fn evaluate(&self, cost: u64, now: Timestamp) -> Option<Decision> {
         let (capacity, own) = (self.limit.capacity(), self.unsent + self.in_flight);
         let outcome = |excess_after: Option<Micros>| match excess_after {
@@ -238,7 +247,7 @@ impl LocalCopy {
             (Base::Window { spent, end }, None) => {
                 let is_over = end <= now;
                 let spent = if is_over { own } else { spent.saturating_add(own) };
-                // Without an answer about the present window, it may be the whole of one until its end.
+                // Without an answer about the present window, it may last for the whole length of a window.
                 let left = if is_over { self.limit.window().unwrap_or(Micros::ZERO) } else { end.since(now) };
                 let outcome = outcome((spent.saturating_add(cost) > capacity).then_some(left));
                 let level = if matches!(outcome, Outcome::Allow { .. }) { spent + cost } else { spent };
@@ -249,7 +258,7 @@ impl LocalCopy {
     }
 }
 
-/// A span that has passed for certain on the store's clock when it has passed on one that drifts.
+/// A span on a drifting clock after which `span` has certainly passed on the store's clock.
 const fn with_drift(span: Micros) -> Micros {
     Micros::new(span.get().saturating_add(span.get().div_ceil(DRIFT)))
 }

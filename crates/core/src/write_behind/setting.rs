@@ -1,28 +1,28 @@
-//! The choice of a rule.
+//! A rule's choice of write-behind.
 
 use crate::limit::{Algorithm, Limit};
 use crate::time::Micros;
 
-/// Bound on the cost that a fleet admits without the store's knowledge, and the interval of reports to it.
+/// Bound on the cost that a fleet admits without the store's knowledge, and the interval between reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WriteBehind {
-    /// The most that the fleet admits beyond the limit, in percent of it.
+    /// Maximum that the fleet admits beyond the limit, in percent of it.
     percent: u8,
     /// The time between two reports, in milliseconds.
     millis: u16,
 }
 
 impl WriteBehind {
-    /// The largest share of a limit that a fleet can be allowed beyond it, in percent.
+    /// The largest excess that a rule can allow, in percent of the limit.
     pub const MOST_PERCENT: u8 = 50;
     /// The shortest time between two reports, in milliseconds.
     pub const SHORTEST_MILLIS: u16 = 10;
     /// The longest time between two reports, in milliseconds.
     pub const LONGEST_MILLIS: u16 = 10_000;
-    /// The time between two reports, unless a rule says otherwise.
+    /// The default time between two reports.
     pub const DEFAULT_MILLIS: u16 = 100;
 
-    /// Write-behind with at most `percent` of the limit beyond it, reported every `millis` milliseconds. `None` if one of them
+    /// Write-behind with at most `percent` of the limit beyond it, reported every `millis` milliseconds. `None` if either
     /// is out of bounds.
     #[must_use]
     pub const fn within(percent: u8, millis: u16) -> Option<WriteBehind> {
@@ -33,8 +33,8 @@ impl WriteBehind {
         if is_possible { Some(WriteBehind { percent, millis }) } else { None }
     }
 
-    /// Whether a limit can be decided by copies: token bucket, GCRA, meter and fixed window. For others the state at a later
-    /// instant does not follow from an answer of the store.
+    /// Whether a limit can be decided by copies: token bucket, GCRA, meter and fixed window. For other limits, the state at
+    /// a later instant does not follow from an answer of the store.
     ///
     /// ```
     /// use tidegate_core::write_behind::WriteBehind;
@@ -54,7 +54,7 @@ impl WriteBehind {
         }
     }
 
-    /// The most that a fleet of any size admits beyond the limit.
+    /// Maximum that a fleet of any size admits beyond the limit.
     ///
     /// ```
     /// use tidegate_core::Limit;
@@ -72,14 +72,14 @@ impl WriteBehind {
         limit.capacity() * self.percent as u64 / 100
     }
 
-    /// The most that each of this many nodes may have admitted and not reported, per key. 0 if the number of nodes is 0, which
-    /// means that it is unknown.
+    /// Maximum that each of this many nodes may have admitted and not reported, per key. 0 if the number of nodes is 0,
+    /// which means that it is unknown.
     #[must_use]
     pub const fn most_unreported(self, limit: &Limit, nodes: u32) -> u64 {
         if nodes == 0 { 0 } else { self.most_beyond(limit) / nodes as u64 }
     }
 
-    /// The most that the fleet admits beyond the limit, in percent of it.
+    /// Maximum that the fleet admits beyond the limit, in percent of it.
     #[must_use]
     pub const fn percent(self) -> u8 {
         self.percent

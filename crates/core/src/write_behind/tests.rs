@@ -1,4 +1,4 @@
-//! Fleets in virtual time, over a network that loses and delays, held against the stated bound.
+//! Fleets in virtual time, over a network with losses and delays, compared with the stated bound.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -10,18 +10,18 @@ use crate::limit::{Algorithm, Limit, State};
 use crate::receipt::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
-/// Everything that can happen. Nodes are counted modulo their number.
+/// All possible steps. Indexes of nodes are taken modulo their number.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Time passes, in microseconds.
     Wait(u64),
     /// The store decides a request directly.
     Direct(u64),
-    /// So many requests arrive at a node, of this cost each. Those that the copy cannot decide go to the store.
+    /// This many requests of this cost arrive at a node. The store decides those that the copy cannot decide.
     Load(usize, u64, u64),
     /// A node admits a request that another limit will deny.
     AdmitInVain(usize, u64),
-    /// That limit has denied it.
+    /// That limit has denied the request.
     PutBack(usize),
     /// A node sends a report.
     Report(usize),
@@ -29,7 +29,7 @@ enum Step {
     Deliver(usize),
     /// The answer reaches the node.
     Answer(usize),
-    /// The node waits no longer for the answer. A report that was not delivered yet stays in the network.
+    /// The node stops waiting for the answer. If the report has not been delivered, it stays in the network.
     GiveUp(usize),
     /// The node learns that its report was not sent.
     NotSent(usize),
@@ -39,7 +39,7 @@ enum Step {
     Crash(usize),
 }
 
-/// A rule of the protocol that is switched off, to see that the tests miss it.
+/// A disabled rule of the protocol, for tests that its violation is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
     /// Costs in a report without an answer do not count as unreported.
@@ -48,7 +48,7 @@ enum Mutant {
     LostIsFree,
     /// The copy drains from the instant at which the report was sent.
     DrainsFromSending,
-    /// The copy decides however much is unreported.
+    /// The copy decides whatever is unreported.
     NoAllowance,
     /// Every node may have the share of a fleet of one.
     AloneInTheFleet,
@@ -57,7 +57,7 @@ enum Mutant {
 #[derive(Clone)]
 struct Node {
     copy: LocalCopy,
-    /// 65 536ths by which the node's clock is faster than the store's.
+    /// The drift of the node's clock against the store's, in 65 536ths; positive if it is faster.
     drift: i64,
     in_vain: Option<Noted>,
     sent_at: Timestamp,
@@ -93,12 +93,12 @@ impl Node {
 struct World {
     limit: Limit,
     most: u64,
-    /// The same, as it is stated.
+    /// The bound in its stated form.
     stated: u64,
     now: u64,
     state: State,
     nodes: Vec<Node>,
-    /// Count of one limit that knew of every admission at once: drops of a bucket, or costs of a window.
+    /// The count of a single limit that sees every admission immediately: drops of a bucket, or costs of a window.
     ideal: u128,
     window: u64,
     /// Crashes, and lost reports that no longer count.
@@ -149,7 +149,7 @@ impl World {
             && self.now / length.get() != self.window
         {
             (self.ideal, self.window) = (0, self.now / length.get());
-            // Nodes that have crashed in a window before have admitted nothing in this one.
+            // Nodes that crashed in an earlier window have admitted nothing in this one.
             self.extra = 0;
         }
     }
@@ -172,7 +172,8 @@ impl World {
             let node = &mut self.nodes[number];
             let clock = node.clock(now);
             if node.lost > 0 && clock.as_micros() >= node.lost_until {
-                // The limit has recovered since. A window has, too; it is another one now.
+                // A bucket has recovered since then, and may admit the lost costs again. A window has been replaced by
+                // another one.
                 self.extra += if is_bucket { node.lost } else { 0 };
                 node.lost = 0;
             }
@@ -367,7 +368,7 @@ proptest! {
     }
 }
 
-/// Whether random traces miss a rule of the protocol that is switched off.
+/// Whether random traces detect a disabled rule of the protocol.
 fn is_missed(mutant: Mutant) -> bool {
     let mut runner = TestRunner::deterministic();
     (0..20_000).any(|_| !traces().new_tree(&mut runner).unwrap().current().holds(Some(mutant)))
@@ -432,7 +433,7 @@ fn a_node_without_answers_stops_at_its_allowance() {
         total += admitted(&mut copy, 10, now);
     }
     assert_eq!(total, 10);
-    // What was lost has recovered after 100 s.
+    // The lost costs have recovered after 100 s.
     assert_eq!(admitted(&mut copy, 10, now + Micros::from_secs(200)), 10);
 }
 
@@ -477,6 +478,31 @@ fn a_changed_limit_is_decided_by_the_store_until_it_has_answered() {
     assert_eq!(copy.begin_report(), Some(3));
     copy.answered(&Decision { limit: 50, remaining: 47, reset_after: Micros::from_millis(60), ..Decision::NONE }, now);
     assert_eq!(admitted(&mut copy, 10, now), 10);
+}
+
+#[test]
+fn an_answer_under_the_limit_before_leaves_the_key_unknown() {
+    let now = Timestamp::from_secs(1_000);
+    let (large, small): (Limit, Limit) = ("1000/s burst 1000".parse().unwrap(), "1/s burst 100".parse().unwrap());
+    let mut copy = LocalCopy::new(large);
+    assert_eq!(admitted(&mut copy, 3, now), 3);
+    copy.begin_report();
+    copy.change_limit(small);
+    // Half of the large burst is spent, which is back in half a second. The small one is used up for minutes.
+    let half = Decision { limit: 1_000, remaining: 500, reset_after: Micros::from_millis(500), ..Decision::NONE };
+    copy.answered(&half, now);
+    assert_eq!((copy.decide(1, 10, now + Micros::from_secs(1)), copy.unreported()), (LocalAnswer::Ask, 0));
+    assert!(copy.is_unknown());
+    copy.begin_report();
+    copy.answered(&Decision { limit: 100, remaining: 0, reset_after: Micros::from_secs(100), ..Decision::NONE }, now);
+    assert!(matches!(copy.decide(1, 10, now), LocalAnswer::Denied(_)));
+    // A report that was not sent, or lost, is about neither limit.
+    copy.begin_report();
+    copy.change_limit(large);
+    copy.not_sent();
+    copy.begin_report();
+    copy.answered(&Decision { limit: 1_000, remaining: 1_000, ..Decision::NONE }, now);
+    assert_eq!(admitted(&mut copy, 2_000, now), 1_000);
 }
 
 #[test]

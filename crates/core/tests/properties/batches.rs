@@ -136,7 +136,7 @@ impl MapStore {
         stands
     }
 
-    /// The tokens refunded, and the tokens charged on top as far as the bound on debt allows; `None` if it is gone.
+    /// The refunded tokens, and the additionally charged ones up to the bound on debt; `None` if the hold is gone.
     fn settle(&mut self, id: ReceiptId, held: &ModelHold, actual: u64, now: Timestamp) -> Option<(u64, u64)> {
         let limit = self.limit(held.at.0);
         let state = self.state(held.at);
@@ -171,7 +171,7 @@ proptest! {
         acts in acts(),
         max_keys in prop_oneof![Just(10_000), Just(100_000)],
     ) {
-        // A store could confuse rules whose limits differ only in capacity.
+        // A store might confuse rules whose limits differ only in capacity.
         let limits: Vec<_> =
             limits.iter().flat_map(|limit| [*limit, with_capacity(limit, limit.capacity() / 3 + 1)]).collect();
         let clock = ManualClock::at(Timestamp::from_micros(start));
@@ -250,7 +250,8 @@ proptest! {
         let (mut state, mut hands) = (limit.fresh(), TraceClock::at(start));
         for (by, cost) in steps {
             clock.set(hands.go(by, &limit));
-            // A store may forget a key once it has recovered; whether it had done so shows when the clock steps back.
+            // A store may forget a key once it has recovered. Whether it has done so is observable when the clock steps
+            // back.
             if limit.is_recovered(&state, clock.now()) {
                 store.reset(&rule, &key);
                 state = limit.fresh();

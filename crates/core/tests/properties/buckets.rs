@@ -1,4 +1,4 @@
-//! Token bucket and GCRA: a burst, a rate, and not one token more.
+//! Token bucket and GCRA: burst and rate are never exceeded.
 
 use proptest::prelude::*;
 use tidegate_core::limit::ChargeMark;
@@ -33,8 +33,8 @@ fn admitted_on(
     admitted
 }
 
-/// Whether these admissions, and `more` at the end, are within the burst plus the tokens of the time since the first of them. Both
-/// sides are in tokens times microseconds.
+/// Whether these admissions, with `more` at the end, are within the burst plus the tokens that recovered since the first of
+/// them. Both sides are in tokens times microseconds.
 fn is_within(bucket: &Bucket, admitted: &[Admission], more: u64, until: u64) -> bool {
     let Some(first) = admitted.first() else { return more <= bucket.capacity };
     let (period, tokens) = (u128::from(bucket.rate.period().get()), u128::from(bucket.rate.tokens()));
@@ -117,7 +117,7 @@ proptest! {
     fn a_greedy_client_gets_exactly_burst_plus_rate_times_time(
         bucket in buckets(), start in starts(), pauses in prop::collection::vec(0_u64..=1_000, 1..100),
     ) {
-        // A pause in which the bucket fills up wastes tokens, so the longest pause is a token short of that.
+        // A pause in which the bucket fills up wastes tokens, so the longest pause is one token short of that.
         let spare = u128::from(bucket.capacity.saturating_sub(1)) * u128::from(bucket.rate.period().get());
         let longest = u64::try_from(spare / u128::from(bucket.rate.tokens())).unwrap().min(1 << 45);
         prop_assume!(bucket.capacity > 0);
@@ -145,7 +145,7 @@ proptest! {
         let (mut state, mut now) = (limit.fresh(), Timestamp::from_micros(start));
         prop_assert!(limit.decide(&mut state, bucket.capacity, now).is_allowed());
         let (period, tokens) = (u128::from(bucket.rate.period().get()), u128::from(bucket.rate.tokens()));
-        // At several tokens per microsecond a small bucket overflows, which is another property.
+        // At several tokens per microsecond, a small bucket overflows, which another property tests.
         let longest_burst = tokens / period + 1;
         prop_assume!(u128::from(bucket.capacity) > longest_burst);
         for number in 1..=300_u128 {

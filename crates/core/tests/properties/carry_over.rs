@@ -1,4 +1,4 @@
-//! Changed limits: a key keeps exactly what it has spent.
+//! Changed limits: a key keeps exactly its spending.
 
 use proptest::prelude::*;
 use tidegate_core::limit::{Algorithm, State};
@@ -84,7 +84,7 @@ proptest! {
         prop_assume!(log_windows(&old, &new).is_eq());
         let (state, now) = lived(&old, start, &steps);
         let carried = new.carry(&old, &state, now);
-        // Up to one capacity. Beyond that it is debt, which has its own bounds.
+        // Up to one capacity. Anything beyond is debt, which has its own bounds.
         let spent = old.capacity() - remaining(&old, &state, now);
         prop_assume!(old.evaluate(&state, 0, now).is_allowed());
         prop_assert_eq!(remaining(&new, &carried, now), new.capacity().saturating_sub(spent));
@@ -116,7 +116,7 @@ proptest! {
         let (state, now) = lived(&from, start, &steps);
         let carried = to.carry(&from, &state, now);
         let (old_token, new_token) = (u128::from(old.rate.drops_per_token()), u128::from(new.rate.drops_per_token()));
-        // In the smallest unit of both: at least the debt, and less than a drop more.
+        // In the smallest unit of both: at least the debt, and less than one drop more.
         let owed = drops(&from, &state, now) * new_token;
         let owes = drops(&to, &carried, now) * old_token;
         let deepest = 2 * u128::from(new.capacity) * new_token * old_token;
@@ -163,7 +163,7 @@ proptest! {
         steps in prop::collection::vec((0_usize..8, moves_ahead(), costs(), 0_u32..8), 1..60),
         start in starts(),
     ) {
-        // Half of them differ from another only in capacity: those share a state unchanged.
+        // Half of them differ from another only in capacity, so that they share a state unchanged.
         let limits: Vec<_> =
             limits.iter().flat_map(|limit| [*limit, with_capacity(limit, limit.capacity() / 2 + 1)]).collect();
         let clock = ManualClock::at(Timestamp::from_micros(start));
@@ -175,7 +175,7 @@ proptest! {
             let limit = limits[which % limits.len()];
             clock.set(hands.go(by, &limit));
             let (now, cost) = (clock.now(), cost.of(&limit));
-            // A store may forget a key that has recovered. Under a log with a longer window that makes a difference.
+            // A store may forget a recovered key. This makes a difference under a log with a longer window.
             if known.as_ref().is_some_and(|(old, state)| old.is_recovered(state, now)) {
                 store.reset(&rule, &key);
                 known = None;

@@ -46,7 +46,7 @@ fn longest_wait(limit: &Limit) -> u64 {
             Windows::Every(window) => 2 * window.get(),
             Windows::Calendar(calendar) => 2 * calendar.longest().get(),
         },
-        // The state may be a whole window ahead, and the spending in its last part fades for one more window.
+        // The state may be a whole window ahead, and the spending in its last part expires over one more window.
         Algorithm::SlidingWindow(window) => {
             (2 * u64::from(window.parts()) + 1) * (window.window().get() / u64::from(window.parts()))
         }
@@ -107,7 +107,7 @@ proptest! {
     ) {
         for limit in [bucket.token_bucket(), bucket.gcra(), bucket.meter(), bucket.shaper()] {
             let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
-            // Moves ahead are at most the time that passed. Steps back take no time.
+            // Moves ahead take at most the time that passed. Steps back take no time.
             let (mut passed, mut got) = (0_u128, 0_u128);
             for &(by, cost, _) in &steps {
                 let before = clock.now();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use tidegate_core::gate::{Permit, Refusal};
 use tidegate_core::limit::Concurrency;
-use tidegate_core::{Gate, ManualClock, MemoryStore, Micros, Permit, Refusal, Settlement, Timestamp};
+use tidegate_core::{Gate, ManualClock, MemoryStore, Micros, Settlement, Timestamp};
 
 const TTL: Micros = Micros::from_secs(30);
 
@@ -44,7 +45,7 @@ fn acts() -> impl Strategy<Value = Vec<SlotAction>> {
     prop::collection::vec(act, 1..80)
 }
 
-/// A permit that a holder keeps, or kept until it crashed.
+/// A permit kept by its holder, or kept until the holder crashed.
 struct PermitHolder {
     permit: Option<Permit<ManualClock>>,
     slots: u64,

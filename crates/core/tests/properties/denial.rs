@@ -9,7 +9,7 @@ use crate::limits::{any_limit, calendar_windows, fixed_windows};
 use crate::model::number_of;
 use crate::traces::{KeyOperation, Step, TraceClock, costs, starts, traces, traces_ahead};
 
-/// Applies a trace to a key, and passes every decision with the state before and after it to `check`.
+/// Applies a trace to a key, and passes every decision with the states before and after it to `check`.
 fn watch(
     limit: &Limit,
     start: u64,
@@ -49,7 +49,7 @@ struct ObservedDecision {
     decision: Decision,
 }
 
-/// The instant after `wait`, unless it lies past the end of time.
+/// The instant after `wait`, unless it is beyond the end of time.
 fn later(now: Timestamp, wait: Micros) -> Option<Timestamp> {
     let later = now + wait;
     (later.since(now) == wait).then_some(later)
@@ -145,14 +145,14 @@ proptest! {
         let is_fixed = matches!(limit.algorithm(), tidegate_core::limit::Algorithm::FixedWindow(_));
         watch(&limit, start, &steps, |seen| {
             let Some(reset) = later(seen.now, seen.decision.reset_after) else { return Ok(()) };
-            // At any time until then it is the same instant, as long as nothing is spent.
+            // Until then, the reset time stays the same instant, as long as nothing is spent.
             for share in 0..=4 {
                 let now = seen.now + Micros::new(seen.decision.reset_after.get() / 4 * share);
                 let decision = limit.evaluate(&seen.after, 0, now);
                 if now < reset {
                     prop_assert_eq!(now + decision.reset_after, reset);
                 }
-                // For a fixed window it does not matter whether anything is spent.
+                // For a fixed window, spending does not change it.
                 if now < reset && is_fixed {
                     prop_assert_eq!(now + limit.evaluate(&seen.after, cost.of(&limit), now).reset_after, reset);
                 }

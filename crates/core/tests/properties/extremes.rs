@@ -53,7 +53,7 @@ fn scenes() -> impl Strategy<Value = Vec<(Timestamp, u64, u32)>> {
 }
 
 fn all_of(limit: &Limit, cost: u64) -> u64 {
-    // Now and then exactly the capacity, which a random number would never hit.
+    // Sometimes exactly the capacity, which a random number would never hit.
     if cost.is_multiple_of(3) { limit.capacity() } else { cost }
 }
 

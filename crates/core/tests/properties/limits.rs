@@ -1,4 +1,4 @@
-//! Limits of every algorithm, from one a month to ten million a second.
+//! Limits of every algorithm, from one per month to ten million per second.
 
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -1,9 +1,9 @@
 //! Properties of the engine, tested on random traces.
 //!
-//! [`model`] holds a slow and obvious model of each algorithm; [`limits`] and [`traces`] generate the inputs. Every other module is
-//! one family of properties. Nothing sleeps and nothing reads a clock.
+//! [`model`] contains a slow and simple model of each algorithm; [`limits`] and [`traces`] generate the inputs. Every other
+//! module is one family of properties. Nothing sleeps or reads a clock.
 //!
-//! Each test runs a number of cases that keeps the whole suite within a minute. For a hundred times as many:
+//! Each test runs a number of cases that keeps the whole suite within a minute. For a hundred times as many cases:
 //! `TIMES=100 cargo test -p tidegate-core --test properties`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
@@ -28,7 +28,7 @@ mod windows;
 
 use proptest::test_runner::Config;
 
-/// The number of cases, times the environment variable `TIMES`.
+/// The number of cases, multiplied by the environment variable `TIMES`.
 fn cases(cases: u32) -> Config {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     let cases = cases.saturating_mul(times);

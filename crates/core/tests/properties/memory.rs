@@ -1,4 +1,4 @@
-//! The cap on keys: the store respects it, and no flood of keys makes it forgive a debt.
+//! The cap on keys: the store respects it, and a flood of keys never makes it forget debt.
 
 use proptest::prelude::*;
 use tidegate_core::limit::State;
@@ -60,7 +60,7 @@ proptest! {
             }
             let span = span_of(&watched[number % watched.len()].limit);
             clock.advance(Micros::new(span / 64 * wait));
-            // A debtor that has recovered may be forgotten and then find no room. It is no debtor any more.
+            // A recovered key may be forgotten and then find no room, so it is no longer checked.
             watched.retain(|watched| !watched.limit.is_recovered(&watched.state, clock.now()));
             for watched in &mut watched {
                 watched.ask(&store, &rules[0], cost.of(&watched.limit))?;

@@ -1,4 +1,4 @@
-//! Every algorithm decides exactly as its model does, on any trace and with any clock.
+//! Every algorithm decides exactly like its model, on any trace and with any clock.
 
 use proptest::prelude::*;
 use tidegate_core::Limit;

@@ -174,7 +174,7 @@ proptest! {
         prop_assert_eq!(receipt.held.len(), taken.len());
         let actual: Vec<u64> = taken.iter().map(|&&(_, _, cost, actual)| actual.min(cost)).collect();
         let due: u64 = taken.iter().zip(&actual).map(|(charge, actual)| charge.2 - actual).sum();
-        // Only the last request in a shaper's queue can be refunded, so with several in it not all can.
+        // Only the last request in a shaper's queue can be refunded, so if there are several, not all can be.
         let all_can = !limits.iter().any(|limit| matches!(limit.algorithm(), tidegate_core::limit::Algorithm::Shaper(_)));
         match store.settle(&receipt, &actual) {
             Settlement::Settled { given_back, charged: 0 } if all_can => prop_assert_eq!(given_back, due),

@@ -1,4 +1,4 @@
-//! Shaper: requests leave one after the other, and at most the capacity waits.
+//! Shaper: requests leave one by one, and at most the capacity waits.
 
 use proptest::prelude::*;
 use tidegate_core::receipt::ReceiptId;
@@ -26,7 +26,7 @@ proptest! {
         let mut queue: Vec<Queued> = Vec::new();
         for (by, cost) in requests {
             let now = clock.go(by, &limit);
-            // After a long step back the end of the queue is moved, and earlier departures are void.
+            // After a long step back, the end of the queue is moved and earlier departures are invalid.
             if limit.resync(&mut state, now) {
                 break;
             }
@@ -41,8 +41,8 @@ proptest! {
             for earlier in queue.iter().rev().skip(1) {
                 ahead += u128::from(earlier.cost);
                 prop_assert!(earlier.leaves <= last.leaves);
-                // Departures are rounded up to whole microseconds, so two of them may be a fraction of a microsecond closer than
-                // the cost between them takes, but never a whole one.
+                // Departures are rounded up to whole microseconds. So two departures may be a fraction of a microsecond
+                // closer than the cost between them takes, but never a whole microsecond.
                 prop_assert!(u128::from(last.leaves - earlier.leaves + 1) * tokens > ahead * period);
             }
         }

@@ -1,4 +1,4 @@
-//! Shares of rules: floods under other rules do not affect a rule, and nothing exceeds the cap.
+//! Shares of rules: floods under other rules do not affect a rule, and the cap is never exceeded.
 
 use proptest::prelude::*;
 use tidegate_core::limit::Algorithm;
@@ -9,15 +9,15 @@ use crate::traces::costs;
 
 const CAP: usize = 2_000;
 
-/// Room that a rule finds after three others were flooded. Keys and reservations are counted apart, so those three may hold six
-/// accounts, and the seventh gets one unit in 133 of the cap.
+/// Room for a rule after three others were flooded. Keys and reservations are counted separately, so those three may have
+/// six accounts, and the seventh gets one unit in 133 of the cap.
 const SHARE: usize = CAP / 150;
 
 fn store(max_keys: usize, clock: &ManualClock) -> MemoryStore<ManualClock> {
     MemoryStore::with_clock_and_cap(clock.clone(), max_keys)
 }
 
-/// Limits whose state lies in the table, so that a key counts as one unit.
+/// Limits whose state is in the table, so that a key counts as one unit.
 fn small_limits() -> impl Strategy<Value = Limit> {
     any_spending_limit().prop_filter("a large state", |limit| match limit.algorithm() {
         Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => false,
@@ -26,7 +26,7 @@ fn small_limits() -> impl Strategy<Value = Limit> {
     })
 }
 
-/// Part of a trace: a flood under one of three rules, and then some requests under the rule under test.
+/// Part of a trace: a flood under one of three rules, followed by some requests under the rule under test.
 #[derive(Clone, Debug)]
 struct Scene {
     flooded: usize,
@@ -64,7 +64,7 @@ proptest! {
                 let (key, limit) = (Key::from(&name), &floods[scene.flooded]);
                 let charge = Charge::new(&rules[scene.flooded], &key, limit);
                 let charge = if scene.reserve { charge.reserve(Micros::from_secs(600)) } else { charge };
-                // A reservation without room is an error and takes nothing.
+                // A reservation for which there is no room is an error and takes nothing.
                 let _ = capped.decide(&[charge]);
             }
             let (used, cap) = capped.used();
@@ -93,7 +93,7 @@ proptest! {
         let key = Key::from("key");
         let charge = Charge::new(&rule, &key, &limit);
         prop_assert!(store.decide(&[charge]).unwrap().is_allowed());
-        // The others leave it anything between all and nothing of the room.
+        // The other rules leave between all and none of the room.
         for number in 0..others {
             let (name, long) = (format!("other {number}"), "1/day".parse().unwrap());
             store.decide(&[Charge::new(&rule, &Key::from(&name), &long)]).unwrap();

@@ -11,7 +11,8 @@ const SECOND: u64 = 1_000_000;
 const HOUR: u64 = 3_600 * SECOND;
 const YEAR: u64 = 365 * 24 * HOUR;
 
-/// The last instant of a trace: the year 2223, so that no window or wait exceeds the last instant. `extremes.rs` tests that.
+/// The last instant of a trace: the year 2223, so that no window or wait exceeds the last possible instant. `extremes.rs`
+/// tests that.
 const LAST: u64 = 8_000_000_000_000_000;
 
 /// A move of the clock before an operation.
@@ -20,10 +21,10 @@ pub(crate) enum ClockMove {
     Stand,
     Ahead(u64),
     Back(u64),
-    /// By so many 64ths of the characteristic span of the limit.
+    /// By this many 64ths of the characteristic span of the limit.
     AheadBy(u64),
     BackBy(u64),
-    /// By the wait of the last denial, less so many microseconds.
+    /// By the wait of the last denial, less this many microseconds.
     Retry {
         short: u64,
     },
@@ -33,7 +34,7 @@ pub(crate) enum ClockMove {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cost {
     Exactly(u64),
-    /// So many 64ths of the capacity.
+    /// This many 64ths of the capacity.
     Share(u64),
     All,
     OneMoreThanAll,
@@ -50,7 +51,7 @@ impl Cost {
     }
 }
 
-/// An operation on a key. `which` chooses among the earlier charges.
+/// An operation on a key. `which` selects one of the earlier charges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyOperation {
     Decide(Cost),
@@ -62,7 +63,7 @@ pub(crate) enum KeyOperation {
 
 pub(crate) type Step = (ClockMove, KeyOperation);
 
-/// A clock of a trace.
+/// The clock of a trace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceClock {
     now: u64,
@@ -121,7 +122,7 @@ pub(crate) fn moves_ahead() -> impl Strategy<Value = ClockMove> {
     ]
 }
 
-/// Moves of a clock that also steps back, by a little or by years.
+/// Moves of a clock that also steps back, slightly or by years.
 pub(crate) fn moves() -> impl Strategy<Value = ClockMove> {
     prop_oneof![
         16 => moves_ahead(),

@@ -1,4 +1,4 @@
-//! Traps: mistakes that other rate limiters have made.
+//! Known mistakes of other rate limiters.
 
 use proptest::prelude::*;
 use tidegate_core::{Charge, Clock, Gate, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, RuleId, Timestamp};
@@ -224,7 +224,7 @@ proptest! {
             let name = format!("one-off {number}");
             store.decide(&[Charge::new(&flood, &Key::from(&name), &limit)]).unwrap();
             let charge = Charge::new(&rule, &key, &limit).cost(1 + limit.capacity() / 3);
-            // A key without room has its rule's shared bucket to itself: no other key is charged under that rule.
+            // A key without room uses its rule's shared bucket alone: no other key is charged under that rule.
             let decision = store.decide(&[charge]).unwrap().decisions[0];
             prop_assert_eq!(decision, limit.decide(&mut state, charge.cost, clock.now()));
         }

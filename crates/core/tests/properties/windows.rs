@@ -8,7 +8,7 @@ use crate::limits::{calendar_windows, fixed_windows, sliding_logs, sliding_windo
 use crate::model::number_of;
 use crate::traces::{ClockMove, Cost, TraceClock, requests_ahead, starts};
 
-/// An admission: its instant and its cost.
+/// The admissions: instants and costs.
 fn admitted_on(limit: &Limit, start: u64, requests: &[(ClockMove, Cost)]) -> Vec<(u64, u64)> {
     let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
     let mut admitted = Vec::new();
@@ -102,6 +102,6 @@ fn the_sliding_counter_can_reach_one_less_than_twice_its_limit() {
     let mut state = limit.fresh();
     assert!(limit.decide(&mut state, 10, Timestamp::from_micros(999_999)).is_allowed());
     assert!(limit.decide(&mut state, 9, Timestamp::from_micros(1_900_000)).is_allowed());
-    // Ten at the very end of one window and nine late in the next: nineteen within 0.900001 s.
+    // Ten at the end of one window and nine late in the next: nineteen within 0.900001 s.
     assert_eq!(limit.evaluate(&state, 1, Timestamp::from_micros(1_999_998)).remaining, 0);
 }

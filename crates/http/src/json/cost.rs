@@ -1,4 +1,4 @@
-//! Finding the cost of a request in its body.
+//! Finds the cost of a request in its body.
 
 use tidegate_rules::{BodyNumber, FieldPath};
 
@@ -40,7 +40,7 @@ impl CostFinder {
     #[must_use]
     pub fn new(paths: &[FieldPath]) -> CostFinder {
         let collector = |tree: &JsonTree| LargestNumbers {
-            fields: vec![Candidates::default(); paths.len()],
+            fields: vec![CostCandidates::default(); paths.len()],
             seen: vec![false; tree.len()],
             has_begun: false,
         };
@@ -58,7 +58,7 @@ impl CostFinder {
     /// The number is [`AtMost`](BodyNumber::AtMost) until the object has ended.
     #[must_use]
     pub fn found(&self, field: usize) -> Option<BodyNumber> {
-        let Candidates { largest, may_be_missing } = *self.walker.collector.fields.get(field)?;
+        let CostCandidates { largest, may_be_missing } = *self.walker.collector.fields.get(field)?;
         let largest = largest?;
         let is_exact = self.walker.is_over() && !may_be_missing;
         Some(if is_exact { BodyNumber::Exact(largest) } else { BodyNumber::AtMost(largest) })
@@ -84,7 +84,7 @@ impl CostFinder {
 
 /// The numbers that parsers may find in one field.
 #[derive(Clone, Copy, Debug, Default)]
-struct Candidates {
+struct CostCandidates {
     largest: Option<u64>,
     /// A parser may find no number.
     may_be_missing: bool,
@@ -93,7 +93,7 @@ struct Candidates {
 /// Collects the largest number of each field.
 #[derive(Debug)]
 struct LargestNumbers {
-    fields: Vec<Candidates>,
+    fields: Vec<CostCandidates>,
     /// For each node of the tree, whether it has had a value.
     seen: Vec<bool>,
     /// A document has begun.

@@ -1,4 +1,4 @@
-//! Decoding of JSON in UTF-16 and UTF-32.
+//! Decodes JSON in UTF-16 and UTF-32.
 
 /// Converts JSON in UTF-16 or UTF-32 into UTF-8, and removes a byte order mark. The input arrives in pieces of any size.
 ///
@@ -93,7 +93,7 @@ impl StringDecoder {
     }
 }
 
-/// Passes on a character, or U+FFFD for an invalid one.
+/// Passes a character to `next`, or U+FFFD for an invalid one.
 fn character(char: Option<char>, next: &mut dyn FnMut(&[u8])) {
     next(char.unwrap_or(char::REPLACEMENT_CHARACTER).encode_utf8(&mut [0; 4]).as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Finding numbers in server-sent events.
+//! Finds numbers in server-sent events.
 
 use memchr::memchr2;
 use tidegate_rules::FieldPath;

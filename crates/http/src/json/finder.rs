@@ -1,4 +1,4 @@
-//! Finding numbers in a few fields of a response.
+//! Finds numbers in some fields of a response.
 
 use tidegate_rules::FieldPath;
 

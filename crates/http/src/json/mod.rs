@@ -1,4 +1,4 @@
-//! Finding numbers in JSON that arrives in pieces, without buffering it.
+//! Finds numbers in JSON that arrives in pieces, without buffering it.
 
 mod cost;
 mod encoding;

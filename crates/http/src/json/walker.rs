@@ -73,10 +73,10 @@ enum WalkerState {
     },
     /// Between a key and its colon.
     Colon {
-        to: Option<Match>,
+        to: Option<NodeMatch>,
     },
     Value {
-        to: Option<Match>,
+        to: Option<NodeMatch>,
     },
     InNumber {
         field: usize,
@@ -101,7 +101,7 @@ enum WalkerState {
 
 /// A node that a key matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Match {
+struct NodeMatch {
     node: usize,
     exact: bool,
 }
@@ -195,18 +195,18 @@ impl<C: Collect> Walker<C> {
         1
     }
 
-    fn begin_value(&mut self, byte: u8, to: Option<Match>) -> usize {
+    fn begin_value(&mut self, byte: u8, to: Option<NodeMatch>) -> usize {
         let kind = match byte {
             b'-' | b'0'..=b'9' => ValueKind::Number,
             b'{' => ValueKind::Object,
             _ => ValueKind::Other,
         };
-        if let Some(Match { node, exact }) = to {
+        if let Some(NodeMatch { node, exact }) = to {
             self.collector.value(&self.tree, node, kind, exact);
         }
         let field = to.and_then(|to| self.tree.node(to.node).field);
         self.state = match (byte, to, field) {
-            (b'{', Some(Match { node, .. }), _) if !self.tree.is_leaf(node) => {
+            (b'{', Some(NodeMatch { node, .. }), _) if !self.tree.is_leaf(node) => {
                 self.object = node;
                 WalkerState::Key
             }
@@ -288,7 +288,7 @@ impl<C: Collect> Walker<C> {
         seen
     }
 
-    /// Reads on in a quoted word, of which at most `max` bytes are kept.
+    /// Continues in a quoted word, of which at most `max` bytes are kept.
     fn in_word_with_escapes(&mut self, bytes: &[u8], escaped: bool, max: usize) -> (usize, NextToken) {
         let (kept, seen, next) = match memchr2(b'"', b'\\', bytes) {
             _ if escaped => (1, 1, NextToken::Escaped(false)),
@@ -306,7 +306,7 @@ impl<C: Collect> Walker<C> {
         self.word.extend_from_slice(&piece[..room]);
     }
 
-    fn matched_key(&self) -> Option<Match> {
+    fn matched_key(&self) -> Option<NodeMatch> {
         if self.word.len() > self.tree.longest_written_key() {
             return None;
         }
@@ -316,15 +316,15 @@ impl<C: Collect> Walker<C> {
         self.match_of(unescaped(&self.word)?.as_bytes())
     }
 
-    fn match_of(&self, key: &[u8]) -> Option<Match> {
+    fn match_of(&self, key: &[u8]) -> Option<NodeMatch> {
         if let Some(node) = self.tree.child(self.object, key) {
-            return Some(Match { node, exact: true });
+            return Some(NodeMatch { node, exact: true });
         }
         if !C::LENIENT {
             return None;
         }
         let node = self.tree.child_in_any_case(self.object, key)?;
-        Some(Match { node, exact: false })
+        Some(NodeMatch { node, exact: false })
     }
 
     fn in_number(&mut self, bytes: &[u8], field: usize) -> usize {
@@ -371,7 +371,7 @@ impl<C: Collect> Walker<C> {
 
 /// The state within a quoted word.
 enum NextToken {
-    /// The word goes on. Whether the next byte is escaped.
+    /// The word continues. Whether the next byte is escaped.
     Escaped(bool),
     End,
 }

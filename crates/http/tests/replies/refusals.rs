@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, StatusCode};
 use tidegate_core::Outcome;
+use tidegate_core::disclosure::{DenialKind, Disclosure};
 use tidegate_http::{Audience, Caller, HeaderStyle, Reply, ReplyContext};
 use tidegate_rules::{DecidedBy, Request, Ruled};
 
@@ -144,6 +145,51 @@ fn a_rule_that_sheds_denies_for_lack_of_capacity() {
     let body = body(&ruling, &style, CONTEXT);
     assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
     assert_eq!(body["detail"], "There are more requests than can be served. Try again in 1 s.");
+}
+
+/// It has cost 1, and no other request would fit in either: there is nothing that its client could send instead.
+#[test]
+fn a_request_without_slots_is_denied_for_lack_of_capacity_and_is_not_too_large() {
+    for shed in ["{ slots: 0 }", "{ slots: 10, normal: 0%, low: 0% }"] {
+        for show in ["true", "false"] {
+            let limiter = limiter(&format!("rules: [{{ id: fleet, show: {show}, shed: {shed} }}]"));
+            let ruling = limiter.check_now(&Request::new("GET", "/"));
+            let style = HeaderStyle::default();
+            let reply = Reply::new(&ruling, &style, ReplyContext { random: 3_999_999, ..CONTEXT });
+            let response = reply.response();
+            let told = (response.status().as_u16(), text(response.headers(), "retry-after"));
+            assert_eq!(told, (503, Some("5")), "{shed}, {show}");
+            assert_eq!(text(&reply.grpc_headers(), "grpc-status"), Some("14"), "{shed}, {show}");
+            let body = body(&ruling, &style, CONTEXT);
+            assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
+        }
+    }
+}
+
+#[test]
+fn limits_without_slots_leave_the_other_limits_to_speak() {
+    let denied = limiter("rules: [{ id: fleet, shed: { slots: 0 } }, { id: quota, limit: fixed 1/h }]");
+    denied.check_now(&Request::new("GET", "/"));
+    let used_up = limiter("rules: [{ id: fleet, mode: shadow, shed: { slots: 0 } }, { id: quota, limit: fixed 1/h }]");
+    used_up.check_now(&Request::new("GET", "/"));
+    let large = limiter("rules: [{ id: fleet, shed: { slots: 0 } }, { id: quota, limit: fixed 1/h, cost: hits }]");
+    let blocked = limiter("rules: [{ id: blocked, limit: concurrent 0 }]");
+    for (limiter, hits, status) in [(denied, 1, 503), (used_up, 1, 429), (large, 2, 413), (blocked, 1, 413)] {
+        let ruling = limiter.check_now(&Request::new("GET", "/").hits(hits));
+        assert_eq!(Reply::new(&ruling, &HeaderStyle::default(), CONTEXT).status().as_u16(), status, "{ruling:?}");
+    }
+}
+
+#[test]
+fn a_used_up_quota_says_when_it_recovers_also_beside_a_limit_without_slots() {
+    let without_slots = ruled("fleet", Outcome::TooLarge { max: 0 });
+    let without_slots = Ruled {
+        disclosure: Disclosure { problem: DenialKind::ReducedCapacity, ..Disclosure::DEFAULT },
+        ..without_slots
+    };
+    let both = ruling([without_slots, ruled("quota", deny(7_000_000))]);
+    let response = Reply::new(&both, &HeaderStyle::default(), CONTEXT).response();
+    assert_eq!((response.status().as_u16(), text(response.headers(), "retry-after")), (429, Some("7")));
 }
 
 #[test]

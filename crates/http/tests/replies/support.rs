@@ -1,4 +1,4 @@
-//! Rulings made by hand, and readers of the headers that replies have.
+//! Constructed rulings, and functions that read the headers of replies.
 
 use std::borrow::Cow;
 

@@ -1,11 +1,11 @@
-//! Responses of an upstream with rate-limit headers of its own.
+//! Responses of an upstream with its own rate-limit headers.
 
 use http::HeaderMap;
 use tidegate_http::{HeaderStyle, Reply};
 
 use crate::support::{ALLOW, CONTEXT, all, list, ruled, ruling};
 
-/// The headers of an upstream's response, merged with ours.
+/// The headers of an upstream's response, merged with Tidegate's.
 fn merged(theirs: &[(&'static str, &'static str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in theirs {
@@ -77,7 +77,7 @@ fn the_stricter_of_two_sets_of_x_ratelimit_fields_stays() {
     assert_eq!(family(&theirs("3", "2")), ours);
     assert_eq!(family(&theirs("4", "9")), ours);
     assert_eq!(family(&theirs("many", "9")), ours);
-    // Our other fields are not mixed into the upstream's.
+    // Tidegate's other fields are not mixed into the upstream's.
     let headers = merged(&[("x-ratelimit-remaining", "0")]);
     assert_eq!(family(&headers), ["", "0", ""]);
     assert_eq!(family(&merged(&[("x-ratelimit-bucket", "up"), ("x-ratelimit-limit", "1")])), ours);

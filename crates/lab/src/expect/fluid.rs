@@ -1,4 +1,4 @@
-//! The fluid model: requests as a liquid that flows through a limit.
+//! The fluid model: treats requests as a fluid that flows through a limit.
 
 use std::collections::VecDeque;
 
@@ -62,7 +62,7 @@ impl Fluid {
         }
     }
 
-    /// The cost that all clients of a crowd are admitted.
+    /// The admitted cost of all clients of a crowd.
     pub(super) fn accepted(&self, crowd: &Crowd, start: Timestamp, length: Micros) -> f64 {
         let kinds = crowd.kinds().len().max(1) as u64;
         let finest = self.pace.min(crowd.finest.get()).max(1);
@@ -72,7 +72,7 @@ impl Fluid {
         crowd.kinds().iter().map(of).sum()
     }
 
-    /// The cost that one client is admitted.
+    /// The admitted cost of one client.
     fn through(mut self, crowd: &Crowd, kind: &ClientKind, start: Timestamp, length: Micros, steps: u64) -> f64 {
         let whole = u128::from(length.get());
         let instant = |step: u64| Micros::new(u64::try_from(whole * u128::from(step) / u128::from(steps)).unwrap_or(0));
@@ -86,7 +86,7 @@ impl Fluid {
         admitted
     }
 
-    /// Pours in the cost requested between two instants. Returns the cost that passes.
+    /// Adds the cost requested between two instants. Returns the admitted cost.
     fn pour(&mut self, asked: f64, from: Timestamp, to: Timestamp) -> f64 {
         match &mut self.vessel {
             Vessel::Bucket { capacity, drain, level } => {

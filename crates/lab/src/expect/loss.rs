@@ -31,12 +31,12 @@ impl LossSystem {
         (it.slots() <= MOST_SLOTS && !held.is_zero()).then(|| LossSystem { places: it.slots() / cost, held })
     }
 
-    /// The cost that all clients of a crowd are admitted.
+    /// The admitted cost of all clients of a crowd.
     pub(super) fn accepted(&self, crowd: &Crowd, length: Micros) -> f64 {
         crowd.kinds().iter().map(|kind| f64::from(kind.clients) * self.through(crowd, kind, length)).sum()
     }
 
-    /// The cost that one client is admitted.
+    /// The admitted cost of one client.
     fn through(&self, crowd: &Crowd, kind: &ClientKind, length: Micros) -> f64 {
         let cost = crowd.random_cost().unwrap_or(1) as f64;
         let steps = u128::from(STEPS);

@@ -19,7 +19,7 @@ pub(super) struct KeyHasher(RandomState, RandomState);
 
 impl KeyHasher {
     pub(super) fn new() -> KeyHasher {
-        // Constant seeds make every run come out the same.
+        // Constant seeds make every run identical.
         KeyHasher(RandomState::with_seeds(1, 2, 3, 4), RandomState::with_seeds(5, 6, 7, 8))
     }
 
@@ -101,7 +101,7 @@ impl HeavyHitters {
         HeavyHitters { keys: ByKeyHash::default(), capacity, error: 0, dropped: 0 }
     }
 
-    /// Counts an event of a key. `name` makes its text for people.
+    /// Counts an event of a key. `name` formats the key for people.
     pub(super) fn count(&mut self, hash: HitterKey, limit: usize, at: Timestamp, name: impl FnOnce() -> String) {
         if !self.keys.contains_key(&hash) && self.keys.len() >= self.capacity {
             self.make_room();
@@ -158,7 +158,7 @@ impl HeavyHitters {
         self.error
     }
 
-    /// The number of keys, including dropped ones. A key that was dropped and came back counts twice.
+    /// The number of keys, including dropped ones. A key that was dropped and added again counts twice.
     pub(super) fn seen(&self) -> u64 {
         self.keys.len() as u64 + self.dropped
     }

@@ -63,7 +63,7 @@ impl SpanHistogram {
         self.most = self.most.max(span.get());
     }
 
-    /// The span that `thousandths` of all spans do not exceed.
+    /// The span that this many thousandths of all spans do not exceed.
     fn thousandths(&self, thousandths: u64) -> u64 {
         let wanted = (u128::from(self.count) * u128::from(thousandths)).div_ceil(1_000);
         let mut seen = 0;

@@ -11,7 +11,7 @@ use flate2::read::MultiGzDecoder;
 use super::log::LineError;
 
 const BLOCK: usize = 1 << 18;
-/// A second with more bytes than this is spread piece by piece.
+/// Maximum size of the block in which the lines of one second are spread. Larger seconds are spread in parts.
 const LARGEST_BLOCK: usize = 1 << 26;
 
 /// An error while reading a log.
@@ -31,12 +31,12 @@ pub enum ReadError {
         /// The name of the log.
         name: String,
     },
-    /// The header of a table is wrong.
+    /// The header of a table is invalid.
     #[error("`{name}`, line 1: {error}")]
     Head {
         /// The name of the log.
         name: String,
-        /// The mistake.
+        /// The problem.
         error: LineError,
     },
 }
@@ -132,7 +132,7 @@ impl Buffer {
             self.filled -= self.from;
             self.from = 0;
         }
-        // The remainder fills half of the buffer, so the buffer is enlarged.
+        // More than half of the buffer is unconsumed, so the buffer is enlarged.
         if self.filled > self.bytes.len() / 2 && !self.is_largest() {
             self.bytes.resize(self.bytes.len() * 2, 0);
         }

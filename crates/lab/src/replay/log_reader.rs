@@ -2,7 +2,7 @@
 //!
 //! The log is read in blocks, which are split into lines in place. Times never go back: a line that is older than a
 //! previous one takes that one's time. If times are known only to the second, the lines of a second are spread evenly over
-//! it, because at one instant they would be a burst.
+//! it, because at one instant they would be a burst. A line from the future is malformed: all later ones would take its time.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use super::log::{AccessEntry, LineError, LineReader, LogFormat};
 
 /// The number of malformed lines that are shown.
 const SHOWN: usize = 5;
-/// The number of characters of a malformed line that are shown.
+/// The maximum length of a malformed line that is shown, in characters.
 const SHOWN_TEXT: usize = 160;
 
 /// A line that is not a request.
@@ -24,7 +24,7 @@ pub struct MalformedLine {
     pub log: String,
     /// The line number, from 1.
     pub line: u64,
-    /// The mistake.
+    /// The problem.
     pub problem: String,
     /// The beginning of the line.
     pub text: String,
@@ -41,7 +41,9 @@ pub struct LogSummary {
     pub bytes: u64,
     /// Lines that are not requests.
     pub malformed: u64,
-    /// The first few of them.
+    /// Those of them whose time is in the future.
+    pub in_future: u64,
+    /// The first few malformed lines.
     pub shown: Vec<MalformedLine>,
     /// Lines that are older than a previous one.
     pub out_of_order: u64,
@@ -53,11 +55,12 @@ pub struct LogSummary {
     pub whole_seconds: u64,
 }
 
-/// Reads logs one after the other.
+/// Reads logs in order.
 #[derive(Debug)]
 pub struct LogReader {
     format: Option<LogFormat>,
     spread: bool,
+    not_after: Option<Timestamp>,
     summary: LogSummary,
     latest: Timestamp,
 }
@@ -75,7 +78,13 @@ impl LogReader {
     /// A reader of logs in this format. `None` detects each log's format from its first lines.
     #[must_use]
     pub fn new(format: Option<LogFormat>) -> LogReader {
-        LogReader { format, spread: true, summary: LogSummary::default(), latest: Timestamp::EPOCH }
+        LogReader { format, spread: true, not_after: None, summary: LogSummary::default(), latest: Timestamp::EPOCH }
+    }
+
+    /// Takes lines that are later than this instant for malformed.
+    #[must_use]
+    pub fn not_after(self, instant: Timestamp) -> LogReader {
+        LogReader { not_after: Some(instant), ..self }
     }
 
     /// Takes times as written, without spreading the lines of a second.
@@ -151,8 +160,8 @@ impl LogReader {
         Ok(OpenLog { name: name.to_owned(), reader, line: 0, skip_head: skip })
     }
 
-    /// Reads the lines of a block. Returns the number of consumed bytes: the lines of the last second stay until the second
-    /// has ended, unless `all`.
+    /// Reads the lines of a block. Returns the number of consumed bytes: the lines of the last second are kept until
+    /// the second has ended, unless `all`.
     fn block(
         &mut self,
         log: &mut OpenLog,
@@ -161,7 +170,7 @@ impl LogReader {
         each: &mut impl FnMut(&AccessEntry<'_>, Timestamp),
     ) -> usize {
         let OpenLog { name, reader, line: number, skip_head } = log;
-        let mut second = LogSecond { entries: Vec::new(), at: Timestamp::EPOCH, from: 0, line: *number, malformed: 0 };
+        let mut second = LogSecond::default();
         let mut at = 0;
         while at < lines.len() {
             let end = memchr::memchr(b'\n', &lines[at..]).map_or(lines.len(), |end| at + end);
@@ -181,6 +190,11 @@ impl LogReader {
                 continue;
             }
             let entry = match reader.read(line) {
+                Ok(entry) if self.not_after.is_some_and(|last| entry.at > last) => {
+                    self.summary.in_future += 1;
+                    self.malformed(name, *number, LineError::InFuture, line.as_bytes());
+                    continue;
+                }
                 Ok(entry) => entry,
                 Err(problem) => {
                     self.malformed(name, *number, problem, line.as_bytes());
@@ -197,8 +211,9 @@ impl LogReader {
             let of = Timestamp::from_secs(instant.as_micros() / 1_000_000);
             if of != second.at || second.entries.is_empty() {
                 second.flush(self, each);
-                let malformed = self.summary.malformed;
-                second = LogSecond { entries: second.entries, at: of, from, line: *number - 1, malformed };
+                let LogSummary { malformed, in_future, .. } = self.summary;
+                let entries = second.entries;
+                second = LogSecond { entries, at: of, from, line: *number - 1, malformed, in_future };
             }
             second.entries.push(entry);
         }
@@ -208,11 +223,12 @@ impl LogReader {
         if second.entries.is_empty() {
             return at.min(lines.len());
         }
-        // These lines are read again with the next block, including the malformed ones.
+        // These lines, including malformed ones, are read again with the next block.
         *number = second.line;
         let again = self.summary.malformed - second.malformed;
         self.summary.lines -= again;
         self.summary.malformed = second.malformed;
+        self.summary.in_future = second.in_future;
         self.summary.shown.truncate(usize::try_from(second.malformed).unwrap_or(usize::MAX));
         second.from
     }
@@ -229,7 +245,7 @@ impl LogReader {
         each(entry, instant);
     }
 
-    /// The instant, or the latest one if that is later.
+    /// The instant, or the latest previous one if that is later.
     fn in_order(&mut self, at: Timestamp) -> Timestamp {
         if at < self.latest {
             self.summary.out_of_order += 1;
@@ -263,21 +279,23 @@ struct OpenLog {
 }
 
 /// The requests of one second, collected until it ends.
+#[derive(Default)]
 struct LogSecond<'l> {
     entries: Vec<AccessEntry<'l>>,
     at: Timestamp,
     /// The offset of its first line, and the number of lines before it.
     from: usize,
     line: u64,
-    /// Malformed lines before it.
+    /// Malformed lines before it, and those of them whose time is in the future.
     malformed: u64,
+    in_future: u64,
 }
 
 impl LogSecond<'_> {
     fn flush(&mut self, reader: &mut LogReader, each: &mut impl FnMut(&AccessEntry<'_>, Timestamp)) {
         let count = self.entries.len() as u64;
         for (entry, number) in self.entries.iter().zip(0..) {
-            // Late lines of a second that was already spread come at its end.
+            // Late lines of a second that was already spread are placed at its end.
             let written = entry.at;
             let spread = self.at + Micros::new(number * 1_000_000 / count.max(1));
             if Timestamp::from_secs(written.as_micros() / 1_000_000) < self.at {

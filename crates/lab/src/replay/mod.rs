@@ -54,12 +54,12 @@ pub const DEFAULT_MAX_KEYS: usize = 1 << 22;
 pub struct Replay {
     reader: LogReader,
     run: RuleRun,
-    change: Option<Change>,
+    change: Option<RulesChange>,
     suggesting: Option<SuggestionSettings>,
 }
 
 /// A second set of rules, and the keys that it affects.
-struct Change {
+struct RulesChange {
     new: RuleRun,
     both_admit: u64,
     both_deny: u64,
@@ -76,6 +76,8 @@ pub struct ReplaySettings {
     pub format: Option<LogFormat>,
     /// Spread lines whose time is known only to the second evenly over that second.
     pub spread: bool,
+    /// The latest plausible time of a line, such as a day from now: later lines are malformed. `None` takes every time as it is.
+    pub not_after: Option<Timestamp>,
     /// The number of keys with state of their own.
     pub max_keys: usize,
     /// Suggest limits.
@@ -95,7 +97,7 @@ pub struct SuggestionSettings {
 
 impl Default for ReplaySettings {
     fn default() -> ReplaySettings {
-        ReplaySettings { format: None, spread: true, max_keys: DEFAULT_MAX_KEYS, suggest: None }
+        ReplaySettings { format: None, spread: true, not_after: None, max_keys: DEFAULT_MAX_KEYS, suggest: None }
     }
 }
 
@@ -110,7 +112,11 @@ impl Replay {
     #[must_use]
     pub fn with(rules: RuleSet, new: Option<RuleSet>, settings: &ReplaySettings) -> Replay {
         let reader = LogReader::new(settings.format);
-        let change = |rules| Change {
+        let reader = match settings.not_after {
+            Some(instant) => reader.not_after(instant),
+            None => reader,
+        };
+        let change = |rules| RulesChange {
             new: RuleRun::new(rules, settings.max_keys, false),
             both_admit: 0,
             both_deny: 0,
@@ -135,7 +141,7 @@ impl Replay {
         self.read_each(input, progress, |_, _, _| {})
     }
 
-    /// Does the same as [`Replay::read`], and reports for each request whether the rules admit it.
+    /// Reads a log like [`Replay::read`], and reports for each request whether the rules admit it.
     ///
     /// # Errors
     /// The same as for [`Replay::read`].
@@ -171,7 +177,7 @@ impl Replay {
     }
 }
 
-impl Change {
+impl RulesChange {
     fn take(&mut self, entry: &AccessEntry<'_>, at: Timestamp, old: &RuleRun, before: &ReplayedOutcome) {
         let after = self.new.take(entry, at);
         let count = |run: &RuleRun, outcome: &ReplayedOutcome, keys: &mut HeavyHitters| {

@@ -41,13 +41,13 @@ pub struct RuleReport {
     pub idle_rules: Vec<String>,
     /// The outcome under each limit.
     pub limits: Vec<LimitReport>,
-    /// The number of keys that enforced limits denied, limit by limit.
+    /// The number of keys denied by enforced limits, counted for each limit separately.
     pub denied_keys: u64,
     /// The most by which the counts of denied keys may be too low. Zero unless there were very many keys.
     pub keys_short_by: u64,
     /// The keys that were denied most often.
     pub keys: Vec<DeniedKey>,
-    /// The number of keys that limits in shadow mode would have denied, limit by limit.
+    /// The number of keys that limits in shadow mode would have denied, counted for each limit separately.
     pub shadow_keys: u64,
     /// The keys that limits in shadow mode would have denied most often.
     pub keys_in_shadow: Vec<DeniedKey>,
@@ -67,7 +67,7 @@ pub struct RuleReport {
     pub shared_keys: u64,
 }
 
-/// Requests that lack the key of a rule, so that they share one.
+/// Requests that lack the key of a rule, and therefore share one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnkeyedRequests {
     /// The rule.

@@ -5,7 +5,8 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use ahash::RandomState;
-use tidegate_core::{Charge, Key, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Timestamp, now_or_never};
+use tidegate_core::store::now_or_never;
+use tidegate_core::{Charge, Key, ManualClock, MemoryStore, Micros, Outcome, Receipt, RuleId, Timestamp};
 use tidegate_rules::{Generation, Limiter, Matched, MatchedRule, Mode, RuleSet, RuledCharge, Ruling};
 
 use super::heavy_hitters::{HeavyHitters, HitterKey, KeyHasher};
@@ -17,7 +18,7 @@ use super::timeline::Timeline;
 
 /// Decides the requests of a log as a server with these rules would have, and counts the outcomes.
 ///
-/// Uses a [`Limiter`] over a [`MemoryStore`] with a clock that is set to the time of each line.
+/// Uses a [`Limiter`] over a [`MemoryStore`] with a clock that follows the times of the lines.
 pub(super) struct RuleRun {
     clock: ManualClock,
     limiter: Limiter<MemoryStore<ManualClock>, ManualClock>,
@@ -46,7 +47,7 @@ struct HeldSlots {
 
 struct RunCounters {
     limits: Vec<ReplayedLimit>,
-    /// By the limit's id, and by the address of that id in the rules, which is faster to compare.
+    /// Index of each limit by its id, and by the id's address in the rules, which is faster to compare.
     numbers: HashMap<RuleId, usize, RandomState>,
     places: Vec<(usize, usize)>,
     hasher: KeyHasher,
@@ -59,7 +60,7 @@ struct RunCounters {
     requests: u64,
     admitted: u64,
     refused: HashMap<Arc<str>, u64, RandomState>,
-    /// Requests without the key of a rule, by its id.
+    /// Requests without the key of a rule, by rule id.
     unkeyed: HashMap<String, u64, RandomState>,
     ungoverned: u64,
     first: Option<Timestamp>,
@@ -80,7 +81,7 @@ struct ReplayedLimit {
 }
 
 impl RuleRun {
-    /// A run of these rules with state for up to `max_keys` keys. `suggesting` follows the keys for suggestions.
+    /// A run of these rules with state for up to `max_keys` keys. `suggesting` records the keys for suggestions.
     pub(super) fn new(rules: RuleSet, max_keys: usize, suggesting: bool) -> RuleRun {
         let clock = ManualClock::default();
         let store = MemoryStore::with_clock_and_cap(clock.clone(), max_keys);
@@ -132,7 +133,7 @@ impl RuleRun {
         found.map_or_else(String::new, |charge| key_name(charge.key))
     }
 
-    /// The id of a limit.
+    /// The id of the limit with this index.
     pub(super) fn limit_id(&self, number: usize) -> &str {
         self.tally.limits.get(number).map_or("", |limit| limit.id.as_str())
     }
@@ -326,7 +327,7 @@ impl RunCounters {
         }
     }
 
-    /// The number of a charge's limit.
+    /// The index of a charge's limit.
     #[inline]
     fn number(&mut self, rule: &MatchedRule<'_, '_>, charge: &Charge<'_>) -> usize {
         const LOOKED_THROUGH: usize = 16;

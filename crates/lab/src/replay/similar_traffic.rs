@@ -1,13 +1,14 @@
-//! Synthetic traffic that is like a log's, for a simulation.
+//! Synthetic traffic similar to a log, for a simulation.
 
 use serde::Serialize;
 use tidegate_core::{Micros, Timestamp};
 
 use crate::traffic::{Popularity, Traffic};
 
-/// The busiest keys, each with requests of its own.
+/// Number of the busiest keys that are simulated separately.
 const APART: u32 = 5;
-/// The most requests of all other keys together. Of more, fewer keys are simulated, each as busy as in the log.
+/// Maximum number of requests of all other keys together. Above it, fewer keys are simulated, each as busy as in the
+/// log.
 const MOST_REQUESTS: u64 = 100_000;
 
 /// The requests of one key in a log.
@@ -19,18 +20,18 @@ pub(super) struct KeyRequests {
     pub(super) last: Timestamp,
 }
 
-/// Traffic like that of a log: the busiest keys with their own numbers of requests, from the first to the last, and all others
-/// alike. Requests are spread evenly over these spans.
+/// Traffic similar to a log: the busiest keys with their own numbers of requests, and all other keys with equal ones.
+/// Requests are spread evenly between the first and the last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SimilarTraffic {
     /// The notation of the [`Traffic`].
     pub traffic: String,
-    /// The time that it takes, as a notation.
+    /// The duration of the traffic, in the notation of spans.
     pub length: String,
 }
 
 impl SimilarTraffic {
-    /// Traffic like that of these keys. `None` if there are none.
+    /// Traffic similar to that of these keys. `None` if there are none.
     pub(super) fn of(mut keys: Vec<KeyRequests>) -> Option<SimilarTraffic> {
         let began = keys.iter().map(|key| key.first).min()?;
         keys.sort_by_key(|key| (std::cmp::Reverse(key.requests), key.first, key.last));
@@ -52,7 +53,7 @@ fn total(keys: &[KeyRequests], of: fn(&KeyRequests) -> u64) -> u64 {
     keys.iter().map(of).sum()
 }
 
-/// All other keys, as clients that are equally busy.
+/// All other keys, as equally busy clients.
 fn alike(keys: &[KeyRequests], began: Timestamp) -> Option<Traffic> {
     let (first, last) = (keys.iter().map(|key| key.first).min()?, keys.iter().map(|key| key.last).max()?);
     let requests = total(keys, |key| key.requests);
@@ -73,7 +74,7 @@ fn seconds_between(from: Timestamp, to: Timestamp) -> Micros {
     Micros::from_secs(to.since(from).get() / 1_000_000 + 1)
 }
 
-/// The cost belongs to each part in the notation.
+/// Adds the cost to each part, as the notation requires.
 fn costing(traffic: Traffic, cost: u64) -> Traffic {
     match traffic {
         Traffic::Merged(parts) => Traffic::Merged(parts.into_iter().map(|part| costing(part, cost)).collect()),

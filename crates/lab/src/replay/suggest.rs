@@ -11,15 +11,15 @@ use tidegate_core::{Micros, Timestamp};
 use super::heavy_hitters::{ByKeyHash, HitterKey};
 use super::similar_traffic::{KeyRequests, SimilarTraffic};
 
-/// The most keys that are followed. Of more keys, a sample is followed.
+/// Maximum number of keys that are recorded. Of more keys, a sample is recorded.
 const MOST_KEYS: usize = 100_000;
 
-/// Follows the keys of one limit.
+/// Records the keys of one limit.
 #[derive(Debug)]
 pub(super) struct Gauge {
     rates: Vec<Rate>,
     keys: ByKeyHash<KeyLevels>,
-    /// Only keys whose hash ends in this many zeros are followed.
+    /// Only keys whose hash ends in this many zeros are recorded.
     sampled: u32,
 }
 
@@ -34,13 +34,13 @@ struct KeyLevels {
 /// A suggested limit, which would have denied almost no key.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Suggestion {
-    /// The limit whose keys were followed.
+    /// The limit whose keys were recorded.
     pub limit: String,
     /// The parts of those keys. Empty if all requests share one key.
     pub key: Vec<String>,
-    /// The number of keys that were followed.
+    /// The number of keys that were recorded.
     pub keys: u64,
-    /// The sampling ratio: one in this many keys was followed.
+    /// The sampling ratio: one in this many keys was recorded.
     pub one_in: u64,
     /// The share of keys that the limit must never deny.
     pub share: f64,
@@ -50,11 +50,11 @@ pub struct Suggestion {
     pub limited: u64,
     /// The keys among them that would need the highest bursts.
     pub limited_keys: Vec<LimitedKey>,
-    /// The part of the suggested limit that keys used.
+    /// The part of the suggested limit that keys have used.
     pub headroom: Headroom,
     /// YAML to paste: a rule in shadow mode or, if the limit belongs to a rule, its limit.
     pub rule: String,
-    /// Traffic like that of the followed keys, to simulate the limit with.
+    /// Traffic similar to that of the recorded keys, to simulate the limit with.
     pub similar: Option<SimilarTraffic>,
     /// Other limits that deny as few keys, from the lowest rate to the highest.
     pub alternatives: Vec<Alternative>,
@@ -85,13 +85,13 @@ pub struct Headroom {
 /// The form of a suggestion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SuggestionForm {
-    /// The share of keys that is left alone.
+    /// The share of keys that must not be denied.
     pub(super) share: f64,
     /// The span in which the limit admits as little as possible.
     pub(super) within: Micros,
     /// A whole rule to paste, because there is none yet.
     pub(super) is_rule: bool,
-    /// The number of keys to name.
+    /// The maximum number of keys to list.
     pub(super) top: usize,
 }
 
@@ -202,7 +202,7 @@ impl Gauge {
         Alternative { limit: format!("{rate} burst {burst}"), burst, within, limited }
     }
 
-    /// The keys that a rate with this burst denies, those that need the most first.
+    /// The keys that a rate with this burst denies, those with the highest need first.
     fn limited(&self, number: usize, burst: u64, top: usize) -> Vec<LimitedKey> {
         let limited = self.keys.values().map(|followed| LimitedKey {
             key: followed.name.to_string(),
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!((&*busiest.key, busiest.requests, busiest.burst), ("key1000", 1_000, 1_000));
         let half = gauge.suggest("api", vec!["user".to_owned()], &form(0.5)).unwrap();
         assert_eq!((half.limited, half.limited_keys.len(), &*half.limited_keys[2].key), (500, 10, "key998"));
-        // Half of the keys use it up, and 90 % need up to 900 of 500.
+        // Half of the keys use the whole limit, and 90 % use up to 900 of 500.
         assert_eq!((half.headroom.half, half.headroom.nine_of_ten), (1.0, 1.8));
         assert!(half.headroom.for_twice.ends_with(" burst 1000"), "{:?}", half.headroom);
     }

@@ -3,14 +3,14 @@
 use serde::Serialize;
 use tidegate_core::Timestamp;
 
-/// The most bins. When time runs past them, pairs of bins are merged.
+/// The maximum number of bins. Beyond it, pairs of bins are merged.
 const MOST_BINS: usize = 480;
 
 /// Counts in bins of equal width, which doubles as time goes on.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
     first: u64,
-    /// In seconds.
+    /// Width of a bin in seconds.
     width: u64,
     bins: Vec<(u64, u64)>,
 }

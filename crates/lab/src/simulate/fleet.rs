@@ -1,7 +1,7 @@
 //! Simulation of a fleet whose nodes lease limits from one store.
 //!
-//! The types of [`tidegate_core::lease`] decide, as in production, with the arrivals' times as clock. Calls to the store take no
-//! time. Each arrival goes to a random node. Some nodes may suffer a [`FleetFault`].
+//! The types of [`tidegate_core::lease`] decide, as in production, with the arrivals' times as clock. Calls to the
+//! store take no time. Each arrival goes to a random node. Some nodes may have a [`FleetFault`].
 
 use std::collections::HashMap;
 
@@ -13,22 +13,22 @@ use tidegate_core::{Decision, Limit, Micros, Outcome, Timestamp};
 use crate::random::Random;
 use crate::traffic::Arrival;
 
-/// The interval between checks for leases that are not used.
+/// The interval between checks for unused leases.
 const SWEEP_EVERY: Micros = Micros::from_millis(50);
-/// The time without requests after which a node forgets a client.
+/// The time without requests after which a node removes a client.
 const FORGOTTEN_AFTER: Micros = Micros::from_secs(10);
 
-/// A fault that some nodes of a fleet suffer.
+/// A fault of some nodes of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FleetFault {
-    /// They crash, and start again without their leases.
+    /// The nodes crash, and restart without their leases.
     Crash {
         /// The number of nodes.
         nodes: usize,
         /// The instant.
         at: Timestamp,
     },
-    /// They cannot reach the store. Requests for which they hold no tokens are undecided.
+    /// The nodes cannot reach the store. Requests for which they hold no tokens are undecided.
     Partition {
         /// The number of nodes.
         nodes: usize,
@@ -65,22 +65,22 @@ pub struct FleetTotals {
     pub nodes: usize,
     /// The number of requests.
     pub arrivals: u64,
-    /// The cost of the requests that the fleet admitted.
+    /// The cost of the admitted requests.
     pub admitted_cost: u64,
-    /// The cost of the requests that one store admits if every request asks it.
+    /// The cost that one shared store would have admitted.
     pub ideal_cost: u64,
-    /// The cost that the fleet admitted beyond the limit. Zero, unless leases are broken.
+    /// The cost admitted beyond the limit. It is zero unless leases are broken.
     pub excess_cost: u64,
     /// Calls to the store: decisions, renewals and returns.
     pub calls: u64,
-    /// Renewals and returns among them.
+    /// Renewals and returns, which are included in `calls`.
     pub renewals: u64,
-    /// The smallest and the largest share of its own demand that a node could admit.
+    /// The smallest and the largest share of its own demand that a node admitted.
     pub acceptance: (f64, f64),
-    /// The cost that the nodes which suffered a fault held when it began.
+    /// The cost that the faulty nodes held when the fault began.
     #[serde(skip)]
     pub held_cost: u64,
-    /// The cost of requests that nodes could not decide, because they could not reach the store.
+    /// The cost of requests left undecided because the store was unreachable.
     #[serde(skip)]
     pub undecided_cost: u64,
 }
@@ -107,13 +107,13 @@ pub struct SimulatedFleet {
     renewals: u64,
 }
 
-/// The state of a client in the store, and beside it what the fleet is compared with.
+/// The state of a client in the store, and two states for comparison.
 #[derive(Debug)]
 struct FleetClient {
     state: State,
-    /// As if every request asked the store.
+    /// The state if every request were decided by the store.
     ideal: State,
-    /// Charged with every admission of the fleet.
+    /// Charged with every admission by the fleet.
     monitor: State,
 }
 
@@ -133,7 +133,7 @@ struct FleetNode {
 }
 
 impl SimulatedFleet {
-    /// A fleet in which nothing has arrived yet. The seed chooses the nodes of arrivals.
+    /// A fleet without arrivals. The seed determines the nodes of arrivals.
     #[must_use]
     pub fn new(limit: Limit, nodes: usize, seed: u64) -> SimulatedFleet {
         SimulatedFleet {
@@ -156,13 +156,13 @@ impl SimulatedFleet {
         }
     }
 
-    /// The same fleet, some of whose nodes suffer a fault.
+    /// The same fleet, with a fault of some nodes.
     #[must_use]
     pub fn suffering(self, fault: FleetFault) -> SimulatedFleet {
         SimulatedFleet { fault: Some(fault), ..self }
     }
 
-    /// Begins the fault, if it is time.
+    /// Begins the fault if it is due.
     fn begin_fault(&mut self, now: Timestamp) {
         let Some(fault) = self.fault.filter(|fault| !self.has_begun && now >= fault.begins_at()) else { return };
         self.has_begun = true;
@@ -174,7 +174,7 @@ impl SimulatedFleet {
         }
     }
 
-    /// Decides an arrival at a random node, and returns the decision as that node tells it. Arrivals must be in order.
+    /// Decides an arrival at a random node, and returns that node's decision. Arrivals must be in order.
     pub fn take(&mut self, arrival: &Arrival) -> Decision {
         let Arrival { at: now, client, cost } = *arrival;
         self.begin_fault(now);
@@ -203,7 +203,7 @@ impl SimulatedFleet {
         let standing = limit.evaluate(&shared.state, 0, now);
         let outcome = match limit.evaluate(&shared.state, cost, now).outcome {
             _ if is_admitted => Outcome::Allow { delay: Micros::ZERO },
-            // Other nodes hold what is missing, until they renew their leases.
+            // Other nodes hold the missing tokens until they renew their leases.
             Outcome::Allow { .. } => {
                 Outcome::Deny { retry_after: self.terms.map_or(Micros::ZERO, |terms| terms.interval()) }
             }
@@ -252,14 +252,14 @@ impl SimulatedFleet {
                 if grant.is_none_or(|grant| grant.is_short || !grant.decision.is_allowed()) {
                     return false;
                 }
-                // Nothing was granted although there is something: other nodes hold all that may be leased.
+                // Nothing was granted although the limit has tokens left: other nodes hold all that may be leased.
                 self.calls += 1;
                 limit.decide(&mut shared.state, cost, now).is_allowed()
             }
         }
     }
 
-    /// Returns leases that are not used, and forgets clients that are gone.
+    /// Returns unused leases, and removes inactive clients.
     fn sweep(&mut self, now: Timestamp) {
         for (number, node) in self.nodes.iter_mut().enumerate() {
             if self.fault.is_some_and(|fault| fault.cuts_off(number, now)) {
@@ -370,7 +370,7 @@ mod tests {
         let crash = FleetFault::Crash { nodes: 10, at: HALF_WAY };
         let crashed = run_with("10000/s burst 10000", traffic, 10, Some(crash));
         assert!(crashed.held_cost > 100 && crashed.excess_cost == 0, "{crashed:?}");
-        // There was enough for all, also without these.
+        // The tokens were sufficient for all requests, even without the lost leases.
         assert_eq!((crashed.admitted_cost, well.admitted_cost), (well.arrivals, well.arrivals));
     }
 
@@ -382,7 +382,7 @@ mod tests {
         let cut = run_with("10000/s burst 10000", traffic, 10, Some(cut));
         let by_cut_off = cut.admitted_cost + cut.undecided_cost;
         assert_eq!((by_cut_off, cut.excess_cost), (cut.arrivals, 0), "{cut:?}");
-        // Half of all requests for two seconds, less those that were paid from leases.
+        // Half of all requests for two seconds, except those covered by leases.
         assert!(cut.held_cost > 100 && (4_000..5_100).contains(&cut.undecided_cost), "{cut:?}");
     }
 

@@ -1,9 +1,9 @@
 //! Simulation of the engine's limits in virtual time.
 //!
-//! Each decision is made by [`Limit::decide`], the code that decides in production, with the arrival's time as clock. Any
-//! number of limits can decide the same arrivals, side by side. After each arrival the state of any client under any limit
-//! can be [drawn](Simulation::picture). A server can stand [behind](Simulation::serving) each limit, which may adapt to it. A
-//! [`SimulatedFleet`] has nodes that lease a limit from one store.
+//! Each decision is made by [`Limit::decide`], the code that decides in production, with the arrival's time as clock.
+//! Any number of limits can decide the same arrivals, side by side. After each arrival, the state of any client under
+//! any limit can be [drawn](Simulation::picture). A server can be placed [behind](Simulation::serving) each limit,
+//! which may adapt to it. A [`SimulatedFleet`] has nodes that lease a limit from one store.
 
 mod fleet;
 mod modelled_concurrency;
@@ -41,16 +41,16 @@ pub struct Simulation {
 /// One limit, with the state of each client by its number.
 #[derive(Debug)]
 struct Track {
-    /// The limit as given, and at its present rate if that adapts.
+    /// The limit as given. `limit` is the same at its current rate.
     given: Limit,
     limit: Limit,
     states: Vec<State>,
     served: Option<Served>,
-    /// The nodes that lease it, and decide in place of `states`.
+    /// The nodes that lease the limit, which decide instead of `states`.
     fleet: Option<Box<SimulatedFleet>>,
 }
 
-/// A request that holds slots until it is done.
+/// A request that holds slots until it ends.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     until: Timestamp,
@@ -113,7 +113,7 @@ impl Totals {
 }
 
 impl Track {
-    /// Lets time pass at the server. If the rate has changed, every client keeps its spending.
+    /// Advances the server's time. If the rate has changed, every client keeps its spent cost.
     #[inline]
     fn advance(&mut self, now: Timestamp) {
         let Some(tokens) = self.served.as_mut().and_then(|served| served.advance(now)) else { return };
@@ -129,7 +129,7 @@ impl Track {
 }
 
 impl Simulation {
-    /// A simulation in which nothing has arrived yet.
+    /// A simulation without arrivals.
     #[must_use]
     pub fn new(limits: &[Limit]) -> Simulation {
         Simulation {
@@ -145,15 +145,15 @@ impl Simulation {
         }
     }
 
-    /// Sets the time for which an admitted request holds slots of a concurrency limit. Without it slots are freed when their
-    /// leases end.
+    /// Sets the time for which an admitted request holds slots of a concurrency limit. Without it, slots are released
+    /// when their leases end.
     #[must_use]
     pub fn holding(self, holding: Micros) -> Simulation {
         Simulation { holding: Some(holding), ..self }
     }
 
-    /// Puts a server behind each limit, which may adapt to it: one adaptation or none for each limit, in their order. Requests
-    /// that are admitted go to the server.
+    /// Places a server behind each limit, with an optional adaptation for each limit, in order. Admitted requests go to
+    /// the server.
     ///
     /// # Errors
     /// If a limit delays requests, or cannot adapt.
@@ -169,8 +169,8 @@ impl Simulation {
         Ok(self)
     }
 
-    /// Lets the nodes of a fleet lease some limits from one store: the number of nodes or none for each limit, in their order. The seed
-    /// chooses the nodes of arrivals.
+    /// Makes the nodes of a fleet lease some limits from one store: an optional number of nodes for each limit, in
+    /// order. The seed determines the nodes of arrivals.
     #[must_use]
     pub fn leasing(mut self, nodes: &[Option<usize>], seed: u64) -> Simulation {
         for (track, nodes) in self.tracks.iter_mut().zip(nodes) {
@@ -179,31 +179,32 @@ impl Simulation {
         self
     }
 
-    /// The totals of the fleet that leases the limit with this number. `None` if one node decides.
+    /// The totals of the fleet that leases the limit with this index. `None` if it is not leased.
     #[must_use]
     pub fn fleet(&self, limit: usize) -> Option<FleetTotals> {
         Some(self.tracks.get(limit)?.fleet.as_ref()?.totals())
     }
 
-    /// Whether a fleet leases the limit with this number.
+    /// Whether a fleet leases the limit with this index.
     #[must_use]
     pub fn is_leased(&self, limit: usize) -> bool {
         self.tracks.get(limit).is_some_and(|track| track.fleet.is_some())
     }
 
-    /// The requests in the server behind the limit with this number, those in its queue included. `None` if there is no server.
+    /// The requests in the server behind the limit with this index, including queued ones. `None` if there is no
+    /// server.
     #[must_use]
     pub fn in_server(&self, limit: usize) -> Option<usize> {
         Some(self.tracks.get(limit)?.served.as_ref()?.in_server())
     }
 
-    /// The present limit on requests in flight of the limit with this number. `None` if that does not adapt.
+    /// The current concurrency limit of the limit with this index. `None` if it is not adaptive.
     #[must_use]
     pub fn limit_in_flight(&self, limit: usize) -> Option<u32> {
         self.tracks.get(limit)?.served.as_ref()?.limit()
     }
 
-    /// The limit with this number, at its present rate.
+    /// The limit with this index, at its current rate.
     #[must_use]
     pub fn present_limit(&self, limit: usize) -> Option<&Limit> {
         Some(&self.tracks.get(limit)?.limit)
@@ -264,7 +265,7 @@ impl Simulation {
         decision
     }
 
-    /// Releases the slots of requests that are done by `now`.
+    /// Releases the slots of requests that end by `now`.
     fn end_until(&mut self, now: Timestamp) {
         while let Some(Reverse(next)) = self.ending.peek()
             && next.until <= now
@@ -277,7 +278,7 @@ impl Simulation {
         }
     }
 
-    /// Decides arrival after arrival, until there are no more or `each` breaks. `each` is called after every decision, and
+    /// Decides arrivals until there are none left or `each` breaks. `each` is called after every decision, and
     /// can read the decisions, the totals and pictures.
     pub fn run(
         &mut self,
@@ -304,12 +305,12 @@ impl Simulation {
         &self.totals
     }
 
-    /// The limits, in their order.
+    /// The limits, in order.
     pub fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.tracks.iter().map(|track| &track.limit)
     }
 
-    /// The picture of a client's state at `now` under the limit with this number. `None` if there is no such limit.
+    /// The picture of a client's state at `now` under the limit with this index. `None` if there is no such limit.
     #[must_use]
     pub fn picture(&self, limit: usize, client: u32, now: Timestamp) -> Option<Picture> {
         let Track { limit, states, .. } = self.tracks.get(limit)?;
@@ -321,92 +322,4 @@ impl Simulation {
 }
 
 #[cfg(test)]
-mod tests {
-    use tidegate_core::{Gate, ManualClock, MemoryStore};
-
-    use super::*;
-    use crate::traffic::Traffic;
-
-    const LIMITS: [&str; 7] = [
-        "5/s burst 12",
-        "gcra 5/s burst 12",
-        "meter 5/s",
-        "shaper 5/s queue 9",
-        "fixed 7/s",
-        "sliding 6/s parts 4",
-        "log 6/s",
-    ];
-
-    fn limits() -> Vec<Limit> {
-        LIMITS.iter().map(|text| text.parse().unwrap()).collect()
-    }
-
-    #[test]
-    fn a_fleet_that_leases_a_limit_stands_beside_the_limit_itself() {
-        let limit: Limit = "2000/s burst 2000".parse().unwrap();
-        let traffic: Traffic = "poisson 4000/s".parse().unwrap();
-        let mut simulation = Simulation::new(&[limit, limit]).leasing(&[Some(10), None], 1);
-        let mut least = u64::MAX;
-        for arrival in traffic.arrivals(Micros::from_secs(5), 1) {
-            simulation.take(&arrival);
-            least = least.min(simulation.decisions()[0].remaining);
-        }
-        let (fleet, alone) = (simulation.totals()[0], simulation.totals()[1]);
-        assert!(fleet.admitted <= alone.admitted && 100 * fleet.admitted >= 90 * alone.admitted, "{fleet:?} {alone:?}");
-        assert!(fleet.denied > 0 && fleet.longest_wait > 0 && least == 0, "{fleet:?}");
-        let nodes = simulation.fleet(0).unwrap();
-        assert_eq!((nodes.admitted_cost, nodes.excess_cost), (fleet.admitted_cost, 0));
-        assert!(simulation.is_leased(0) && !simulation.is_leased(1) && simulation.fleet(1).is_none());
-    }
-
-    #[test]
-    fn the_store_decides_the_same() {
-        let traffic: Traffic =
-            "square 40/s 3/s every 4s random clients 3 zipf 1 + spike 30 at 5s cost 2".parse().unwrap();
-        let clock = ManualClock::default();
-        let store = std::sync::Arc::new(MemoryStore::with_clock(clock.clone()));
-        let gates: Vec<_> =
-            limits().iter().map(|limit| Gate::in_store(store.clone(), &limit.to_string(), *limit)).collect();
-        let mut simulation = Simulation::new(&limits());
-        for arrival in traffic.arrivals(Micros::from_secs(30), 5) {
-            clock.set(arrival.at);
-            let client = arrival.client.to_string();
-            let stored: Vec<_> = gates.iter().map(|gate| gate.check_cost(&client, arrival.cost)).collect();
-            assert_eq!(simulation.take(&arrival), stored);
-        }
-        assert!(simulation.totals().iter().all(|totals| totals.admitted > 100 && totals.denied > 100));
-    }
-
-    #[test]
-    fn a_run_is_the_same_every_time_and_can_be_left() {
-        let traffic: Traffic = "poisson 50/s clients 20 zipf 1.2".parse().unwrap();
-        let run = |until: u64| {
-            let mut simulation = Simulation::new(&limits());
-            simulation.run(traffic.arrivals(Micros::from_secs(60), 9), |simulation, _| {
-                if simulation.totals()[0].arrivals == until {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                }
-            });
-            simulation.totals().to_vec()
-        };
-        assert_eq!(run(u64::MAX), run(u64::MAX));
-        assert_eq!(run(500)[0].arrivals, 500);
-    }
-
-    #[test]
-    fn slots_come_back_when_the_work_is_done() {
-        let limit: Limit = "concurrent 2 ttl 1min".parse().unwrap();
-        let traffic: Traffic = "steady 10/s".parse().unwrap();
-        let mut held = Simulation::new(&[limit]).holding(Micros::from_millis(250));
-        let mut leased = Simulation::new(&[limit]);
-        for arrival in traffic.arrivals(Micros::from_secs(9), 1) {
-            held.take(&arrival);
-            leased.take(&arrival);
-        }
-        // Each slot is free again for every third arrival: two of three are admitted.
-        assert_eq!((held.totals()[0].admitted, held.totals()[0].denied), (60, 30));
-        assert_eq!(leased.totals()[0].admitted, 2);
-    }
-}
+mod tests;

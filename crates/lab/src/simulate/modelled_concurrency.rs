@@ -1,4 +1,4 @@
-//! A limit on the requests in flight at a modelled server that follows the server.
+//! An adaptive limit on the requests in flight at a modelled server.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use tidegate_core::{Decision, ManualClock, Micros, Outcome, Timestamp};
 
 use crate::traffic::START;
 
-/// The limit, and the requests that it has admitted, in the order in which they end.
+/// The limit, and the permits of admitted requests in the order in which they end.
 #[derive(Debug)]
 pub(super) struct ModelledConcurrency {
     clock: ManualClock,
@@ -22,12 +22,12 @@ impl ModelledConcurrency {
         ModelledConcurrency { clock, limit, permits: VecDeque::new() }
     }
 
-    /// The present limit.
+    /// The current limit.
     pub(super) fn limit(&self) -> u32 {
         self.limit.limit()
     }
 
-    /// Decides on an arrival. If it is denied, a place is free again after `service` at the latest.
+    /// Decides an arrival. After a denial, a slot is free again after `service` at the latest.
     pub(super) fn decide(&mut self, now: Timestamp, service: Micros) -> Decision {
         self.clock.set(now);
         let permit = self.limit.try_acquire(0);
@@ -43,7 +43,7 @@ impl ModelledConcurrency {
         Decision { outcome, limit: limit.into(), remaining, reset_after: service }
     }
 
-    /// The first of the admitted requests has been answered.
+    /// Records the end of the oldest admitted request.
     pub(super) fn finish(&mut self, now: Timestamp) {
         self.clock.set(now);
         if let Some(permit) = self.permits.pop_front() {

@@ -1,10 +1,10 @@
-//! Pictures: the state of an algorithm in a form that can be drawn.
+//! Pictures: the state of an algorithm in a form for drawing.
 
 use serde::Serialize;
 use tidegate_core::limit::{Algorithm, Level, Rate, State, Tat, Windows};
 use tidegate_core::{Limit, Micros, Timestamp};
 
-/// The most log entries or leases that a picture lists. It also has their number.
+/// The maximum number of log entries or leases in a picture. The picture also contains their total number.
 pub const MOST_DRAWN: usize = 512;
 
 /// The state of one client under an algorithm at one instant. Instants are microseconds since the epoch, and spans are
@@ -12,7 +12,7 @@ pub const MOST_DRAWN: usize = 512;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Picture {
-    /// A bucket of tokens. Below zero, the client owes.
+    /// A bucket of tokens. Negative values are debt.
     Tokens {
         /// The tokens in the bucket.
         tokens: f64,
@@ -32,11 +32,11 @@ pub enum Picture {
     },
     /// A shaper's queue.
     Queue {
-        /// The waiting requests, including the one that is just leaving.
+        /// The waiting requests, including the one about to leave.
         waiting: f64,
         /// The capacity.
         capacity: u64,
-        /// The instant at which the queue is empty, which is when the next request would leave.
+        /// The instant at which the queue is empty and the next request would leave.
         empty_in: u64,
     },
     /// GCRA's theoretical arrival time.
@@ -89,7 +89,7 @@ pub enum Picture {
         /// The length of the window.
         window: u64,
     },
-    /// Slots that are held.
+    /// The slots in use.
     Slots {
         /// The end of each lease and its slots. If there are many leases, only the first to end.
         leases: Vec<(u64, u64)>,
@@ -103,7 +103,7 @@ pub enum Picture {
 }
 
 impl Picture {
-    /// The picture of a client's state under `limit`. A state of another algorithm is drawn as a fresh one.
+    /// The picture of a client's state under `limit`. A state of another algorithm is treated as a fresh one.
     #[must_use]
     pub fn of(limit: &Limit, state: &State, now: Timestamp) -> Picture {
         let at = now.as_micros();
@@ -199,7 +199,7 @@ impl Drops {
         self.drops as f64 / self.rate.drops_per_token() as f64
     }
 
-    /// The time in which they are refilled.
+    /// The time in which they are refilled, in microseconds.
     fn micros(&self) -> u64 {
         self.drops.div_ceil(self.rate.drops_per_micro())
     }

@@ -15,12 +15,12 @@ use tidegate_core::{Decision, Limit, Micros, Timestamp};
 
 use super::modelled_concurrency::ModelledConcurrency;
 
-/// The most workers of a modelled server.
+/// The maximum number of workers of a modelled server.
 const MOST_WORKERS: u32 = 10_000;
-/// The longest time that a worker takes for a request.
+/// The maximum service time of a request.
 const LONGEST_SERVICE: Micros = Micros::from_secs(3_600);
 
-/// A server: some workers, each of which takes the same time for a request, and one queue. Its notation is `20 x 40ms`.
+/// A server with a number of workers, a constant service time and one queue. Its notation is `20 x 40ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerModel {
     workers: u32,
@@ -28,13 +28,13 @@ pub struct ServerModel {
 }
 
 impl ServerModel {
-    /// The workers.
+    /// The number of workers.
     #[must_use]
     pub const fn workers(&self) -> u32 {
         self.workers
     }
 
-    /// The time that a worker takes for a request.
+    /// The service time of a request.
     #[must_use]
     pub const fn service(&self) -> Micros {
         self.service
@@ -59,33 +59,33 @@ impl FromStr for ServerModel {
     }
 }
 
-/// The terms on which a limit adapts to the server behind it.
+/// The adaptation of a limit to the server behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Adaptation {
-    /// A rate adapts.
+    /// An adaptive rate.
     Rate(RateAdaptation),
-    /// The number of requests in flight adapts. The limit itself has the highest number of slots.
+    /// An adaptive number of requests in flight. The limit itself has the highest number of slots.
     Concurrency(LimitController),
 }
 
-/// The terms on which the rate of a limit adapts. Their notation is `100/s on latency > 200ms, errors > 5%`: the lowest rate, and
-/// the signals.
+/// The adaptation of a limit's rate. The notation is `100/s on latency > 200ms, errors > 5%`: the lowest rate, and the
+/// overload signals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateAdaptation {
     lowest: (u64, Micros),
     signals: Vec<OverloadSignal>,
 }
 
-/// The interval, the increase and the decrease of rules that do not set them.
+/// The interval, increase and decrease of rules that do not set them.
 const EVERY: Micros = Micros::from_secs(1);
 const INCREASE_PERCENT: u8 = 5;
 const DECREASE_PERCENT: u8 = 30;
 
 impl RateAdaptation {
-    /// The steps of the rate, for a limit that has the highest one.
+    /// The steps of the rate. `limit` has the highest rate.
     ///
     /// # Errors
-    /// If the limit has no rate, or one with another period or not above the lowest.
+    /// If the limit has no rate, a rate with another period, or one that is not above the lowest.
     pub fn steps(&self, limit: &Limit) -> Result<RateSteps, ServedError> {
         let (highest, period) = limit.tokens_per_period().ok_or(ServedError::NoRate)?;
         if period != self.lowest.1 {
@@ -114,7 +114,7 @@ impl FromStr for RateAdaptation {
     }
 }
 
-/// The error for a server or an adaptation that cannot be. Says what to write.
+/// An invalid server or adaptation. The message suggests a correction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServedError {
@@ -124,7 +124,7 @@ pub enum ServedError {
     /// The text is not an adaptation.
     #[error("write the lowest rate and the signals, such as adapt 100/s on latency > 200ms")]
     Adaptation,
-    /// A signal is not one.
+    /// A signal is invalid.
     #[error("write signals such as latency > 200ms, p99 > 1s or errors > 5%")]
     Signal,
     /// The limit has no rate.
@@ -137,7 +137,7 @@ pub enum ServedError {
     #[error("write a lowest rate that is at least 1, and below the rate of the limit")]
     Bounds,
     /// The limit delays requests.
-    #[error("a server stands behind limits that admit at once: write another limit than a shaper")]
+    #[error("a server can be simulated only behind a limit that admits at once: use another limit than a shaper")]
     Delays,
 }
 
@@ -145,7 +145,7 @@ pub enum ServedError {
 #[derive(Debug)]
 pub(super) struct Served {
     server: ServerModel,
-    /// The instants at which workers are done, and the arrivals of their requests.
+    /// When each busy worker is done, and the arrival of its request.
     busy: BinaryHeap<Reverse<(Timestamp, Timestamp)>>,
     queue: VecDeque<Timestamp>,
     rate: Option<ModelledRate>,
@@ -156,10 +156,10 @@ pub(super) struct Served {
 struct ModelledRate {
     steps: RateSteps,
     window: OutcomeWindow,
-    /// The present step, and the limit on decreases, as a store keeps them.
+    /// The current step of the rate, and the limit on decreases, in the form kept by a store.
     bucket: State,
     turn: State,
-    /// The end of the present interval; `None` before the first arrival.
+    /// The end of the current interval; `None` before the first arrival.
     interval_end: Option<Timestamp>,
 }
 
@@ -188,23 +188,23 @@ impl Served {
         Ok(Served { server, busy: BinaryHeap::new(), queue: VecDeque::new(), rate, concurrency })
     }
 
-    /// The decision on an arrival by the limit on requests in flight, if there is one.
+    /// The decision of the adaptive concurrency limit on an arrival, if there is one.
     pub(super) fn decide(&mut self, now: Timestamp) -> Option<Decision> {
         let service = self.server.service;
         self.concurrency.as_mut().map(|concurrency| concurrency.decide(now, service))
     }
 
-    /// The present limit on requests in flight, if that adapts.
+    /// The current concurrency limit, if it is adaptive.
     pub(super) fn limit(&self) -> Option<u32> {
         self.concurrency.as_ref().map(ModelledConcurrency::limit)
     }
 
-    /// The requests in the server, those in its queue included.
+    /// The number of requests in the server, including queued ones.
     pub(super) fn in_server(&self) -> usize {
         self.busy.len() + self.queue.len()
     }
 
-    /// Lets time pass until `now`. Returns the rate if it has changed, in tokens.
+    /// Advances time to `now`. Returns the rate in tokens if it has changed.
     pub(super) fn advance(&mut self, now: Timestamp) -> Option<u64> {
         let mut changed = None;
         loop {
@@ -226,14 +226,14 @@ impl Served {
         if let Some(rate) = &self.rate {
             rate.window.end(now.since(arrived), ServiceOutcome::Answered);
         }
-        // All requests take as long, so they end in the order in which they came.
+        // All requests take equally long, so they end in the order of their arrival.
         if let Some(concurrency) = &mut self.concurrency {
             concurrency.finish(now);
         }
         self.start(now);
     }
 
-    /// Takes an admitted request.
+    /// Accepts an admitted request.
     pub(super) fn admit(&mut self, now: Timestamp) {
         if let Some(rate) = &self.rate {
             rate.window.begin();
@@ -252,7 +252,7 @@ impl Served {
 }
 
 impl ModelledRate {
-    /// The end of the present interval. The first one begins at the first arrival.
+    /// The end of the current interval. The first one begins at the first arrival.
     fn interval_end(&mut self, now: Timestamp) -> Timestamp {
         *self.interval_end.get_or_insert_with(|| {
             let _ = self.window.close(now);
@@ -260,7 +260,8 @@ impl ModelledRate {
         })
     }
 
-    /// Ends an interval, as [`Limiter::adapt`](tidegate_rules::Limiter::adapt) does, and returns the rate after it, in tokens.
+    /// Ends an interval, like [`Limiter::adapt`](tidegate_rules::Limiter::adapt), and returns the resulting rate in
+    /// tokens.
     fn adapt(&mut self, now: Timestamp) -> u64 {
         self.interval_end = Some(now + self.steps.every());
         let step = |bucket: &State| {
@@ -328,7 +329,7 @@ mod tests {
                 *longest = simulation.in_server(number).unwrap().max(*longest);
             }
         }
-        // 500 a second can be served, and 900 come.
+        // The server can serve 500 requests a second, and 900 arrive.
         assert!(longest[0] > 20_000, "{longest:?}");
         assert!(longest[1] < 800, "{longest:?}");
         let rate = simulation.present_limit(1).unwrap().tokens_per_period().unwrap().0;
@@ -348,7 +349,7 @@ mod tests {
             simulation.take(&arrival);
             assert!(simulation.in_server(0).unwrap() <= 200);
         }
-        // 500 a second can be served, and 1500 come.
+        // The server can serve 500 requests a second, and 1500 arrive.
         let limit = simulation.limit_in_flight(0).unwrap();
         assert!((20..=60).contains(&limit), "{limit}");
         assert!(simulation.in_server(0).unwrap() <= 60 && simulation.in_server(1).unwrap() > 50_000);

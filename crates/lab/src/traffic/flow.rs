@@ -57,7 +57,7 @@ pub enum Spacing {
 struct FlowPhase {
     from: Option<Rate>,
     to: Option<Rate>,
-    /// In microseconds; infinite for the last one of a flow that does not repeat.
+    /// Length in microseconds; infinite for the last phase of a flow that does not repeat.
     length: f64,
 }
 
@@ -65,7 +65,7 @@ const fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Arrivals per microsecond.
+/// Converts a rate to arrivals per microsecond.
 fn per_micro(rate: Option<Rate>) -> f64 {
     rate.map_or(0.0, |rate| float(rate.tokens()) / float(rate.period().get()))
 }
@@ -92,7 +92,7 @@ impl FlowPhase {
         }
     }
 
-    /// The time at which `count` arrivals have come.
+    /// The time of the arrival with this number.
     fn time_of(&self, count: f64) -> f64 {
         match self.from {
             None if self.is_level() => f64::INFINITY,
@@ -211,7 +211,7 @@ impl Iterator for Flow {
         loop {
             let phase = self.phases.get(self.phase)?;
             let time = phase.time_of(self.target - self.before);
-            // An arrival exactly between two phases belongs to the later one.
+            // An arrival exactly at the boundary of two phases belongs to the later one.
             if time < phase.length {
                 self.target += match self.spacing {
                     Spacing::Even => 1.0,

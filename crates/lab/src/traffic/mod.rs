@@ -261,7 +261,7 @@ impl Traffic {
     }
 }
 
-/// `span · by / of`, rounded down.
+/// Computes `span · by / of`, rounded down.
 pub(crate) fn scaled(span: Micros, by: u32, of: u32) -> Micros {
     let exact = u128::from(span.get()) * u128::from(by) / u128::from(of.max(1));
     Micros::new(u64::try_from(exact).unwrap_or(u64::MAX))
@@ -277,7 +277,7 @@ fn boundary(count: u64, window: Micros, start: Timestamp, end: Timestamp) -> imp
     let around = move |boundary: u64| {
         (0..count.saturating_mul(2)).map(move |n| {
             let before = boundary - near;
-            // Spread over both thousandths. An arrival at the boundary belongs to the next window.
+            // The arrivals are spread over both thousandths. An arrival at the boundary belongs to the next window.
             let offset = u128::from(n) * u128::from(near) / u128::from(count.max(1));
             Timestamp::from_micros(before.saturating_add(u64::try_from(offset).unwrap_or(0)))
         })

@@ -8,11 +8,11 @@ use tidegate_core::limit::Rate;
 
 use super::{FlowShape, Popularity, Spacing, Traffic};
 
-/// An error in a traffic model, with the wrong word and a correction.
+/// An error in a traffic model, with the invalid word and a correction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}{}", near(.word))]
 pub struct TrafficError {
-    /// The wrong word. `None` if a word is missing at the end.
+    /// The invalid word. `None` if a word is missing at the end.
     pub word: Option<String>,
     /// The correction.
     pub problem: String,
@@ -68,7 +68,7 @@ impl<'t> TrafficWords<'t> {
         }
     }
 
-    #[expect(clippy::unused_self, reason = "reads as what it is: the words are wrong here")]
+    #[expect(clippy::unused_self, reason = "reads better beside the other methods of the parser")]
     fn wrong(&self, word: Option<&str>, problem: impl fmt::Display) -> TrafficError {
         TrafficError { word: word.map(str::to_owned), problem: problem.to_string() }
     }
@@ -122,7 +122,7 @@ fn sequence(words: &mut TrafficWords<'_>) -> Result<Traffic, TrafficError> {
             Ok((traffic, lasts))
         }
         (None, _) if number == last => Ok((traffic, FOREVER)),
-        (None, _) => Err(words.wrong(Some("then"), "say how long the part before lasts: write `for 30s` behind it")),
+        (None, _) => Err(words.wrong(Some("then"), "the part before has no duration: write `for 30s` after it")),
     });
     Ok(Traffic::Sequence(with_lengths.collect::<Result<_, _>>()?))
 }
@@ -334,7 +334,7 @@ mod tests {
             ("study 5/s", "or `boundary`, not `study`"),
             ("steady 5", "write a rate, such as 20/s, not `5`"),
             ("square 5/s 1/s", "write `every`, but the text ends there"),
-            ("steady 5/s then steady 1/s", "write `for 30s` behind it"),
+            ("steady 5/s then steady 1/s", "write `for 30s` after it"),
             ("steady 5/s times 0", "write a factor from 0.001"),
             ("spike 5 random", "write `random` right behind a flow"),
             ("steady 5/s please", "write `then`, `+` or the end, not `please`"),

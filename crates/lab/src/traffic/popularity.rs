@@ -138,13 +138,15 @@ impl Draws {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::contract::seed::seed;
+
     use super::*;
 
     #[test]
     fn shares_follow_the_law() {
         let popularity = Popularity::new(1_000, 1.0);
         let draws = popularity.draws();
-        let mut random = Random::seeded(3);
+        let mut random = Random::seeded(seed(3));
         let mut counts = vec![0_u32; 1_000];
         for _ in 0..1_000_000 {
             counts[draws.draw(&mut random) as usize] += 1;

@@ -7,7 +7,7 @@ use super::mode_change::ModeChange;
 use super::published::{Edition, Head, PublishedModes, RulesHead, Switched};
 use super::session::Contents;
 
-/// The longest reason of a refusal, in characters.
+/// Maximum length of a refusal's reason, in characters.
 const LONGEST_REASON: usize = 500;
 
 /// The published configuration that a node has applied or refused.
@@ -15,15 +15,15 @@ const LONGEST_REASON: usize = 500;
 pub(super) struct AppliedState {
     /// The last edition that was applied.
     pub(super) edition: Option<Edition>,
-    /// The time at which it was applied, by the clock of Redis.
+    /// When the edition was applied, by the clock of Redis.
     pub(super) since: Timestamp,
     /// The published rules that are in force; `None` if the node has rules of its own.
     rules: Option<InForce>,
-    /// The published rules that cannot be put into force.
+    /// The published rules that cannot be applied.
     refused: Option<RefusedRules>,
     /// The published modes that have not ended.
     modes: PublishedModes,
-    /// The differences between them and those before, until they are reported.
+    /// Changes of modes that are not reported yet.
     changes: Vec<ModeChange>,
 }
 
@@ -59,12 +59,12 @@ impl AppliedState {
         self.rules.as_ref().is_some_and(|present| present.edition == rules.edition)
     }
 
-    /// The version that brought the rules; 0 if they are the node's own.
+    /// The version that published the rules; 0 if they are the node's own.
     pub(super) fn rules_version(&self) -> u64 {
         self.rules.as_ref().map_or(0, |rules| rules.edition.version)
     }
 
-    /// Starts over if the limiter's rules are no longer the published ones, because a file was reloaded.
+    /// Starts over if the limiter's rules are no longer the published ones, for example because a file was reloaded.
     pub(super) fn notice<S, C: Clock>(&mut self, limiter: &Limiter<S, C>) {
         let present = limiter.rules();
         if self.rules.as_ref().is_some_and(|ours| !ours.rules.shares_rules_with(&present.rules)) {
@@ -72,13 +72,13 @@ impl AppliedState {
         }
     }
 
-    /// The reason why the published rules are refused.
+    /// Why the published rules are refused.
     pub(super) fn refused(&self) -> Option<&str> {
         self.refused.as_ref().map(|refusal| refusal.reason.as_str())
     }
 
-    /// Applies the contents: rules and modes at once, or the modes alone if the rules are applied already or refused. Returns
-    /// `false` if the text of the rules is needed and missing.
+    /// Applies the contents: rules and modes together, or the modes alone if the rules are already applied or refused.
+    /// Returns `false` if the text of the rules is needed but missing.
     pub(super) async fn apply<S, C: Clock>(
         &mut self,
         contents: Contents,
@@ -86,7 +86,7 @@ impl AppliedState {
         limiter: &Limiter<S, C>,
     ) -> bool {
         let Contents { head, text, mut modes } = contents;
-        // Switches end by the clock of this node, so that they end while Redis is unavailable too.
+        // Switches end by the clock of this node, so that they also end while Redis is unavailable.
         let present = limiter.clock().now();
         modes.take_ended(present);
         let switches = modes.switches_at(present);
@@ -126,8 +126,8 @@ impl AppliedState {
         std::mem::take(&mut self.changes)
     }
 
-    /// Reverts the published switches that have ended, and returns them. Switches that were changed at this limiter since are
-    /// left alone.
+    /// Reverts the published switches that have ended, and returns them. Keeps switches that were changed at this limiter
+    /// since.
     pub(super) fn expire<S, C: Clock>(&mut self, limiter: &Limiter<S, C>) -> Vec<(Option<String>, Mode)> {
         let mut over = self.modes.take_ended(limiter.clock().now());
         let holds = |switches: &Switches, rule: Option<&str>, switched: &Switched| switches.end(rule) == switched.until;
@@ -151,7 +151,7 @@ impl AppliedState {
 /// Parses rules on a blocking thread.
 pub(super) async fn parse(name: String, text: String) -> Result<Loaded, Diagnostics> {
     let reading = tokio::task::spawn_blocking(move || RuleSet::parse(&name, &text));
-    // It fails only if the runtime shuts down.
+    // Fails only if the runtime shuts down.
     reading.await.unwrap_or_else(|_| Err(Diagnostics::default()))
 }
 
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!((ids(&limiter), limiter.rules().rules.mode_of("own")), (vec!["own".to_owned()], Some(Mode::Off)));
         let change = |mode| ModeChange { rule: None, mode, until: None, who: "ann".to_owned() };
         assert_eq!(applied.take_changes(), [change(Some(Mode::Off))]);
-        // The same once more changes nothing.
+        // Applying the same contents again changes nothing.
         assert!(applied.apply(contents(2, None, None, Some(Mode::Off)), NOW, &limiter).await);
         assert_eq!((limiter.rules().number, applied.take_changes()), (2, vec![]));
     }
@@ -248,7 +248,7 @@ mod tests {
         clock.advance(Micros::from_secs(1));
         assert_eq!((applied.expire(&limiter), mode()), (vec![(None, Mode::Off)], Mode::Enforce));
         assert_eq!(applied.expire(&limiter), []);
-        // A node that comes later does not begin with it.
+        // A node that starts later does not apply the ended switch.
         let mut late = AppliedState::default();
         assert!(late.apply(timed(1), NOW, &limiter).await);
         assert_eq!(mode(), Mode::Enforce);
@@ -277,7 +277,7 @@ mod tests {
         let reason = applied.refused().unwrap();
         assert!(reason.starts_with("r.yaml:2:") && reason.ends_with("(and 1 more)"), "{reason}");
         assert_eq!((ids(&limiter), limiter.rules().rules.mode_of("own")), (vec!["own".to_owned()], Some(Mode::Off)));
-        // With the next switch they are not read again, but still refused.
+        // Rules that were refused are not parsed again with the next switch, but are still refused.
         let next = contents(2, Some(&bad), None, None);
         assert!(!applied.wants_rules(&next.head));
         assert!(applied.apply(next, NOW, &limiter).await);
@@ -293,7 +293,7 @@ mod tests {
         assert!(applied.apply(contents(1, Some(&good), Some(GOOD), None), NOW, &limiter).await);
         assert!(applied.apply(contents(2, Some(&rules(2)), Some(BROKEN), None), NOW, &limiter).await);
         assert!(applied.refused().is_some());
-        // A replica that had not heard of version 2 has become the primary.
+        // A replica without version 2 has become the primary.
         assert!(applied.apply(contents(1, Some(&good), None, None), NOW, &limiter).await);
         assert_eq!((applied.refused(), limiter.rules().number), (None, 2));
     }

@@ -3,7 +3,7 @@
 use tidegate_rules::Diagnostics;
 
 use super::signature::Signature;
-use crate::link::{ServerError, Unreachable};
+use crate::link::{Cause, ErrorCode, LinkError, ServerError, Unreachable};
 
 /// Redis did not answer, or its data cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,10 +18,12 @@ pub enum FleetError {
     /// Redis answered with an error.
     #[error("Redis answered: {reason}")]
     Refused {
+        /// Its kind.
+        code: ErrorCode,
         /// The text of the error.
         reason: String,
     },
-    /// The data in Redis was not written by Tidegate, or by a later version.
+    /// The data in Redis was not written by Tidegate, or by a later version of it.
     #[error("the value of `{key}` cannot be read: {reason}")]
     Unreadable {
         /// The key in Redis.
@@ -34,6 +36,28 @@ pub enum FleetError {
 impl FleetError {
     pub(super) fn unreachable(reason: impl ToString) -> FleetError {
         FleetError::Unreachable { reason: reason.to_string() }
+    }
+
+    /// Whether the same call can succeed later, without a change by an operator.
+    pub(super) const fn is_transient(&self) -> bool {
+        match self {
+            FleetError::Unreachable { .. } => true,
+            FleetError::Refused { code, .. } => matches!(
+                code,
+                ErrorCode::ReadOnly
+                    | ErrorCode::Loading
+                    | ErrorCode::MasterDown
+                    | ErrorCode::ClusterDown
+                    | ErrorCode::Misconf
+                    | ErrorCode::OutOfMemory
+                    | ErrorCode::NoReplicas
+                    | ErrorCode::Busy
+                    | ErrorCode::Moved
+                    | ErrorCode::Ask
+                    | ErrorCode::TryAgain
+            ),
+            FleetError::Unreadable { .. } => false,
+        }
     }
 
     pub(super) fn unreadable(key: String, reason: impl ToString) -> FleetError {
@@ -50,27 +74,36 @@ impl From<Unreachable> for FleetError {
     }
 }
 
-impl From<ServerError> for FleetError {
-    fn from(fault: ServerError) -> FleetError {
-        FleetError::Refused { reason: fault.to_string() }
+impl From<LinkError> for FleetError {
+    fn from(error: LinkError) -> FleetError {
+        match error.cause() {
+            Cause::Refused(fault) => fault.clone().into(),
+            _ => FleetError::unreachable(&error),
+        }
     }
 }
 
-/// A change that was not published, or may not have been ([`PublishError::Unknown`]).
+impl From<ServerError> for FleetError {
+    fn from(fault: ServerError) -> FleetError {
+        FleetError::Refused { code: fault.code, reason: fault.to_string() }
+    }
+}
+
+/// Why a change was not published, or may not have been ([`PublishError::Unknown`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
     /// Redis did not answer, or its data cannot be read.
     #[error(transparent)]
     Fleet(#[from] FleetError),
-    /// Another version is published than the expected one.
+    /// The published version is not the expected one.
     #[error("version {expected} was expected, but {}", there_is(*.found, .by.as_ref()))]
     Conflict {
         /// The version that was expected.
         expected: u64,
         /// The version that is published; 0 if nothing is.
         found: u64,
-        /// Its author and time.
+        /// The author and time of the published version.
         by: Option<Signature>,
     },
     /// The rules have errors.
@@ -83,13 +116,13 @@ pub enum PublishError {
         what: &'static str,
         /// Its size in bytes.
         size: usize,
-        /// The largest size in bytes.
+        /// Maximum size in bytes.
         most: usize,
     },
-    /// Too many rules are switched one by one.
+    /// Too many rules have their own switch.
     #[error("{most} rules are switched already; take some of that back, or change the rules")]
     TooManySwitches {
-        /// The largest number.
+        /// Maximum number of such rules.
         most: usize,
     },
     /// An invalid name.
@@ -97,18 +130,18 @@ pub enum PublishError {
     Name {
         /// The kind of name.
         what: &'static str,
-        /// The name, cut short.
+        /// The name, truncated.
         name: String,
-        /// The largest number of characters.
+        /// Maximum number of characters.
         most: usize,
     },
-    /// A version that is not among the last changes.
+    /// The version is not among the last changes.
     #[error("version {version} is not among the last changes: `tidegate rules history` lists them")]
     NoSuchVersion {
         /// The version.
         version: u64,
     },
-    /// A version that brought no rules, or whose rules were too large to be kept.
+    /// The version contains no rules, or its rules were too large to be kept.
     #[error(
         "version {version} has no rules to go back to: it is a switch of modes, or its rules were too large to be kept"
     )]
@@ -116,7 +149,7 @@ pub enum PublishError {
         /// The version.
         version: u64,
     },
-    /// A version whose rules are the published ones.
+    /// The rules of this version are already published.
     #[error("the rules of version {version} are the ones that are published")]
     AlreadyPublished {
         /// The version.
@@ -125,7 +158,7 @@ pub enum PublishError {
     /// Concurrent changes made every attempt fail.
     #[error("others published at the same time; try again; try again")]
     Crowded,
-    /// The connection broke after the change was sent: it may have been published or not.
+    /// The connection broke after the change was sent, so it may or may not have been published.
     #[error("it is unknown whether it was published: check before you try again: {reason}")]
     Unknown {
         /// The error of the connection.

@@ -1,4 +1,4 @@
-//! Followers: nodes that apply what is published.
+//! Followers: nodes that apply published rules and modes.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::applied::AppliedState;
 use super::control::FleetControl;
 use super::error::FleetError;
 use super::mode_change::ModeChange;
-use super::report::{Node, NodeReport};
+use super::report::{NodeIdentity, NodeReport};
 use super::session::FleetSession;
 use super::size::FleetSize;
 use crate::link::Announcements;
 
-/// The interval of reports while nothing changes. Reports expire after three times as long.
+/// Interval of reports while nothing changes. Reports expire after three times as long.
 const REPORT_EVERY: Duration = Duration::from_secs(3);
-/// The longest delay after an announcement. Randomised, so that the nodes of a fleet do not all read at the same instant.
+/// Maximum delay after an announcement. Random, so that the nodes of a fleet do not all read at the same instant.
 const SPREAD: Duration = Duration::from_millis(40);
-/// The first backoff after a failure. It doubles with every further one, up to the polling interval.
+/// First backoff after a failure. Doubles with every further failure, up to the polling interval.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
 /// An event of a follower.
@@ -33,27 +33,27 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 pub enum Event {
     /// A published version is in force.
     Applied {
-        /// Its version.
+        /// The published version.
         version: u64,
-        /// The version that brought the rules; 0 if they are the node's own.
+        /// The version that published the rules; 0 if they are the node's own.
         rules: u64,
-        /// The generation of the limiter.
+        /// The limiter's generation.
         generation: u64,
-        /// Ids of switched rules that do not exist here.
+        /// Ids of switched rules that do not exist on this node.
         unknown: Vec<String>,
     },
-    /// A published switch was put into force or reverted here.
+    /// A published switch was applied or reverted.
     Switched(ModeChange),
-    /// A published switch has ended, and is reverted here.
+    /// A published switch has ended and was reverted.
     Ended {
-        /// The rule; `None` if all were switched.
+        /// The rule; `None` if it was a switch of all rules.
         rule: Option<String>,
-        /// The mode that it was switched to.
+        /// The mode of the switch.
         mode: Mode,
     },
-    /// The published version is refused. The rules stay in force; modes are applied if they can be read.
+    /// The published version is refused. The present rules stay in force. Modes are applied if they can be read.
     Refused {
-        /// Its version, if that can be read.
+        /// The version, if it can be read.
         version: Option<u64>,
         /// The error.
         reason: String,
@@ -70,17 +70,17 @@ pub enum Event {
     },
     /// Redis is available, for the first time or again.
     Found,
-    /// The number of nodes in the fleet has changed, or is known for the first time.
+    /// The number of nodes in the fleet has changed, or has become known.
     Counted {
-        /// The number, this node included.
+        /// The number of nodes, including this one.
         nodes: u32,
     },
-    /// The node cannot count the fleet, perhaps because it may not use `ZCARD`.
+    /// The node cannot count the fleet, possibly because it lacks permission for `ZCARD`.
     Uncounted {
         /// The cause.
         reason: String,
     },
-    /// The node can read what is published, and cannot write its report.
+    /// The node can read what is published, but cannot write its report.
     Unreported {
         /// The cause.
         reason: String,
@@ -92,7 +92,7 @@ pub enum Event {
 #[error("following published rules needs a Tokio runtime")]
 pub struct NoRuntime;
 
-/// A running follower. It stops when this is dropped.
+/// A running follower, which stops when this is dropped.
 #[derive(Debug)]
 pub struct Following {
     stop: Option<oneshot::Sender<()>>,
@@ -101,13 +101,13 @@ pub struct Following {
 }
 
 impl Following {
-    /// Waits for the first poll, whether or not Redis was available. What is published, if anything, is in force then.
+    /// Waits for the first poll, whether or not Redis was available. What is published, if anything, is then in force.
     pub async fn looked(&self) {
-        // It fails only if the task has ended.
+        // Fails only if the task has ended.
         let _ = self.looked.clone().wait_for(|looked| *looked).await;
     }
 
-    /// Stops, and removes the node's report, so that the node is no longer listed.
+    /// Stops the follower and removes the node's report, so that the node is no longer listed.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         let _ = (&mut self.task).await;
@@ -123,21 +123,22 @@ impl Drop for Following {
 impl FleetControl {
     /// Keeps a limiter up to date with what is published, as the node `node`, and passes events to `tell`.
     ///
-    /// A change is in force within two seconds: Redis announces it, and because announcements can be lost, the node polls
-    /// every second as well. Rules are checked before they are used; if they have errors, the limiter keeps its rules. Rules
-    /// and modes of a version come into force at once, as one generation. They replace switches that were made at the limiter
-    /// itself and, at the next poll, rules that have replaced published ones: do not reload a file once [`Event::Applied`]
-    /// has reported published rules. While Redis is unavailable, or if it has lost what was published, rules and modes stay
-    /// in force.
+    /// A change is in force within two seconds. Redis announces it; because announcements can be lost, the node also polls
+    /// every second. Rules are checked before they are used; if they have errors, the limiter keeps its rules. Rules and
+    /// modes of a version are applied together, as one generation. They replace switches that were made at the limiter
+    /// itself. At the next poll, they also replace rules that have replaced published ones: do not reload a file once
+    /// [`Event::Applied`] has reported published rules. While Redis is unavailable, or if it has lost what was published,
+    /// rules and modes stay in force.
     ///
     /// `tell` is called from a task and must not block.
     ///
     /// # Errors
+    /// Fails outside a Tokio runtime.
     /// Outside a Tokio runtime.
     pub fn follow<S, C>(
         &self,
         limiter: Arc<Limiter<S, C>>,
-        node: Node,
+        node: NodeIdentity,
         tell: impl FnMut(Event) + Send + 'static,
     ) -> Result<Following, NoRuntime>
     where
@@ -148,7 +149,7 @@ impl FleetControl {
         let (stop, stopped) = oneshot::channel();
         let (looking, looked) = watch::channel(false);
         let follower = Follower {
-            steering: self.clone(),
+            control: self.clone(),
             limiter,
             node,
             tell,
@@ -165,11 +166,11 @@ impl FleetControl {
 }
 
 struct Follower<S, C, T> {
-    steering: FleetControl,
+    control: FleetControl,
     limiter: Arc<Limiter<S, C>>,
-    node: Node,
+    node: NodeIdentity,
     tell: T,
-    /// Whether to poll again at once.
+    /// Whether to poll again immediately.
     look_again: bool,
     session: Option<FleetSession>,
     applied: AppliedState,
@@ -179,7 +180,7 @@ struct Follower<S, C, T> {
     looking: watch::Sender<bool>,
 }
 
-/// The conditions that were reported and still hold: none is reported twice.
+/// Conditions that still hold and were already reported.
 #[derive(Default)]
 struct ReportedTrouble {
     /// Whether Redis answered the last poll; `None` before the first.
@@ -210,12 +211,12 @@ where
             let wait = match round {
                 Ok(()) => {
                     failures = 0;
-                    self.steering.look_every
+                    self.control.look_every
                 }
                 Err(error) => {
                     failures += 1;
                     self.lost(&error);
-                    backoff(failures, self.steering.look_every)
+                    backoff(failures, self.control.look_every)
                 }
             };
             tokio::select! {
@@ -226,7 +227,7 @@ where
         }
         if self.trouble.reached == Some(true) {
             // A report that is not removed expires soon.
-            let _ = timeout(self.steering.timeout, self.remove_report()).await;
+            let _ = timeout(self.control.timeout, self.remove_report()).await;
         }
     }
 
@@ -244,7 +245,7 @@ where
     async fn remove_report(&mut self) -> Result<(), FleetError> {
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => self.steering.connect(Announcements::Unwanted).await?,
+            None => self.control.connect(Announcements::Unwanted).await?,
         };
         session.remove_report(&self.node).await
     }
@@ -256,7 +257,7 @@ where
             None => {
                 // A restarted server has lost the report too.
                 self.report_due = Instant::now();
-                self.steering.connect(Announcements::Wanted).await?
+                self.control.connect(Announcements::Wanted).await?
             }
         };
         match self.look(&mut session).await {
@@ -294,7 +295,7 @@ where
         if self.applied.has(&head) {
             return Ok(());
         }
-        // A version that is published meanwhile is found by the next poll.
+        // A version published in the meantime is found by the next poll.
         let Some(contents) = session.contents(self.applied.wants_rules(&head)).await? else { return Ok(()) };
         let (version, now) = (contents.head.edition.version, session.time().await?);
         if !self.applied.apply(contents, now, &self.limiter).await {
@@ -313,7 +314,7 @@ where
         session.report(&report.with_rules(present.number, &present.rules.unknown_switches())).await
     }
 
-    /// Counts the nodes of the fleet, this one included.
+    /// Counts the nodes of the fleet, including this one.
     async fn count(&mut self, session: &mut FleetSession) -> Result<(), FleetError> {
         match session.count_nodes().await {
             Ok(counted) => {
@@ -383,7 +384,7 @@ where
     }
 }
 
-/// The backoff after `failures` failures in a row, randomised between half of it and all of it.
+/// The backoff after `failures` consecutive failures: random, between half of its maximum and all of it.
 fn backoff(failures: u32, longest: Duration) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(10));
     doubled.min(longest).mul_f64(0.5 + fastrand::f64() / 2.0)

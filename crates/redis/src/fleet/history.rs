@@ -11,15 +11,15 @@ use super::session::FleetSession;
 use super::signature::Signature;
 use crate::link::Announcements;
 
-/// The most changes that are kept.
+/// Maximum number of changes that are kept.
 const MOST_CHANGES: usize = 50;
-/// The most bytes that they take together. The oldest are dropped first.
+/// Maximum total size of the changes, in bytes. The oldest are dropped first.
 pub(super) const LARGEST_HISTORY: usize = 4 << 20;
 
-/// A change that was published.
+/// A published change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishedChange {
-    /// The version that it made.
+    /// The version of the change.
     pub version: u64,
     /// The signature of the change.
     #[serde(flatten)]
@@ -29,40 +29,40 @@ pub struct PublishedChange {
     pub kind: ChangeKind,
 }
 
-/// The two kinds of changes.
+/// The kinds of changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// Other rules.
+    /// New rules.
     Rules {
         /// The name of the file.
         name: String,
         /// The text of the file; `None` if it was too large to be kept.
         text: Option<String>,
-        /// The version that was rolled back to; `None` if the rules are new.
+        /// The version to which the rules were rolled back; `None` if the rules are new.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rollback_to: Option<u64>,
     },
-    /// A switch to another mode.
+    /// A switch of modes.
     Mode {
         /// The rule; `None` stands for all rules.
         rule: Option<String>,
-        /// The mode; `None` if a switch was taken back.
+        /// The mode; `None` if a switch was reverted.
         mode: Option<Mode>,
-        /// The time at which the switch ends by itself.
+        /// When the switch ends by itself.
         #[serde(default, skip_serializing_if = "Option::is_none", with = "end")]
         until: Option<Timestamp>,
     },
 }
 
-/// The changes, the latest first.
+/// The changes, latest first.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct History {
     changes: Vec<PublishedChange>,
 }
 
 impl History {
-    /// Parses a history. One that cannot be parsed counts as empty: only rollbacks depend on it.
+    /// Parses a history. An invalid one counts as empty, because only rollbacks depend on it.
     pub(super) fn read(bytes: &[u8]) -> History {
         if bytes.len() > LARGEST_HISTORY {
             return History::default();
@@ -91,10 +91,10 @@ impl History {
 }
 
 impl FleetControl {
-    /// The last changes that were published, the latest first: at most fifty, and at most 4 MiB of them.
+    /// The last published changes, latest first: at most fifty, and at most 4 MiB.
     ///
     /// # Errors
-    /// If Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn history(&self) -> Result<Vec<PublishedChange>, FleetError> {
         let mut session = self.connect(Announcements::Unwanted).await?;
         Ok(session.history().await?.changes)

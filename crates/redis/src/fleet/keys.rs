@@ -3,20 +3,20 @@
 use crate::names::{Names, PrefixError};
 
 /// The keys of the fleet's data. They share a hash tag, so that a cluster keeps them on one node. The tag begins with `#`,
-/// which no client's key does.
+/// unlike that of any client's key.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
+pub(super) struct FleetKeys {
     prefix: String,
     base: String,
 }
 
-impl Keys {
-    pub(super) fn new(prefix: &str) -> Result<Keys, PrefixError> {
-        // The prefixes of the store's keys.
-        Names::new(prefix).map(|_| Keys { prefix: prefix.to_owned(), base: format!("{prefix}:{{#steering}}") })
+impl FleetKeys {
+    pub(super) fn new(prefix: &str) -> Result<FleetKeys, PrefixError> {
+        // Validates the prefix, which is that of the store's keys too.
+        Names::new(prefix).map(|_| FleetKeys { prefix: prefix.to_owned(), base: format!("{prefix}:{{#steering}}") })
     }
 
-    /// The prefix of all keys, also of the states of limits.
+    /// The prefix of all keys, including those of states.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -31,7 +31,7 @@ impl Keys {
         format!("{}:rules", self.base)
     }
 
-    /// The modes that rules are switched to.
+    /// The switches of modes.
     pub(super) fn modes(&self) -> String {
         format!("{}:modes", self.base)
     }
@@ -56,7 +56,7 @@ impl Keys {
         format!("{}:tiers", self.base)
     }
 
-    /// The record of the region that this Redis belongs to.
+    /// The record of this Redis's region.
     pub(super) fn regions(&self) -> String {
         format!("{}:regions", self.base)
     }
@@ -72,9 +72,9 @@ impl Keys {
     }
 }
 
-impl Default for Keys {
-    fn default() -> Keys {
-        Keys { prefix: "tidegate".to_owned(), base: "tidegate:{#steering}".to_owned() }
+impl Default for FleetKeys {
+    fn default() -> FleetKeys {
+        FleetKeys { prefix: "tidegate".to_owned(), base: "tidegate:{#steering}".to_owned() }
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn all_keys_lie_in_one_slot() {
-        let keys = Keys::new("shop:eu").unwrap();
+        let keys = FleetKeys::new("shop:eu").unwrap();
         let slot = slot_of(keys.head().as_bytes());
         for key in
             [keys.rules(), keys.modes(), keys.history(), keys.nodes(), keys.node("n-1"), keys.regions(), keys.demand()]
@@ -95,13 +95,13 @@ mod tests {
             assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
         }
         assert_eq!(keys.head(), "shop:eu:{#steering}:head");
-        assert_eq!(Keys::default().head(), Keys::new("tidegate").unwrap().head());
+        assert_eq!(FleetKeys::default().head(), FleetKeys::new("tidegate").unwrap().head());
     }
 
     #[test]
     fn no_clients_key_has_the_tag() {
         let theirs = Names::default().state(&RuleId::new("head"), &Key::from("#steering"));
-        assert_ne!(String::from_utf8(theirs), Ok(Keys::default().head()));
-        assert!(Keys::new("a{b}").is_err());
+        assert_ne!(String::from_utf8(theirs), Ok(FleetKeys::default().head()));
+        assert!(FleetKeys::new("a{b}").is_err());
     }
 }

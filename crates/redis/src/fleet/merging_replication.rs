@@ -1,4 +1,4 @@
-//! Replication between several primaries, which would forget what limits have counted.
+//! Replication between several primaries, which can lose spending.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use super::error::FleetError;
 use super::region_driver::RegionsControl;
 use crate::link::{Announcements, Bound, Commands};
 
-/// The largest answer to `INFO` that is read.
+/// Maximum length of an answer to `INFO`, in bytes.
 const LARGEST_INFO: usize = 256 << 10;
 
-/// A way in which a server merges or overwrites writes of other primaries.
+/// A kind of replication in which a server merges or overwrites writes of other primaries.
 ///
-/// The state of a limit is a packed string, and of two that were written at the same time one wins: what the other one counted is
-/// forgotten.
+/// The state of a limit is a packed string. If two are written at the same time, one wins and the spending in the other is
+/// lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergingReplication {
@@ -23,13 +23,13 @@ pub enum MergingReplication {
          database that replicates within its region only"
     )]
     ActiveActive,
-    /// A server with a module of conflict-free replicated data types.
+    /// A server with a module for conflict-free replicated data types.
     #[error(
         "it has a module of conflict-free replicated data types, in which the last write wins: limits would forget what other \
          regions count; use a server that replicates within its region only"
     )]
     CrdtModule,
-    /// Active replicas of KeyDB, also with several masters.
+    /// Active replicas of KeyDB, possibly with several masters.
     #[error(
         "it is an active replica, in which the newest write wins: limits would forget what other servers count; set \
          `active-replica no`"
@@ -38,7 +38,7 @@ pub enum MergingReplication {
 }
 
 impl MergingReplication {
-    /// The kind of replication that an answer to `INFO` tells of; `None` if it tells of none.
+    /// The kind of replication in an answer to `INFO`; `None` if there is none.
     #[must_use]
     pub fn in_info(info: &str) -> Option<MergingReplication> {
         info.lines().find_map(|line| match line.trim_end().split_once(':')? {
@@ -53,11 +53,11 @@ impl MergingReplication {
 }
 
 impl FleetControl {
-    /// The replication of this Redis, if it tells that it merges writes of several primaries. Most servers that do so tell it in
-    /// `INFO`. `None` also if the user may not ask.
+    /// The kind of replication of this Redis, if it merges writes of several primaries. Most servers that do so report it
+    /// in `INFO`. Also `None` if the user has no permission for that.
     ///
     /// # Errors
-    /// If Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn merging_replication(&self) -> Result<Option<MergingReplication>, FleetError> {
         let mut session = self.connect(Announcements::Unwanted).await?;
         let commands = Commands::new().with(&[b"INFO"], Bound::string(LARGEST_INFO));
@@ -68,7 +68,7 @@ impl FleetControl {
 }
 
 impl RegionsControl {
-    /// The regions whose Redis tells that it merges writes of several primaries. Those that do not answer are left out.
+    /// The regions whose Redis merges writes of several primaries. Excludes those that do not answer.
     pub async fn merging_replications(&self) -> BTreeMap<String, MergingReplication> {
         let mut found = BTreeMap::new();
         for (region, control) in &self.regions {

@@ -1,7 +1,7 @@
-//! Publishing of changes: version, text and modes change together, or not at all.
+//! Publication of changes: version, text and modes change together, or not at all.
 //!
-//! A change is a read, and a transaction that Redis runs only if nothing was written in between (`WATCH`). Otherwise it is
-//! attempted again with the new state.
+//! A change consists of a read and a transaction. Redis runs the transaction only if nothing was written in between
+//! (`WATCH`). Otherwise the change is attempted again with the new state.
 
 use tidegate_core::{Micros, Timestamp};
 use tidegate_rules::Mode;
@@ -18,23 +18,23 @@ use super::session::{Contents, FleetSession};
 use super::signature::Signature;
 use crate::link::{Announcements, Bound, Commands};
 
-/// The most attempts of a change, while concurrent ones succeed.
+/// Maximum number of attempts of a change, while concurrent changes succeed.
 const MOST_ATTEMPTS: usize = 20;
-/// The most rules that are switched one by one.
+/// Maximum number of rules with their own switch.
 const MOST_SWITCHES: usize = 1_000;
 
 /// A published change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// Its version.
+    /// The version.
     pub version: u64,
-    /// Its time, by the clock of Redis.
+    /// The time of the change, by the clock of Redis.
     pub at: Timestamp,
-    /// The signature of the change before it; `None` if it is the first.
+    /// The signature of the previous change; `None` if this is the first.
     pub before: Option<Signature>,
 }
 
-/// The rules that a switch of modes is for.
+/// The rules to which a switch of modes applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PublicationTarget {
     /// All rules.
@@ -49,13 +49,13 @@ enum Change<'a> {
 }
 
 impl FleetControl {
-    /// Publishes rules: the text of a file and its name. They replace the published ones.
+    /// Publishes rules: the text of a file and its name. They replace the published rules.
     ///
-    /// If a version is `expected`, nothing is published unless it is the present one. Before the first publication the version
-    /// is 0.
+    /// If `expected` is given, the rules are published only if that is the present version. Before the first publication
+    /// the version is 0.
     ///
     /// # Errors
-    /// If the rules have errors, another version was expected, or Redis fails.
+    /// Fails if the rules have errors, another version was expected, or Redis fails.
     pub async fn publish_rules(
         &self,
         file: &str,
@@ -72,8 +72,8 @@ impl FleetControl {
     /// Publishes the rules of an earlier version again, as a new version. Modes do not change.
     ///
     /// # Errors
-    /// If the version is not in the [history](FleetControl::history) or brought no rules, its rules are published already or
-    /// have errors, another version was expected, or Redis fails.
+    /// Fails if the version is not in the [history](FleetControl::history) or contains no rules, its rules are already
+    /// published or have errors, another version was expected, or Redis fails.
     pub async fn roll_back(&self, version: u64, who: &str, expected: Option<u64>) -> Result<Publication, PublishError> {
         let changes = self.history().await?;
         let change =
@@ -85,16 +85,16 @@ impl FleetControl {
         if head.and_then(|head| head.rules).is_some_and(|rules| rules.edition.version == version) {
             return Err(PublishError::AlreadyPublished { version });
         }
-        // Rules that an earlier Tidegate could use may have errors for this one.
+        // Rules that were valid for an earlier version of Tidegate may have errors for this one.
         parse(file.clone(), text.clone()).await.map_err(PublishError::Broken)?;
         self.publish(&Change::Rules { name: file.clone(), text, rollback_to: Some(version) }, who, expected).await
     }
 
-    /// Switches one rule, or all of them, to a mode; `None` reverts the switch. It applies to all nodes, whatever rules they
+    /// Switches one rule, or all rules, to a mode; `None` reverts the switch. It applies to all nodes, whatever rules they
     /// have, until it is reverted.
     ///
     /// # Errors
-    /// If another version was expected, or Redis fails.
+    /// Fails if another version was expected, or Redis fails.
     pub async fn publish_mode(
         &self,
         target: &PublicationTarget,
@@ -105,8 +105,8 @@ impl FleetControl {
         self.publish(&Change::Mode { target, mode, lasting: None }, who, expected).await
     }
 
-    /// As [`FleetControl::publish_mode`], for a limited time that begins now, by the clock of Redis. Every node reverts the
-    /// switch by its own clock, while Redis is unavailable too.
+    /// Like [`FleetControl::publish_mode`], for a limited time that begins now, by the clock of Redis. Every node reverts
+    /// the switch by its own clock, even while Redis is unavailable.
     ///
     /// # Errors
     /// As [`FleetControl::publish_mode`].
@@ -144,7 +144,7 @@ impl FleetControl {
         Err(PublishError::Crowded)
     }
 
-    /// Finds out whether a change was published after the connection broke.
+    /// Determines whether a change was published after the connection broke.
     async fn find_out(&self, draft: Draft, reason: String) -> Result<Publication, PublishError> {
         let head = async { self.connect(Announcements::Unwanted).await?.head().await };
         match head.await {
@@ -210,7 +210,7 @@ impl Draft {
         Ok(Draft { publication, edition, values: [value, history, head] })
     }
 
-    /// Writes the change. Returns `false` if something else was written in between.
+    /// Writes the change. Returns `false` if the data has changed since it was read.
     async fn commit(&self, session: &mut FleetSession) -> Result<bool, FleetError> {
         let mut commands = Commands::new();
         for (key, value) in &self.values {

@@ -1,7 +1,8 @@
 //! Published rules and modes, and their format in Redis.
 //!
-//! Three strings: the *head* has version, author and time; the *rules* are the text of a rules file; the *modes* are the
-//! switches. The head is small, because every node reads it every second. Data that is read is not trusted.
+//! The data consists of three strings: the *head* contains version, author and time; the *rules* are the text of a rules
+//! file; the *modes* are the switches. The head is small, because every node reads it every second. Data from Redis is not
+//! trusted.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +25,13 @@ const FORMAT: u32 = 1;
 /// The published rules and modes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// The number of changes so far, of rules or modes.
+    /// The number of changes so far, to rules or modes.
     pub version: u64,
     /// The signature of the last change.
     pub signed: Signature,
     /// The rules; `None` if each node has its own.
     pub rules: Option<PublishedRules>,
-    /// The modes that rules are switched to.
+    /// The switches of modes.
     pub modes: PublishedModes,
     /// The time of reading, by the clock of Redis.
     pub now: Timestamp,
@@ -39,13 +40,13 @@ pub struct Published {
 /// The published rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedRules {
-    /// The version that brought them.
+    /// The version that published these rules.
     pub version: u64,
     /// The name of the file.
     pub name: String,
     /// The text of the file.
     pub text: String,
-    /// Their signature.
+    /// The signature of their publication.
     pub signed: Signature,
 }
 
@@ -65,11 +66,11 @@ pub struct PublishedModes {
 pub struct Switched {
     /// The mode.
     pub mode: Mode,
-    /// The time at which it ends; `None` if it lasts until it is reverted. Nodes that are too old to know of ends wait for
-    /// that.
+    /// When the switch ends; `None` if it lasts until it is reverted. Nodes of versions without ends keep it until it is
+    /// reverted.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "end")]
     pub until: Option<Timestamp>,
-    /// Its signature.
+    /// The signature of the switch.
     #[serde(flatten)]
     pub signed: Signature,
 }
@@ -101,7 +102,7 @@ impl Switched {
 }
 
 impl PublishedModes {
-    /// The switches in force at this time, as limiters take them.
+    /// The switches in force at this time, for a limiter.
     #[must_use]
     pub fn switches_at(&self, now: Timestamp) -> Switches {
         let mut switches = Switches::new();
@@ -117,13 +118,13 @@ impl PublishedModes {
         switches
     }
 
-    /// All switches, ended or not: of all rules (`None`), and of single ones.
+    /// All switches, including ended ones: of all rules (`None`), and of single rules.
     pub fn each(&self) -> impl Iterator<Item = (Option<&str>, &Switched)> {
         let all = self.all.iter().map(|switched| (None, switched));
         all.chain(self.rules.iter().map(|(rule, switched)| (Some(rule.as_str()), switched)))
     }
 
-    /// The switches that other modes put into force or revert. `who` reverts.
+    /// The switches that are applied or reverted when `modes` replace these. `who` is the author of reverts.
     pub(super) fn changes_to(&self, modes: &PublishedModes, who: &str) -> Vec<ModeChange> {
         let present: BTreeMap<Option<&str>, &Switched> = modes.each().collect();
         let before: BTreeMap<Option<&str>, &Switched> = self.each().collect();
@@ -140,7 +141,7 @@ impl PublishedModes {
         switched.chain(reverted).collect()
     }
 
-    /// Takes out what has ended.
+    /// Removes and returns the switches that have ended.
     pub(super) fn take_ended(&mut self, now: Timestamp) -> Vec<(Option<String>, Switched)> {
         let all = self.all.take_if(|switched| switched.is_over(now)).map(|switched| (None, switched));
         let single = self.rules.extract_if(.., |_, switched| switched.is_over(now));
@@ -148,7 +149,8 @@ impl PublishedModes {
     }
 }
 
-/// The identity of a version. It differs from that of every other, also of one with the same number after Redis lost its data.
+/// The identity of a version. It differs from that of every other version, even one with the same number after Redis lost
+/// its data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Edition {
     pub(super) version: u64,
@@ -161,7 +163,7 @@ impl Edition {
     }
 }
 
-/// The summary that nodes poll for a new version.
+/// The summary that nodes poll to detect a new version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     format: u32,
@@ -191,7 +193,7 @@ impl Head {
         if bytes.is_empty() {
             return Ok(None);
         }
-        // Which format it has is asked first: another may have other fields.
+        // The format is read first, because another format may have other fields.
         let Formatted { format } = read_json(&key, bytes, LARGEST_HEAD)?;
         if format != FORMAT {
             return Err(FleetError::unreadable(key, format_args!("it is of format {format}, and {FORMAT} is known")));
@@ -215,14 +217,14 @@ pub(super) fn read_json<T: DeserializeOwned>(key: &str, bytes: &[u8], most: usiz
     if bytes.len() > most {
         return Err(FleetError::unreadable(key.to_owned(), format_args!("it has more than {most} bytes")));
     }
-    // A list would be taken for the fields of a map, in their order.
+    // Without this check, a list would be read as the fields of a map, in order.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(FleetError::unreadable(key.to_owned(), "it is not a map"));
     }
     serde_json::from_slice(bytes).map_err(|error| FleetError::unreadable(key.to_owned(), error))
 }
 
-/// The text of rules. `most` bytes and one more were asked for.
+/// The text of rules. The bytes are the result of a read of up to `most` bytes plus one.
 pub(super) fn read_text(key: &str, bytes: Vec<u8>, most: usize) -> Result<String, FleetError> {
     if bytes.len() > most {
         return Err(FleetError::unreadable(key.to_owned(), format_args!("it has more than {most} bytes")));
@@ -240,7 +242,7 @@ pub(super) const fn at_most(what: &'static str, size: usize, most: usize) -> Res
     if size > most { Err(PublishError::TooLarge { what, size, most }) } else { Ok(()) }
 }
 
-/// A name that can be shown anywhere.
+/// Validates a name, so that it can be displayed anywhere.
 pub(super) fn name(what: &'static str, name: &str) -> Result<String, PublishError> {
     let is_fine =
         !name.trim().is_empty() && name.chars().count() <= LONGEST_NAME && !name.chars().any(char::is_control);
@@ -289,7 +291,7 @@ mod tests {
         let just_before = modes.switches_at(Timestamp::from_micros(end.as_micros() - 1));
         assert_eq!((just_before.all(), just_before.end(None)), (Some(Mode::Off), Some(end)));
         assert!(modes.switches_at(end).is_empty());
-        // As nodes read it that know nothing of ends.
+        // The format of nodes of versions without ends.
         #[derive(Deserialize)]
         struct Older {
             mode: Mode,

@@ -14,21 +14,21 @@ use crate::link::{Announcements, Bound, Commands};
 
 /// The age at which a report no longer counts.
 const STALE_AFTER: Micros = Micros::from_secs(5);
-/// The time after which reports of nodes that have stopped are forgotten, unless others report.
+/// Time after which reports of stopped nodes are removed, unless other nodes report.
 const KEPT_MILLIS: &str = "60000";
-/// The largest report, and the most reports that are read.
+/// Maximum size of a report in bytes, followed by the maximum number of reports.
 const LARGEST_REPORT: usize = 16 << 10;
 const MOST_NODES: usize = 10_000;
 
-/// Counts the requests of a node, by the names under which records have shares of rules: the sums since it has started.
+/// Counts the requests of a node since its start, by the names of shares in records.
 pub struct DemandSource {
     /// The name of the node.
     pub node: String,
-    /// The sums.
+    /// Returns the sums.
     pub requests: Box<dyn FnMut() -> BTreeMap<String, u64> + Send>,
 }
 
-/// The demand of one node, in requests a second, by rule. Clones share it.
+/// The demand of one node, in requests per second, by rule. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDemand(Arc<Mutex<BTreeMap<String, f64>>>);
 
@@ -44,12 +44,12 @@ impl NodeDemand {
     }
 }
 
-/// The demand of one node, as it is reported.
+/// The demand of one node, as reported.
 #[derive(Debug, Serialize, Deserialize)]
 struct ReportedDemand {
     /// The clock of Redis, in microseconds.
     at: u64,
-    /// Requests a second, by rule.
+    /// Requests per second, by rule.
     rules: BTreeMap<String, f64>,
 }
 
@@ -66,7 +66,7 @@ impl DemandMeter {
         DemandMeter { source, averages: BTreeMap::new(), shown }
     }
 
-    /// Reads the counters. `now` is the clock of the node.
+    /// Reads the counters. `now` is the time of the node's clock.
     pub(super) fn record(&mut self, now: Timestamp) {
         for (rule, sum) in (self.source.requests)() {
             let (before, average) = self.averages.entry(rule).or_insert((sum, Demand::default()));
@@ -80,7 +80,7 @@ impl DemandMeter {
         self.averages.iter().map(|(rule, (_, average))| (rule.clone(), average.per_second())).collect()
     }
 
-    /// The name of the node, and its report at this time of Redis.
+    /// The name of the node, and its report at the time `at` of Redis.
     pub(super) fn report(&self, at: Timestamp) -> (&str, String) {
         let report = ReportedDemand { at: at.as_micros(), rules: self.per_second() };
         (&self.source.node, serde_json::to_string(&report).unwrap_or_default())
@@ -88,10 +88,11 @@ impl DemandMeter {
 }
 
 impl FleetControl {
-    /// The demand of all nodes of the region, in requests a second, by rule. Nodes that have not reported for five seconds are left out.
+    /// The demand of all nodes of the region, in requests per second, by rule. Excludes nodes that have not reported for
+    /// five seconds.
     ///
     /// # Errors
-    /// If Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn region_demand(&self) -> Result<BTreeMap<String, f64>, FleetError> {
         let mut session = self.connect(Announcements::Unwanted).await?;
         let (key, now) = (session.keys.demand(), session.time().await?);
@@ -103,7 +104,7 @@ impl FleetControl {
         let reports = reports.await?.map_err(|(_, fault)| fault)?;
         let mut sums: BTreeMap<String, f64> = BTreeMap::new();
         for report in reports.into_iter().flatten() {
-            // A report that cannot be read is of no node that is known.
+            // An invalid report does not come from a known node.
             let Ok(ReportedDemand { at, rules }) = serde_json::from_slice(&report) else { continue };
             if now.since(Timestamp::from_micros(at)) < STALE_AFTER {
                 for (rule, per_second) in rules.into_iter().filter(|(_, per_second)| per_second.is_finite()) {

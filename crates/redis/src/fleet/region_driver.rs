@@ -1,47 +1,46 @@
-//! Moves shares between regions, by writing to the record of one region after the other.
+//! Moves shares between regions by writing the records of the regions one after the other.
 //!
-//! Every step can be repeated, and anyone who finds an outgoing transfer can continue it. The protocol is in
+//! Every step can be repeated, and any driver that finds an outgoing transfer can continue it. The protocol is described in
 //! [`tidegate_core::regions`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_core::Timestamp;
-use tidegate_core::regions::{
-    ApplyError, CONFIRMED_AFTER, SETTLING_MARGIN, Share, ShareLedger, SharedWindow, Transfer,
-};
-use tokio::time::{Instant, sleep_until};
+use tidegate_core::regions::{ApplyError, BeginError, Share, ShareLedger, SharedWindow, Transfer};
+use tidegate_core::{Limit, Timestamp};
+use tokio::time::Instant;
 
 use super::control::FleetControl;
 use super::error::FleetError;
 use super::region_moves::moves;
+use super::region_outcome::{Resumption, TransferOutcome};
 use super::region_record::RegionRecord;
 use super::regions_error::RegionsError;
+
+/// The most attempts to read all records while shares are moved.
+pub(super) const MOST_READINGS: usize = 20;
 
 /// The Redis servers of all regions.
 #[derive(Clone)]
 pub struct RegionsControl {
     pub(super) regions: BTreeMap<String, FleetControl>,
-    /// The limits whose rights of running windows move with shares, by the names that records use.
+    /// The limits whose rights in running windows move with shares, by the names of shares in records.
     pub(super) windows: Arc<BTreeMap<String, Vec<SharedWindow>>>,
-}
-
-/// The outcome of a transfer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TransferOutcome {
-    /// The transfer.
-    pub transfer: Transfer,
-    /// The reason why it is parked; `None` if it has arrived.
-    pub parked: Option<String>,
-    /// The reason why rights of running windows stay behind; `None` if they have arrived, or there are none.
-    pub stranded: Option<String>,
+    /// The limits for which an arrived share has to settle, with the ids that their states belong to, by the names that records use.
+    pub(super) limits: Arc<BTreeMap<String, Vec<(String, Limit)>>>,
 }
 
 impl RegionsControl {
     /// The regions with their Redis servers.
     #[must_use]
     pub fn new(regions: BTreeMap<String, FleetControl>) -> RegionsControl {
-        RegionsControl { regions, windows: Arc::default() }
+        RegionsControl { regions, windows: Arc::default(), limits: Arc::default() }
+    }
+
+    /// Lets shares that follow demand wait until the last ones have settled for these limits, by the names that records use.
+    #[must_use]
+    pub fn with_limits(self, limits: BTreeMap<String, Vec<(String, Limit)>>) -> RegionsControl {
+        RegionsControl { limits: Arc::new(limits), ..self }
     }
 
     /// The names of all regions.
@@ -70,26 +69,28 @@ impl RegionsControl {
         records
     }
 
-    /// The ledgers of the regions other than `without`, all of which have to answer and fit together.
+    /// The ledgers of the regions except `without`. All regions must answer, and their ledgers must be consistent.
     pub(super) async fn ledgers(&self, without: Option<&str>) -> Result<BTreeMap<String, ShareLedger>, RegionsError> {
         let mut ledgers = BTreeMap::new();
         for (region, record) in self.records().await {
-            if without == Some(region.as_str()) {
-                continue;
-            }
-            let ledger = record.map_err(|error| RegionsError::Region { region: region.clone(), error })?.ledger;
-            let ledger = ledger.ok_or_else(|| RegionsError::NoRecord { region: region.clone() })?;
-            if ledger.region != region {
-                return Err(RegionsError::Foreign { region, found: ledger.region });
-            }
-            ledgers.insert(region, ledger);
-        }
-        for ledger in ledgers.values() {
-            if let Some(other) = ledgers.values().find(|other| ledger.is_behind(other)) {
-                return Err(RegionsError::Behind { region: ledger.region.clone(), other: other.region.clone() });
+            if without != Some(region.as_str()) {
+                let ledger = own_ledger(&region, record)?;
+                ledgers.insert(region, ledger);
             }
         }
+        fit(&ledgers)?;
         Ok(ledgers)
+    }
+
+    /// The same, as they were at one instant: transfers between these regions leave the sum the same.
+    pub(super) async fn ledgers_at_once(&self, without: &str) -> Result<BTreeMap<String, ShareLedger>, RegionsError> {
+        for _ in 0..MOST_READINGS {
+            let (first, second) = (self.ledgers(Some(without)).await?, self.ledgers(Some(without)).await?);
+            if first == second {
+                return Ok(second);
+            }
+        }
+        Err(RegionsError::Shares("others kept moving shares meanwhile; try again".to_owned()))
     }
 
     /// Changes the record of a region that has one.
@@ -112,110 +113,188 @@ impl RegionsControl {
         changed.await.map_err(|error| RegionsError::Region { region: region.to_owned(), error })?
     }
 
-    /// The first step of a transfer: the share no longer belongs to `from`.
+    /// The first step of a transfer: the share no longer belongs to `from`. Begins nothing that `to` could not receive. A region that
+    /// cannot be reached is not asked: the share is parked until it can be.
     ///
     /// # Errors
-    /// If the region does not answer, or has no such share to give away.
+    /// If the region does not answer, or has no such share to give away, or if the other one has none that could grow.
     pub async fn begin(&self, from: &str, to: &str, rule: &str, amount: Share) -> Result<Transfer, RegionsError> {
-        self.control(to)?;
+        match own_ledger(to, self.control(to)?.region_record().await) {
+            Ok(ledger) if !ledger.shares.contains_key(rule) => {
+                let error = BeginError::UnknownRule { rule: rule.to_owned() };
+                return Err(RegionsError::Begin { region: to.to_owned(), error });
+            }
+            Ok(_) | Err(RegionsError::Region { error: FleetError::Unreachable { .. }, .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.begin_known(from, to, rule, amount).await
+    }
+
+    /// The same for a region that is known to have a share of the rule.
+    pub(super) async fn begin_known(
+        &self,
+        from: &str,
+        to: &str,
+        rule: &str,
+        amount: Share,
+    ) -> Result<Transfer, RegionsError> {
         let begin =
             |ledger: &mut ShareLedger, now| ledger.begin_with(to, rule, amount, &self.windows_of(rule, now), now);
         let begun = self.change(from, begin).await?;
         begun.map_err(|error| RegionsError::Begin { region: from.to_owned(), error })
     }
 
-    /// The third step: the share arrives. The nodes of the region that gave it must have confirmed that before.
+    /// The third and the fourth step: the share is offered, and arrives. Before this, the nodes of the giving region must have confirmed that
+    /// they no longer use it.
     ///
     /// # Errors
-    /// If the region does not answer, or cannot receive it.
+    /// Fails if a region does not answer, or the share cannot arrive.
     pub async fn deliver(&self, transfer: &Transfer) -> Result<(), RegionsError> {
-        let applied: Result<bool, ApplyError> =
-            self.change(&transfer.to, |ledger, now| ledger.apply(transfer, now)).await?;
-        applied.map(drop).map_err(|error| RegionsError::Shares(format!("region `{}`: {error}", transfer.to)))
+        match self.offer(transfer).await? {
+            Some(offered) => self.deliver_offered(&offered).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The third step: the giving region offers the share, so that it can be delivered for [`OFFER_LASTS`]. Returns the transfer with the
+    /// offer; `None` if it has arrived. Offers nothing that the receiving region would not take, or that it cannot be asked about.
+    ///
+    /// # Errors
+    /// Fails if a region does not answer, or the share cannot arrive.
+    ///
+    /// [`OFFER_LASTS`]: tidegate_core::regions::OFFER_LASTS
+    pub async fn offer(&self, transfer: &Transfer) -> Result<Option<Transfer>, RegionsError> {
+        let Some(receiver_now) = self.awaits(transfer).await? else { return Ok(None) };
+        let offered = self.change(&transfer.from, |ledger, now| ledger.offer(transfer, receiver_now, now)).await?;
+        if offered.is_none() && self.awaits(transfer).await?.is_some() {
+            // Another driver has taken it back.
+            return Err(RegionsError::Apply { region: transfer.to.clone(), error: ApplyError::NotOffered });
+        }
+        Ok(offered)
+    }
+
+    /// The time of the receiving region's store, if the region would take the transfer; `None` if it has.
+    async fn awaits(&self, transfer: &Transfer) -> Result<Option<Timestamp>, RegionsError> {
+        let region = transfer.to.as_str();
+        let record = self.control(region)?.region_record().await;
+        let now = record.as_ref().map_or(Timestamp::EPOCH, |record| record.now);
+        let receives = own_ledger(region, record)?.receives(transfer);
+        let receives = receives.map_err(|error| RegionsError::Apply { region: region.to_owned(), error })?;
+        Ok(receives.then_some(now))
+    }
+
+    /// The fourth step: a share that was [offered](RegionsControl::offer) arrives.
+    ///
+    /// # Errors
+    /// Fails if the region does not answer, or cannot receive the share.
+    pub async fn deliver_offered(&self, transfer: &Transfer) -> Result<(), RegionsError> {
+        let applied = self.change(&transfer.to, |ledger, now| ledger.apply(transfer, now)).await?;
+        applied.map(drop).map_err(|error| RegionsError::Apply { region: transfer.to.clone(), error })
     }
 
     /// The last step of a transfer that has arrived.
     ///
     /// # Errors
-    /// If the region does not answer.
+    /// Fails if the region does not answer.
     pub async fn finish(&self, transfer: &Transfer) -> Result<(), RegionsError> {
         self.change(&transfer.from, |ledger, _| ledger.finish(transfer)).await.map(drop)
-    }
-
-    /// Continues all outgoing transfers that there are, and waits for the nodes once.
-    ///
-    /// # Errors
-    /// If no region can be read. A transfer that cannot arrive is not an error: it is parked.
-    pub async fn resume(&self) -> Result<Vec<TransferOutcome>, RegionsError> {
-        let (records, seen_at) = (self.records().await, Instant::now());
-        let of_region = |record: Result<RegionRecord, FleetError>| record.ok().and_then(|record| record.ledger);
-        let outgoing: Vec<Transfer> =
-            records.into_values().filter_map(of_region).flat_map(|ledger| ledger.outgoing).collect();
-        if !outgoing.is_empty() {
-            sleep_until(seen_at + CONFIRMED_AFTER.into()).await;
-        }
-        let mut outcomes = Vec::new();
-        for transfer in outgoing {
-            let parked = self.deliver(&transfer).await.err().map(|error| error.to_string());
-            outcomes.push(TransferOutcome { transfer, parked, stranded: None });
-        }
-        let has_rights = |outcome: &TransferOutcome| outcome.parked.is_none() && !outcome.transfer.slices.is_empty();
-        if outcomes.iter().any(has_rights) {
-            // Calls that were sent by the larger share have run by then.
-            sleep_until(seen_at + SETTLING_MARGIN.into()).await;
-        }
-        for outcome in outcomes.iter_mut().filter(|outcome| outcome.parked.is_none()) {
-            let stranded = self.bring_rights(&outcome.transfer).await.err();
-            outcome.stranded = stranded.map(|error| error.to_string());
-            outcome.parked = self.finish(&outcome.transfer).await.err().map(|error| error.to_string());
-        }
-        Ok(outcomes)
     }
 
     /// Moves a share, and continues all other transfers as well.
     ///
     /// # Errors
-    /// If the transfer cannot begin.
+    /// Fails if the transfer cannot begin.
     pub async fn move_share(
         &self,
         from: &str,
         to: &str,
         rule: &str,
         amount: Share,
-    ) -> Result<Vec<TransferOutcome>, RegionsError> {
-        self.begin(from, to, rule, amount).await?;
-        self.resume().await
+    ) -> Result<Resumption, RegionsError> {
+        let begun = self.begin(from, to, rule, amount).await?;
+        let mut resumed = self.resume().await;
+        if !resumed.outcomes.iter().any(|outcome| outcome.transfer.is(&begun)) {
+            // The region that gives it cannot be read any more, or another driver has ended the transfer.
+            let unread = resumed.problems.iter().find(|problem| problem.is_about(from)).map(ToString::to_string);
+            resumed.outcomes.push(TransferOutcome { parked: unread, ..TransferOutcome::of(begun) });
+        }
+        Ok(resumed)
     }
 
-    /// Moves shares until the regions have these, which must be all regions and no more than the whole.
+    /// Moves shares until the regions have these, which must be all regions with a share of the rule, and no more than they have together.
     ///
     /// # Errors
     /// If a region does not answer, or the shares cannot be reached. Some transfers may have begun then.
-    pub async fn set(
-        &self,
-        rule: &str,
-        targets: &BTreeMap<String, Share>,
-    ) -> Result<Vec<TransferOutcome>, RegionsError> {
+    pub async fn set(&self, rule: &str, targets: &BTreeMap<String, Share>) -> Result<Resumption, RegionsError> {
         for region in targets.keys() {
             self.control(region)?;
         }
-        // What is parked would be missing in the sums.
-        let parked = self.resume().await?.into_iter().find_map(|delivery| delivery.parked);
-        if let Some(reason) = parked {
+        // Parked shares would be missing in the sums.
+        let before = self.resume().await;
+        let mut of_rule = before.outcomes.iter().filter(|outcome| outcome.transfer.rule == rule);
+        if let Some(reason) = of_rule.find_map(|outcome| outcome.parked.as_ref()) {
             return Err(RegionsError::Shares(format!("a share is parked, so shares cannot be set: {reason}")));
         }
         let ledgers = self.ledgers(None).await?;
         for (from, to, amount) in moves(rule, targets, &ledgers)? {
-            self.begin(&from, &to, rule, amount).await?;
+            self.begin_known(&from, &to, rule, amount).await?;
         }
-        self.resume().await
+        Ok(self.resume().await)
+    }
+
+    /// Continues all outgoing transfers that there are, and waits for the nodes once. A transfer that cannot arrive is parked.
+    pub async fn resume(&self) -> Resumption {
+        let (ledgers, mut problems) = readable(self.records().await);
+        let (seen_at, outgoing) = (Instant::now(), ledgers.values().flat_map(|ledger| &ledger.outgoing));
+        let outcomes = self.continue_transfers(outgoing.cloned().collect(), seen_at).await;
+        problems.extend(self.tell_taken_back(&ledgers).await);
+        Resumption { outcomes, problems }
     }
 }
 
-/// The part of the whole that neither regions own nor transfers carry.
-pub(super) fn rest<'l>(rule: &str, ledgers: impl Iterator<Item = &'l ShareLedger>) -> Share {
-    ledgers.fold(Share::WHOLE, |left, ledger| {
+/// The ledgers that could be read, and the reasons why others could not. A region without a record has begun nothing.
+pub(super) fn readable(
+    records: BTreeMap<String, Result<RegionRecord, FleetError>>,
+) -> (BTreeMap<String, ShareLedger>, Vec<RegionsError>) {
+    let (mut ledgers, mut problems) = (BTreeMap::new(), Vec::new());
+    for (region, record) in records {
+        match own_ledger(&region, record) {
+            Ok(ledger) => drop(ledgers.insert(region, ledger)),
+            Err(RegionsError::NoRecord { .. }) => {}
+            Err(problem) => problems.push(problem),
+        }
+    }
+    (ledgers, problems)
+}
+
+/// The ledger of a region, which has to be its own.
+pub(super) fn own_ledger(region: &str, record: Result<RegionRecord, FleetError>) -> Result<ShareLedger, RegionsError> {
+    let ledger = record.map_err(|error| RegionsError::Region { region: region.to_owned(), error })?.ledger;
+    let ledger = ledger.ok_or_else(|| RegionsError::NoRecord { region: region.to_owned() })?;
+    if ledger.region != region {
+        return Err(RegionsError::Foreign { region: region.to_owned(), found: ledger.region });
+    }
+    Ok(ledger)
+}
+
+/// Whether no record is older than another one knows it.
+pub(super) fn fit(ledgers: &BTreeMap<String, ShareLedger>) -> Result<(), RegionsError> {
+    for ledger in ledgers.values() {
+        if let Some(other) = ledgers.values().find(|other| ledger.is_behind(other)) {
+            return Err(RegionsError::Behind { region: ledger.region.clone(), other: other.region.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The part of what all regions have together that neither these regions own nor their transfers carry.
+pub(super) fn rest(rule: &str, total: Share, ledgers: &[&ShareLedger]) -> Share {
+    let has_arrived = |transfer: &Transfer| {
+        ledgers.iter().any(|ledger| ledger.region == transfer.to && ledger.has_received(transfer))
+    };
+    ledgers.iter().fold(total, |left, ledger| {
         let own = ledger.shares.get(rule).map_or(Share::NONE, |region| region.share);
-        left - own - ledger.parked(rule)
+        let outgoing = ledger.outgoing.iter().filter(|transfer| transfer.rule == rule && !has_arrived(transfer));
+        outgoing.fold(left - own, |left, transfer| left - transfer.amount)
     })
 }

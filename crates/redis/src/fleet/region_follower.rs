@@ -1,14 +1,14 @@
-//! Followers of a region's record: nodes that apply the shares in it.
+//! Followers of a region's record: nodes that apply its shares.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::regions::{AppliedShares, LedgerReading, ShareLease};
-use tidegate_core::{Clock, Timestamp};
-use tidegate_rules::Limiter;
+use tidegate_core::{Clock, Micros, Timestamp};
+use tidegate_rules::{Limiter, ShareEnd};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::control::FleetControl;
 use super::error::FleetError;
@@ -17,8 +17,9 @@ use super::region_demand::{DemandMeter, DemandSource, NodeDemand};
 use super::region_record::RegionRecord;
 use super::session::FleetSession;
 use crate::link::Announcements;
+use crate::tier::SinceStart;
 
-/// The time between two reports of demand.
+/// Time between two reports of demand.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// An event of a node in a region.
@@ -30,23 +31,23 @@ pub enum RegionEvent {
         /// The version.
         version: u64,
     },
-    /// The node decides by the floor of its region: it cannot read the record.
+    /// The node decides by the floor of its region, because it cannot read the record.
     Unconfirmed {
         /// The cause.
         reason: String,
     },
-    /// The node decides by the floor of its region: there is no record.
+    /// The node decides by the floor of its region, because there is no record.
     Missing,
-    /// The node decides by the floor of its region: Redis has lost the record, or changes of it.
+    /// The node decides by the floor of its region, because Redis has lost the record, or changes to it.
     Lost,
-    /// The record belongs to another region: the node decides by the floor.
+    /// The node decides by the floor, because the record belongs to another region.
     Foreign {
         /// The region of the record.
         region: String,
     },
 }
 
-/// A running follower of a region's record. It stops when this is dropped.
+/// A running follower of a region's record, which stops when this is dropped.
 #[derive(Debug)]
 pub struct FollowingRegion {
     task: JoinHandle<()>,
@@ -68,15 +69,15 @@ impl Drop for FollowingRegion {
 }
 
 impl FleetControl {
-    /// Keeps the shares of a limiter that is [in a region](Limiter::in_region) up to date with the record in this Redis, and passes
-    /// events to `tell`. Until the record is read for the first time, the limiter applies the floor.
+    /// Keeps the shares of a limiter that is [in a region](Limiter::in_region) up to date with the record in this Redis,
+    /// and passes events to `tell`. Until the record has been read, the limiter applies the floor.
     ///
-    /// With a source of demand, the node reports its own every second, so that shares can follow it.
+    /// With a source of demand, the node reports its demand every second, so that shares can follow it.
     ///
     /// `tell` is called from a task and must not block.
     ///
     /// # Errors
-    /// Outside a Tokio runtime.
+    /// Fails outside a Tokio runtime.
     pub fn follow_region<S, C>(
         &self,
         limiter: Arc<Limiter<S, C>>,
@@ -91,8 +92,13 @@ impl FleetControl {
         let shown = NodeDemand::default();
         let meter = demand.map(|source| DemandMeter::new(source, shown.clone()));
         let reader = RecordReader { control: self.clone(), session: None, meter, report_due: Instant::now() };
-        let follower =
-            RegionFollower { limiter, tell, lease: ShareLease::default(), told: None, start: Instant::now() };
+        let follower = RegionFollower {
+            limiter,
+            tell,
+            lease: ShareLease::default(),
+            told: None,
+            clock: Arc::new(SinceStart::new()),
+        };
         follower.apply();
         Ok(FollowingRegion { task: runtime.spawn(follower.run(reader)), demand: shown })
     }
@@ -102,22 +108,22 @@ struct RegionFollower<S, C, T> {
     limiter: Arc<Limiter<S, C>>,
     tell: T,
     lease: ShareLease,
-    /// The event that was last reported: none is reported twice in a row.
+    /// The last reported event, which is not reported again.
     told: Option<RegionEvent>,
-    /// The origin of the node's clock.
-    start: Instant,
+    /// The node's clock, which counts the time for which the machine was suspended. Decisions read it too.
+    clock: Arc<SinceStart>,
 }
 
 struct RecordReader {
     control: FleetControl,
     session: Option<FleetSession>,
-    /// The demand of this node, and when it is reported next.
+    /// The demand of this node, and when it is next reported.
     meter: Option<DemandMeter>,
     report_due: Instant,
 }
 
 impl RecordReader {
-    /// Reads the record. `now` is the clock of the node.
+    /// Reads the record. `now` is the time of the node's clock.
     async fn read(&mut self, now: Timestamp) -> Result<RegionRecord, FleetError> {
         let mut session = match self.session.take() {
             Some(session) => session,
@@ -129,9 +135,9 @@ impl RecordReader {
             meter.record(now);
             let (node, report) = meter.report(record.now);
             match session.report_demand(node, &report).await {
-                // A user who may not report can follow all the same.
+                // A user without permission to report can still follow.
                 Ok(()) | Err(FleetError::Refused { .. }) => {}
-                // The record was read, and counts.
+                // The record was read, and is valid.
                 Err(_) => return Ok(record),
             }
         }
@@ -167,26 +173,23 @@ where
         }
     }
 
-    /// Waits for `work`. If the lease ends meanwhile, the floor applies from then on.
+    /// Waits for `work`. If the lease ends before that, the floor applies from then on.
     async fn until_lease_ends<W>(&mut self, work: impl Future<Output = W>) -> W {
         let mut work = std::pin::pin!(work);
-        let end = self.lease.until().map_or(self.start, |until| self.instant(until));
+        // Decisions notice the end by themselves. This is for what is shown, and for nodes without requests.
+        let left = self.lease.until().map_or(Micros::ZERO, |until| until.since(self.now()));
         tokio::select! {
             done = &mut work => return done,
-            () = sleep_until(end), if self.is_confirmed() => self.apply(),
+            () = sleep(left.into()), if self.is_confirmed() => self.apply(),
         }
         work.await
     }
 
     fn now(&self) -> Timestamp {
-        Timestamp::EPOCH + self.start.elapsed().into()
+        self.clock.now()
     }
 
-    fn instant(&self, at: Timestamp) -> Instant {
-        self.start + at.since(Timestamp::EPOCH).into()
-    }
-
-    /// Whether the limiter applies a share that it has to give up at the end of the lease.
+    /// Whether the limiter applies a share that it must stop using at the end of the lease.
     fn is_confirmed(&self) -> bool {
         let region = self.limiter.region();
         region.is_some_and(|view| view.applied.as_ref().is_some_and(AppliedShares::is_confirmed))
@@ -210,7 +213,7 @@ where
             Err(error) => RegionEvent::Unconfirmed { reason: error.to_string() },
         };
         self.apply();
-        // One failure is no event while the lease lasts.
+        // A failure is not reported as long as the lease lasts.
         let is_worth_telling = !matches!(event, RegionEvent::Unconfirmed { .. }) || !self.is_confirmed();
         let is_same_kind = self.told.as_ref().is_some_and(|told| match (told, &event) {
             (RegionEvent::Unconfirmed { .. }, RegionEvent::Unconfirmed { .. }) => true,
@@ -222,8 +225,11 @@ where
         }
     }
 
-    /// Applies the shares that the node knows, or its floors if the lease has ended.
+    /// Applies the known shares, or the floors if the lease has ended.
     fn apply(&self) {
-        self.limiter.apply_shares(self.lease.applied(self.now()));
+        let applied = self.lease.applied(self.now());
+        let clock: Arc<dyn Clock> = Arc::<SinceStart>::clone(&self.clock);
+        let end = self.lease.until().filter(|_| applied.is_confirmed()).map(|at| ShareEnd { clock, at });
+        self.limiter.apply_shares(applied, end);
     }
 }

@@ -1,4 +1,4 @@
-//! The moves that lead from present shares to others.
+//! The moves from the present shares to the wanted ones.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,26 @@ use tidegate_core::regions::{BeginError, Share, ShareLedger};
 
 use super::regions_error::RegionsError;
 
-/// The moves that bring regions from the shares that they have to others: what some have too much goes to those that have too little.
+/// The moves that turn the present shares of regions into the wanted ones: from regions with too much to regions with too
+/// little.
 pub(super) fn moves(
     rule: &str,
     targets: &BTreeMap<String, Share>,
     ledgers: &BTreeMap<String, ShareLedger>,
 ) -> Result<Vec<(String, String, Share)>, RegionsError> {
     let wrong = |problem: String| Err(RegionsError::Shares(problem));
-    if let Some(region) = ledgers.keys().find(|region| !targets.contains_key(*region)) {
-        return wrong(format!("`{region}` is missing: write the shares of all regions"));
+    let share_of = |ledger: &ShareLedger| ledger.shares.get(rule).map(|region| region.share);
+    let have: BTreeMap<&String, Share> =
+        ledgers.iter().filter_map(|(region, ledger)| Some((region, share_of(ledger)?))).collect();
+    // A rule with shares of its own may have fewer regions than there are.
+    let is_strange = |(region, target): &(&String, &Share)| !have.contains_key(region) && !target.is_none();
+    let stranger = targets.iter().find(is_strange).map(|(region, _)| region);
+    if let Some(region) = stranger.or_else(|| ledgers.keys().next().filter(|_| have.is_empty())) {
+        let error = BeginError::UnknownRule { rule: rule.to_owned() };
+        return Err(RegionsError::Begin { region: region.clone(), error });
     }
-    let mut have = BTreeMap::new();
-    for (region, ledger) in ledgers {
-        let share = ledger.shares.get(rule).map(|region| region.share);
-        let unknown = || BeginError::UnknownRule { rule: rule.to_owned() };
-        have.insert(region, share.ok_or_else(|| RegionsError::Begin { region: region.clone(), error: unknown() })?);
+    if let Some(region) = have.keys().find(|region| !targets.contains_key(**region)) {
+        return wrong(format!("`{region}` is missing: write the shares of all regions"));
     }
     let sum =
         |shares: &mut dyn Iterator<Item = Share>| shares.map(|share| u64::from(share.parts_per_million())).sum::<u64>();
@@ -89,5 +94,23 @@ mod tests {
         };
         assert_eq!(told(&[("a", 60), ("b", 50)]), "the shares are 110% together, and the regions have 100%");
         assert_eq!(told(&[("a", 100)]), "`b` is missing: write the shares of all regions");
+    }
+
+    #[test]
+    fn a_rule_may_have_fewer_regions_than_there_are() {
+        let mut all = ledgers(&[("a", 60), ("b", 30), ("c", 10)]);
+        for (region, percent) in [("a", 90), ("c", 10)] {
+            let share = RegionShare::new(Share::percent(percent), Share::percent(5));
+            all.get_mut(region).unwrap().shares.insert("own".to_owned(), share);
+        }
+        let found = vec![("a".to_owned(), "c".to_owned(), Share::percent(40))];
+        for shares in [vec![("a", 50), ("c", 50)], vec![("a", 50), ("b", 0), ("c", 50)]] {
+            assert_eq!(moves("own", &targets(&shares), &all), Ok(found.clone()));
+        }
+        let told = |rule, shares: &[(&str, u32)]| moves(rule, &targets(shares), &all).unwrap_err().to_string();
+        let shares = [("a", 50), ("b", 10), ("c", 40)];
+        assert_eq!(told("own", &shares), "region `b`: the region has no share of the rule `own`");
+        assert_eq!(told("other", &[]), "region `a`: the region has no share of the rule `other`");
+        assert_eq!(told("own", &[("a", 100)]), "`c` is missing: write the shares of all regions");
     }
 }

@@ -9,7 +9,7 @@ use super::session::FleetSession;
 use super::stored_ledger::{self, LARGEST_LEDGER};
 use crate::link::{Announcements, Bound, Commands};
 
-/// The most attempts of a change, while concurrent ones succeed.
+/// Maximum number of attempts of a change, while concurrent changes succeed.
 const MOST_ATTEMPTS: usize = 20;
 
 /// The record of a region at one instant.
@@ -17,26 +17,26 @@ const MOST_ATTEMPTS: usize = 20;
 pub struct RegionRecord {
     /// The record; `None` if there is none.
     pub ledger: Option<ShareLedger>,
-    /// The clock of the region's Redis.
+    /// The time of the Redis's clock.
     pub now: Timestamp,
 }
 
 impl FleetControl {
-    /// Reads the record of the region that this Redis belongs to.
+    /// Reads the record of this Redis's region.
     ///
     /// # Errors
-    /// If Redis does not answer, or its data cannot be read.
+    /// Fails if Redis does not answer, or its data cannot be read.
     pub async fn region_record(&self) -> Result<RegionRecord, FleetError> {
         self.connect(Announcements::Unwanted).await?.region_record().await
     }
 
-    /// Changes the record: `change` gets it with the clock of Redis, and returns what to write, or `None` to leave it. It is called
-    /// again if another change came in between. Returns the record that is there now, and what `change` said beside it.
+    /// Changes the record. `change` gets the record with the time of Redis, and returns what to write, or `None` to leave
+    /// it. It is called again after a concurrent change. Returns the resulting record, and the second result of `change`.
     ///
-    /// A change whose answer was lost may have been made: read the record again to know.
+    /// If the answer is lost, the change may have been made: read the record again to find out.
     ///
     /// # Errors
-    /// If Redis does not answer, or its data cannot be read.
+    /// Fails if Redis does not answer, or its data cannot be read.
     pub(super) async fn change_region_record<T>(
         &self,
         mut change: impl FnMut(Option<ShareLedger>, Timestamp) -> (Option<ShareLedger>, T),
@@ -69,7 +69,7 @@ impl FleetControl {
 }
 
 impl FleetSession {
-    /// The record of the region. The clock is read first, so that the record is not older than it says.
+    /// The record of the region. The clock is read first, so that the record is at least as recent as the returned time.
     pub(super) async fn region_record(&mut self) -> Result<RegionRecord, FleetError> {
         let (key, now) = (self.keys.regions(), self.time().await?);
         let bytes = self.string(&key, LARGEST_LEDGER).await?;

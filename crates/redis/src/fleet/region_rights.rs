@@ -1,7 +1,7 @@
-//! The rights of running windows that move with a share, from the Redis of one region to that of another.
+//! Rights in running windows that move with a share, from the Redis of one region to that of another.
 //!
-//! All keys of the region that gives the share are looked through once. Those that have spent more of the window than the region still has
-//! are charged for it where the share has arrived; after that the rights count there. [`WindowSlice`] has the reasons.
+//! All keys of the giving region are scanned once. Keys that have spent more of the window than the region still has are
+//! charged for the excess in the receiving region. After that, the rights count there. [`WindowSlice`] gives the proof.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,43 +16,42 @@ use super::control::FleetControl;
 use super::error::FleetError;
 use super::region_driver::RegionsControl;
 use super::regions_error::RegionsError;
-use super::session::FleetSession;
-use crate::frame::{self, Frame};
+use crate::frame::{self, ChargedOnce, Frame};
 use crate::join_all::join_all;
-use crate::link::{Announcements, Bound, Commands, Link, LinkError, Reply};
+use crate::link::{Announcements, Link, LinkError};
 use crate::reply;
 use crate::script::SOURCE;
 
-/// The shortest rest of a window whose rights move. A shorter one is over soon, and the share counts in the next.
+/// Minimum remaining time of a window whose rights move. With less, the share counts in the next window soon enough.
 const SHORTEST_REST: Micros = Micros::from_secs(60);
-/// The number of keys that are looked through at a time.
-const PAGE: usize = 256;
-/// The longest name of a key that is read.
-const LONGEST_NAME: usize = 512;
 /// The deadline of reading or charging a key.
 const CALL_TIME: Duration = Duration::from_secs(5);
-/// The pause after a call that did not run.
+/// Delay after a call that did not run.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
+/// The time for which marks of charged keys outlast their window.
+const MARKS_OUTLAST: Micros = Micros::from_secs(3_600);
 
 impl RegionsControl {
-    /// Moves the rights of running windows of these limits with shares from now on, by the names that records use.
+    /// Moves the rights in running windows of these limits with shares from now on. The keys are the names of shares in
+    /// records.
     #[must_use]
     pub fn with_windows(self, windows: BTreeMap<String, Vec<SharedWindow>>) -> RegionsControl {
         RegionsControl { windows: Arc::new(windows), ..self }
     }
 
-    /// The limits of a rule whose windows last for a while yet.
+    /// The limits of a rule whose windows last long enough.
     pub(super) fn windows_of(&self, rule: &str, now: Timestamp) -> Vec<SharedWindow> {
         let lasts =
             |window: &&SharedWindow| window_end(&window.limit, now).is_some_and(|end| end.since(now) >= SHORTEST_REST);
         self.windows.get(rule).into_iter().flatten().filter(lasts).cloned().collect()
     }
 
-    /// The step between the third and the last one: the rights of running windows arrive. It can be repeated, which may charge some keys
-    /// twice. Call it [`SETTLING_MARGIN`](tidegate_core::regions::SETTLING_MARGIN) after the transfer was seen among the outgoing ones.
+    /// The step between the third and the last one: the rights in running windows arrive. It can be repeated: each key is charged once,
+    /// because the receiving region marks those that were. Must be called [`SETTLING_MARGIN`](tidegate_core::regions::SETTLING_MARGIN) after the
+    /// transfer was seen among the outgoing ones, or later.
     ///
     /// # Errors
-    /// If a region does not answer. The rights stay behind then, until the end of their windows.
+    /// If a region does not answer, or refuses.
     pub async fn bring_rights(&self, transfer: &Transfer) -> Result<(), RegionsError> {
         let (from, to) = (self.control(&transfer.from)?, self.control(&transfer.to)?);
         let at_from = |error| RegionsError::Region { region: transfer.from.clone(), error };
@@ -60,38 +59,29 @@ impl RegionsControl {
         if transfer.slices.is_empty() || !is_wanted(to, transfer).await.map_err(at_to)? {
             return Ok(());
         }
-        if from.endpoint.is_cluster() {
-            let region = transfer.from.clone();
-            return Err(RegionsError::Shares(format!(
-                "region `{region}` is a cluster, whose keys cannot be looked through"
-            )));
-        }
-        let mut giver = from.connect(Announcements::Unwanted).await.map_err(at_from)?;
+        let mut keys = from.state_keys().await.map_err(at_from)?;
         let mut receiver = to.connect(Announcements::Unwanted).await.map_err(at_to)?;
-        let (at_giver, at_receiver) = (giver.time().await.map_err(at_from)?, receiver.time().await.map_err(at_to)?);
-        let first = transfer.begun.min(at_giver).min(at_receiver);
-        let is_running = |slice: &&WindowSlice| slice.rights(first, at_giver.max(at_receiver)).are_of_one_window();
+        let (first, last) = keys.clocks().await.map_err(at_from)?;
+        let at_receiver = receiver.time().await.map_err(at_to)?;
+        let (first, last) = (transfer.begun.min(first).min(at_receiver), last.max(at_receiver));
+        let is_running = |slice: &&WindowSlice| slice.rights(first, last).are_of_one_window();
         let running: Vec<&WindowSlice> = transfer.slices.iter().filter(is_running).collect();
         if running.is_empty() {
             return Ok(());
         }
         let slices = SlicesById::of(&running);
+        let end = running.iter().filter_map(|slice| window_end(&slice.limit, at_receiver)).max().unwrap_or(at_receiver);
+        let marks = ChargeMarks { transfer, last: (end + MARKS_OUTLAST).since(at_receiver) };
         let (read, charge) = (from.link().map_err(at_from)?, to.link().map_err(at_to)?);
-        let mut cursor = "0".to_owned();
-        loop {
-            let (next, names) = giver.page_of_keys(&cursor, from.keys.prefix()).await.map_err(at_from)?;
+        while let Some(names) = keys.next_page().await.map_err(at_from)? {
             let spent =
                 join_all(names.iter().filter_map(|name| slices.of_name(name)).map(|slices| slices.spent(&read)));
             for spent in spent.await {
                 let (slices, spent) = spent.map_err(at_from)?;
-                slices.charge(&charge, spent).await.map_err(at_to)?;
+                slices.charge(&charge, spent, &marks).await.map_err(at_to)?;
             }
-            if next == "0" {
-                break;
-            }
-            cursor = next;
         }
-        let read_until = giver.time().await.map_err(at_from)?;
+        let (_, read_until) = keys.clocks().await.map_err(at_from)?;
         let arrived = |now: Timestamp| running.iter().map(|slice| slice.rights(first, read_until.max(now))).collect();
         self.change(&transfer.to, |ledger, now| ledger.bring_rights(transfer, arrived(now))).await.map(drop)
     }
@@ -112,7 +102,29 @@ impl FleetControl {
     }
 }
 
-/// The slices of a transfer, by the id that states belong to.
+/// The marks of the keys that were charged for a transfer, in the Redis of the receiving region.
+struct ChargeMarks<'t> {
+    transfer: &'t Transfer,
+    /// Their lifetime.
+    last: Micros,
+}
+
+impl ChargeMarks<'_> {
+    /// The mark of the state with this name. It has the state's hash tag, so that both are in one slot.
+    fn of(&self, name: &[u8]) -> ChargedOnce {
+        let Transfer { from, born, number, .. } = self.transfer;
+        let (tagged, id) = name.split_at(tag_end(name).unwrap_or(name.len()));
+        let moved = format!("~{from}.{}.{number}", born.as_micros());
+        ChargedOnce { mark: [tagged, moved.as_bytes(), id].concat(), lasts: self.last }
+    }
+}
+
+/// The end of the hash tag in the name of a state; the id of its limit follows after a colon.
+fn tag_end(name: &[u8]) -> Option<usize> {
+    name.windows(2).position(|pair| pair == b"}:").map(|brace| brace + 1)
+}
+
+/// The slices of a transfer, by the id of their states.
 struct SlicesById<'t>(HashMap<&'t str, Vec<&'t WindowSlice>>);
 
 impl<'t> SlicesById<'t> {
@@ -124,15 +136,14 @@ impl<'t> SlicesById<'t> {
         SlicesById(by_id)
     }
 
-    /// The slices of the state of this name, if any move.
+    /// The slices for the state with this name, if it has any.
     fn of_name<'n>(&'n self, name: &'n [u8]) -> Option<SlicesOfKey<'n>> {
-        let tag_end = name.windows(2).position(|pair| pair == b"}:")?;
-        let id = std::str::from_utf8(&name[tag_end + 2..]).ok()?;
+        let id = std::str::from_utf8(&name[tag_end(name)? + 1..]).ok()?;
         Some(SlicesOfKey { name, slices: self.0.get(id)? })
     }
 }
 
-/// The slices of one key. Which of the limits is that of the key depends on its tier, which is not known here.
+/// The slices of one key. The key's limit depends on its tier, which is unknown here.
 struct SlicesOfKey<'n> {
     name: &'n [u8],
     slices: &'n [&'n WindowSlice],
@@ -147,8 +158,8 @@ impl SlicesOfKey<'_> {
         Ok((self, probe.capacity() - decision.remaining))
     }
 
-    /// Charges the key for what is spent of the slice of which most is.
-    async fn charge(&self, link: &Link, spent: u64) -> Result<(), FleetError> {
+    /// Charges the key for its most-spent slice, unless it was charged for the transfer before.
+    async fn charge(&self, link: &Link, spent: u64, marks: &ChargeMarks<'_>) -> Result<(), FleetError> {
         let cost = self.slices.iter().map(|slice| slice.spent_of(spent)).max().unwrap_or(0);
         let Some(largest) = self.slices.iter().map(|slice| slice.limit).max_by_key(Limit::capacity) else {
             return Ok(());
@@ -156,23 +167,23 @@ impl SlicesOfKey<'_> {
         if cost == 0 {
             return Ok(());
         }
-        let answer = call(link, &frame::penalize_named(self.name, &largest, cost)).await?;
+        let answer = call(link, &frame::penalize_once(self.name, &largest, cost, marks.of(self.name))).await?;
         reply::decision(&answer, &largest).map(drop).map_err(FleetError::unreachable)
     }
 }
 
-/// Calls until the call has run, or may have. The link connects in the background.
+/// Repeats the call until it has run, or may have. The link connects in the background.
 async fn call(link: &Link, frame: &Frame) -> Result<Vec<u8>, FleetError> {
     let until = Instant::now() + CALL_TIME;
     loop {
         match link.call(frame.clone(), CALL_TIME).await {
             Err(LinkError::NotRun(_)) if Instant::now() < until => sleep(RETRY_AFTER).await,
-            called => return called.map_err(FleetError::unreachable),
+            called => return called.map_err(FleetError::from),
         }
     }
 }
 
-/// A limit with the same windows that admits as much as can be counted.
+/// A limit with the same windows and the largest count that is exact.
 fn unbounded(limit: &Limit) -> Option<Limit> {
     const MOST: u64 = 1 << 52;
     let Algorithm::FixedWindow(limit) = limit.algorithm() else { return None };
@@ -183,34 +194,12 @@ fn unbounded(limit: &Limit) -> Option<Limit> {
     unbounded.ok().map(Limit::from)
 }
 
-impl FleetSession {
-    /// A page of the names of states, and the cursor of the next one.
-    async fn page_of_keys(&mut self, cursor: &str, prefix: &str) -> Result<(String, Vec<Vec<u8>>), FleetError> {
-        let (pattern, count) = (format!("{}:{{*}}:*", escaped(prefix)), PAGE.to_string());
-        let words: [&[u8]; 6] = [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", count.as_bytes()];
-        // A page may have more than was asked for, while the server grows its table.
-        let bound = Bound::strings(64 * PAGE, 64 * PAGE * LONGEST_NAME);
-        let pages = self.values(&Commands::new().with(&words, bound), page).await?.map_err(|(_, fault)| fault)?;
-        pages.into_iter().next().ok_or_else(|| FleetError::unreachable("the reply to SCAN cannot be read"))
-    }
-}
-
-fn page(reply: &Reply<'_>) -> Option<(String, Vec<Vec<u8>>)> {
-    let [cursor, names] = reply.items()? else { return None };
-    let cursor = String::from_utf8(cursor.text()?.to_vec()).ok()?;
-    let names = names.items()?.iter().map(|name| name.text().map(<[u8]>::to_vec)).collect::<Option<_>>()?;
-    Some((cursor, names))
-}
-
-/// A text in a pattern of Redis that stands for itself.
-fn escaped(text: &str) -> String {
-    let escape = |c: char| if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') { vec!['\\', c] } else { vec![c] };
-    text.chars().flat_map(escape).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use tidegate_core::regions::{RegionShare, Share, ShareLedger};
+
     use super::*;
+    use crate::slots::slot_of;
 
     #[test]
     fn slices_are_found_by_the_name_of_a_state() {
@@ -225,7 +214,18 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_stands_for_itself_in_a_pattern() {
-        assert_eq!(escaped("shop[1]*:eu"), r"shop\[1\]\*:eu");
+    fn a_mark_lies_in_the_slot_of_its_state_and_is_no_state() {
+        let share = RegionShare::new(Share::percent(50), Share::NONE);
+        let mut eu = ShareLedger::new("eu", [(String::new(), share)].into(), Timestamp::from_secs(7));
+        let mut begin = || eu.begin("us", "", Share::POINT, Timestamp::from_secs(8)).unwrap();
+        let (first, second) = (begin(), begin());
+        let marks = |transfer| ChargeMarks { transfer, last: Micros::from_secs(60) };
+        let name = b"tidegate:{acme,alice}:plan/day".as_slice();
+        let mark = marks(&first).of(name).mark;
+        assert_eq!(String::from_utf8_lossy(&mark), "tidegate:{acme,alice}~eu.7000000.1:plan/day");
+        assert_eq!(slot_of(&mark), slot_of(name));
+        assert_ne!(marks(&second).of(name).mark, mark);
+        assert_ne!(marks(&first).of(b"tidegate:{acme,alice}:plan/month").mark, mark);
+        assert_eq!(tag_end(&mark), None);
     }
 }

@@ -1,10 +1,10 @@
 //! Errors of moving shares between regions.
 
-use tidegate_core::regions::BeginError;
+use tidegate_core::regions::{ApplyError, BeginError, Share};
 
 use super::error::FleetError;
 
-/// A change of shares that was not made.
+/// Why a change of shares was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionsError {
@@ -30,7 +30,7 @@ pub enum RegionsError {
         /// The region.
         region: String,
     },
-    /// The Redis of a region has the record of another one.
+    /// The Redis of a region contains the record of another region.
     #[error("the Redis of region `{region}` has the record of `{found}`: two regions cannot share one")]
     Foreign {
         /// The region.
@@ -38,7 +38,7 @@ pub enum RegionsError {
         /// The region of the record.
         found: String,
     },
-    /// The record of a region does not know of a transfer that another region has received.
+    /// The record of a region does not contain a transfer that another region has received.
     #[error("the record of `{region}` is older than it was: `{other}` has received a share that it does not know of")]
     Behind {
         /// The region.
@@ -54,9 +54,44 @@ pub enum RegionsError {
         /// The reason.
         error: BeginError,
     },
+    /// A transfer cannot arrive.
+    #[error("region `{region}`: {error}")]
+    Apply {
+        /// The region that should receive it.
+        region: String,
+        /// The reason.
+        error: ApplyError,
+    },
+    /// A transfer was taken back, and had arrived.
+    #[error(
+        "region `{region}` had received {share} from `{from}` that was taken back there: `{from}` has given it up again"
+    )]
+    TakenBackInVain {
+        /// The region that has received it.
+        region: String,
+        /// The region that has taken it back.
+        from: String,
+        /// The share.
+        share: Share,
+    },
     /// Shares that cannot be set.
     #[error("{0}")]
     Shares(String),
+}
+
+impl RegionsError {
+    /// Whether a region could not be read.
+    pub(super) fn is_about(&self, name: &str) -> bool {
+        match self {
+            RegionsError::Region { region, .. } | RegionsError::Foreign { region, .. } => region == name,
+            _ => false,
+        }
+    }
+
+    /// Whether the same call can succeed later, without a change by an operator.
+    pub(super) const fn is_transient(&self) -> bool {
+        matches!(self, RegionsError::Region { error, .. } if error.is_transient())
+    }
 }
 
 fn known(all: &[String]) -> String {

@@ -11,59 +11,59 @@ use super::session::{FleetSession, get_range, string};
 use super::signature::{Signature, read_instant, write_instant};
 use crate::link::{Announcements, Bound, Commands, Reply};
 
-/// The lifetime of a report.
+/// Lifetime of a report.
 pub(super) const REMEMBERED: Micros = Micros::from_secs(10);
-/// The time for which the id of a node is kept after its last report, at most.
+/// Maximum time that the id of a node is kept after its last report.
 const KEPT: Micros = Micros::from_secs(100);
 
 const LARGEST_REPORT: usize = 16 << 10;
 const MOST_NODES: usize = 10_000;
-/// The number of reports that are read at once.
+/// Number of reports that are read at once.
 const AT_ONCE: usize = 500;
-/// The most ids of unknown rules in a report.
+/// Maximum number of ids of unknown rules in a report.
 const MOST_UNKNOWN: usize = 20;
 const LONGEST_NAME: usize = 64;
 
 /// The identity of a follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NodeIdentity {
     id: String,
     host: String,
     name: String,
 }
 
-/// An invalid name of a node.
+/// The error for an invalid name of a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot name a node: write 1 to {LONGEST_NAME} letters, digits, `-`, `_` or `.`")]
 pub struct NodeError(String);
 
-impl Node {
+impl NodeIdentity {
     /// A node by its id, which must be unique, and the name of its machine.
     ///
     /// # Errors
     /// If one of them is invalid.
-    pub fn new(id: &str, host: &str) -> Result<Node, NodeError> {
-        Ok(Node { id: node_name(id)?, host: node_name(host)?, name: id.to_owned() })
+    pub fn new(id: &str, host: &str) -> Result<NodeIdentity, NodeError> {
+        Ok(NodeIdentity { id: node_name(id)?, host: node_name(host)?, name: id.to_owned() })
     }
 
     /// This process on this machine, with a random id.
     #[must_use]
-    pub fn here() -> Node {
+    pub fn here() -> NodeIdentity {
         let host = node_name(&host_name()).unwrap_or_else(|_| "unknown".to_owned());
         let id = format!("{:08x}", fastrand::u32(..));
         let name = format!("{host}-{id}");
-        Node { id, host, name }
+        NodeIdentity { id, host, name }
     }
 
     /// Sets the display name, which need not be unique.
     ///
     /// # Errors
     /// If it is invalid.
-    pub fn named(self, name: &str) -> Result<Node, NodeError> {
-        Ok(Node { name: node_name(name)?, ..self })
+    pub fn named(self, name: &str) -> Result<NodeIdentity, NodeError> {
+        Ok(NodeIdentity { name: node_name(name)?, ..self })
     }
 
-    /// The display name: host name and id, unless another was given.
+    /// The display name. The default consists of host name and id.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -110,43 +110,48 @@ pub struct NodeReport {
     pub name: String,
     /// The version of Tidegate.
     pub build: String,
-    /// The published version that it applied last; 0 if none.
+    /// The published version that the node applied last; 0 if none.
     pub version: u64,
-    /// The published version of its rules; 0 if they are its own.
+    /// The published version of its rules; 0 if the rules are its own.
     pub rules: u64,
     /// The generation of its limiter.
     pub generation: u64,
-    /// The time at which it applied the version.
+    /// When the node applied the version.
     #[serde(serialize_with = "write_instant", deserialize_with = "read_instant")]
     pub since: Timestamp,
     /// The time of the report.
     #[serde(serialize_with = "write_instant", deserialize_with = "read_instant")]
     pub seen: Timestamp,
-    /// The reason why it refuses the published rules.
+    /// Why the node refuses the published rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Ids of switched rules that it does not have: at most twenty.
+    /// Ids of switched rules that do not exist on the node: at most twenty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
-    /// The edition of the version: tells it from another one of the same number.
+    /// The edition of the version, which distinguishes it from others with the same number.
     edition: Option<super::published::Edition>,
 }
 
 /// A node's state compared with what is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeState {
-    /// It has applied the published version.
+    /// The node has applied the published version.
     Current,
-    /// It has not applied the published version yet.
+    /// The node has not applied the published version yet.
     Behind,
-    /// It refuses the published rules, and keeps its own.
+    /// The node refuses the published rules, and keeps its own.
     Refused,
-    /// It keeps a version that Redis has lost.
+    /// The node keeps a version that Redis has lost.
     Kept,
 }
 
 impl NodeReport {
-    pub(super) fn new(node: &Node, applied: &AppliedState, unreadable: Option<&str>, now: Timestamp) -> NodeReport {
+    pub(super) fn new(
+        node: &NodeIdentity,
+        applied: &AppliedState,
+        unreadable: Option<&str>,
+        now: Timestamp,
+    ) -> NodeReport {
         NodeReport {
             node: node.id.clone(),
             host: node.host.clone(),
@@ -186,23 +191,23 @@ impl NodeReport {
     }
 }
 
-/// The nodes that have reported lately, compared with what is published.
+/// The nodes that have reported recently, compared with what is published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fleet {
     /// The version that is published; 0 if nothing is.
     pub version: u64,
     /// The signature of the last change.
     pub signed: Option<Signature>,
-    /// The time, by the clock of Redis.
+    /// The present time, by the clock of Redis.
     pub now: Timestamp,
-    /// The reports and states of the nodes, in the order of hosts and ids.
+    /// The reports and states of the nodes, ordered by host and id.
     pub nodes: Vec<(NodeReport, NodeState)>,
     /// The ids of nodes whose reports cannot be read.
     pub unreadable: Vec<String>,
 }
 
 impl Fleet {
-    /// Whether there are nodes, and all of them have applied the published version.
+    /// Whether there are nodes and all of them have applied the published version.
     #[must_use]
     pub fn is_current(&self) -> bool {
         let current = |(_, state): &(NodeReport, NodeState)| *state == NodeState::Current;
@@ -231,14 +236,14 @@ impl FleetSession {
     }
 
     /// Removes the report of a node.
-    pub(super) async fn remove_report(&mut self, node: &Node) -> Result<(), FleetError> {
+    pub(super) async fn remove_report(&mut self, node: &NodeIdentity) -> Result<(), FleetError> {
         let commands = Commands::new()
             .with(&[b"DEL", self.keys.node(&node.id).as_bytes()], Bound::string(0))
             .with(&[b"ZREM", self.keys.nodes().as_bytes(), node.id.as_bytes()], Bound::string(0));
         self.write(commands).await.map(drop)
     }
 
-    /// The reports of these nodes, empty for those without one.
+    /// The reports of these nodes; empty for nodes without one.
     async fn reports(&mut self, ids: &[String]) -> Result<Vec<Vec<u8>>, FleetError> {
         let mut commands = Commands::new();
         for id in ids {
@@ -262,10 +267,10 @@ fn text(reply: &Reply<'_>) -> Option<String> {
 }
 
 impl FleetControl {
-    /// The nodes that follow. A node that has stopped is listed for another ten seconds.
+    /// The nodes that follow. A stopped node is listed for another ten seconds.
     ///
     /// # Errors
-    /// If Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn fleet(&self) -> Result<Fleet, FleetError> {
         let mut session = self.connect(Announcements::Unwanted).await?;
         let ids = session.node_ids().await?;
@@ -273,7 +278,7 @@ impl FleetControl {
         for ids in ids.chunks(AT_ONCE) {
             reports.extend(session.reports(ids).await?);
         }
-        // Read last: no report is of a later version or time than these.
+        // Read last, so that no report has a later version or time.
         let (head, now) = (session.head().await?, session.time().await?);
         let mut fleet = Fleet {
             version: head.as_ref().map_or(0, |head| head.edition.version),
@@ -304,13 +309,13 @@ mod tests {
 
     #[test]
     fn nodes_have_names_that_can_be_shown() {
-        assert!(Node::new("gw-1.a_b", "host").is_ok());
+        assert!(NodeIdentity::new("gw-1.a_b", "host").is_ok());
         for wrong in ["", "a b", "a:b", "ü", &"x".repeat(65)] {
-            assert!(Node::new(wrong, "host").is_err() && Node::new("id", wrong).is_err(), "{wrong}");
+            assert!(NodeIdentity::new(wrong, "host").is_err() && NodeIdentity::new("id", wrong).is_err(), "{wrong}");
         }
-        let here = Node::here();
-        assert!(Node::new(here.id(), here.host()).is_ok(), "{here:?}");
-        assert_ne!(here, Node::here());
+        let here = NodeIdentity::here();
+        assert!(NodeIdentity::new(here.id(), here.host()).is_ok(), "{here:?}");
+        assert_ne!(here, NodeIdentity::here());
     }
 
     #[test]
@@ -323,7 +328,7 @@ mod tests {
             applied
         };
         let state = |applied: &AppliedState, unreadable, head: Option<&Head>| {
-            NodeReport::new(&Node::here(), applied, unreadable, Timestamp::EPOCH).state(head)
+            NodeReport::new(&NodeIdentity::here(), applied, unreadable, Timestamp::EPOCH).state(head)
         };
         let (none, same) = (applied(None), applied(Some(head.edition.clone())));
         assert_eq!(state(&none, None, None), NodeState::Current);
@@ -331,7 +336,7 @@ mod tests {
         assert_eq!(state(&same, None, Some(&head)), NodeState::Current);
         assert_eq!(state(&same, None, None), NodeState::Kept);
         assert_eq!(state(&same, Some("unreadable"), Some(&head)), NodeState::Refused);
-        // The same number, but published after Redis had lost the first.
+        // The same number, but published after Redis had lost the first version.
         assert_eq!(state(&applied(Some(Edition::new(2))), None, Some(&head)), NodeState::Behind);
     }
 }

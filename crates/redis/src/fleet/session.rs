@@ -1,4 +1,4 @@
-//! A session with the server that keeps what is published.
+//! A session with the server that stores what is published.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::control::FleetControl;
 use super::error::FleetError;
-use super::keys::Keys;
+use super::keys::FleetKeys;
 use super::published::{
     Head, LARGEST_HEAD, LARGEST_MODES, LARGEST_RULES, Published, PublishedModes, PublishedRules, read_text,
 };
@@ -15,17 +15,17 @@ use crate::link::{
     Address, Announcements, Bound, Commands, ErrorCode, Redirection, Reply, ServerError, Session, Unreachable,
 };
 
-/// The most redirections of a cluster that are followed.
+/// Maximum number of a cluster's redirections that are followed.
 const MOST_REDIRECTIONS: usize = 3;
 
-/// A session, used for one exchange after the other. It is dropped at the first failure.
+/// A session for several exchanges. It is dropped at the first failure.
 pub(super) struct FleetSession {
     session: Session,
-    pub(super) keys: Keys,
+    pub(super) keys: FleetKeys,
     timeout: Duration,
 }
 
-/// The values under a head. The text of the rules is there if it was asked for.
+/// The values that belong to a head. Contains the text of the rules if it was requested.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) head: Head,
@@ -47,8 +47,8 @@ impl Contents {
 }
 
 impl FleetControl {
-    /// Opens a session with the server that keeps what is published. With announcements,
-    /// [`FleetSession::announced`] returns when a change is announced, as long as the server allows to subscribe.
+    /// Opens a session with the server that stores what is published. With announcements, [`FleetSession::announced`]
+    /// returns when a change is announced, if the server permits subscriptions.
     pub(super) async fn connect(&self, announcements: Announcements) -> Result<FleetSession, FleetError> {
         let mut last = FleetError::unreachable("no server is known");
         for address in self.endpoint.addresses().await? {
@@ -58,6 +58,12 @@ impl FleetControl {
             }
         }
         Err(last)
+    }
+
+    /// Opens a session with one server.
+    pub(super) async fn connect_to(&self, address: &Address) -> Result<FleetSession, FleetError> {
+        let (session, _) = self.open(address, Announcements::Unwanted).await?;
+        Ok(FleetSession { session, keys: self.keys.clone(), timeout: self.timeout })
     }
 
     async fn connect_from(&self, first: Address, wanted: Announcements) -> Result<FleetSession, FleetError> {
@@ -73,7 +79,7 @@ impl FleetControl {
                     };
                     address = to;
                 }
-                // A key of another type is no reason not to use the server.
+                // The server can be used even if the key has another type.
                 Err((_, fault)) if fault.code != ErrorCode::WrongType => return Err(fault.into()),
                 Ok(_) | Err(_) => {
                     if announcements == Announcements::Wanted {
@@ -91,7 +97,8 @@ impl FleetControl {
         loop {
             match self.endpoint.open(address, announcements, self.timeout).await {
                 Ok(session) => return Ok((session, announcements)),
-                // A server, or a proxy before it, that does not know the protocol's version 3: polling is enough.
+                // A server, or a proxy before it, may not support version 3 of the protocol. In that case, polling is
+                // enough.
                 Err(Unreachable::Refused(fault))
                     if announcements == Announcements::Wanted && fault.code == ErrorCode::Other =>
                 {
@@ -104,7 +111,7 @@ impl FleetControl {
     }
 }
 
-/// A command that was refused: its place among the commands, and the server's error.
+/// A refused command: its index among the commands, and the server's error.
 type RefusedCommand = (usize, ServerError);
 
 impl FleetSession {
@@ -112,7 +119,7 @@ impl FleetSession {
         let channel = self.keys.news();
         let subscribed = timeout(self.timeout, self.session.subscribe(channel.as_bytes())).await;
         match subscribed.unwrap_or(Err(Unreachable::Silent(self.timeout))) {
-            // A user who may not subscribe finds changes by polling.
+            // A user without permission to subscribe finds changes by polling.
             Ok(()) | Err(Unreachable::Refused(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -132,8 +139,7 @@ impl FleetSession {
         Ok(answered.unwrap_or(Err(Unreachable::Silent(self.timeout)))?)
     }
 
-    /// Sends commands and reads the reply to each with `read`, which returns `None` for a reply of another kind than
-    /// the command has.
+    /// Sends commands and parses each reply with `read`, which returns `None` for a reply of the wrong type.
     pub(super) async fn values<T>(
         &mut self,
         commands: &Commands,
@@ -142,7 +148,7 @@ impl FleetSession {
         self.exchange(commands, |replies| values(replies, read)).await?
     }
 
-    /// As [`FleetSession::values`], in one transaction; `None` if a watched key has changed.
+    /// Like [`FleetSession::values`], in one transaction; `None` if a watched key has changed.
     async fn transaction<T>(
         &mut self,
         commands: Commands,
@@ -150,7 +156,7 @@ impl FleetSession {
     ) -> Result<Result<Option<Vec<T>>, RefusedCommand>, FleetError> {
         self.exchange(&commands.in_transaction(), |replies| {
             let Some((result, queued)) = replies.split_last() else { return Err(malformed()) };
-            // The reply to MULTI comes first: the commands are counted from 0 behind it.
+            // Commands are counted from 0 after the reply to MULTI, which is the first.
             if let Some((place, fault)) = first_fault(queued) {
                 return Ok(Err((place.saturating_sub(1), fault)));
             }
@@ -166,7 +172,7 @@ impl FleetSession {
         .await?
     }
 
-    /// Writes in one transaction; `false` if a watched key has changed, and then nothing is written.
+    /// Writes in one transaction. Returns `false` and writes nothing if a watched key has changed.
     pub(super) async fn write(&mut self, commands: Commands) -> Result<bool, FleetError> {
         let written = self.transaction(commands, |_| Some(())).await?;
         Ok(written.map_err(|(_, fault)| fault)?.is_some())
@@ -179,7 +185,7 @@ impl FleetSession {
         Head::read(key, &bytes)
     }
 
-    /// All that is published, at one instant, with or without the text of the rules.
+    /// Everything that is published, at one instant, with or without the text of the rules.
     pub(super) async fn contents(&mut self, with_text: bool) -> Result<Option<Contents>, FleetError> {
         let (commands, keys) = self.contents_commands(with_text);
         let parts = self.transaction(commands, string).await?;
@@ -187,7 +193,7 @@ impl FleetSession {
         self.read_contents(parts.unwrap_or_default(), with_text)
     }
 
-    /// The same without the text, and a watch on it: a transaction that follows writes nothing if it has changed.
+    /// The contents without the text. Also watches them: a following transaction writes nothing if they have changed.
     pub(super) async fn watched_contents(&mut self) -> Result<Option<Contents>, FleetError> {
         let (head, modes) = (self.keys.head(), self.keys.modes());
         let watch = Commands::new().with(&[b"WATCH", head.as_bytes(), modes.as_bytes()], Bound::string(0));
@@ -218,7 +224,7 @@ impl FleetSession {
         Ok(Some(Contents { head, text, modes: PublishedModes::read(&self.keys.modes(), &modes)? }))
     }
 
-    /// The string under a key: its first `most` bytes and one more, so that a longer one can be told.
+    /// The string under a key: up to `most` bytes plus one, so that a longer string can be detected.
     pub(super) async fn string(&mut self, key: &str, most: usize) -> Result<Vec<u8>, FleetError> {
         let mut commands = Commands::new();
         get_range(&mut commands, key, most);
@@ -235,7 +241,7 @@ impl FleetSession {
     }
 }
 
-/// Adds a command that reads a string: its first `most` bytes and one more, so that a longer one can be told.
+/// Adds a command that reads a string: up to `most` bytes plus one, so that a longer string can be detected.
 pub(super) fn get_range(commands: &mut Commands, key: &str, most: usize) {
     commands.add(&[b"GETRANGE", key.as_bytes(), b"0", most.to_string().as_bytes()], Bound::string(most + 1));
 }
@@ -244,7 +250,7 @@ pub(super) fn string(reply: &Reply<'_>) -> Option<Vec<u8>> {
     reply.text().map(<[u8]>::to_vec)
 }
 
-/// Seconds and microseconds, as two strings.
+/// Parses seconds and microseconds from two strings.
 fn time(reply: &Reply<'_>) -> Option<Timestamp> {
     let number = |reply: &Reply<'_>| std::str::from_utf8(reply.text()?).ok()?.parse::<u64>().ok();
     let [seconds, micros] = reply.items()? else { return None };
@@ -273,7 +279,7 @@ fn malformed() -> FleetError {
     Unreachable::Malformed.into()
 }
 
-/// The error of a command that reads a key: a value of another type was not written by Tidegate.
+/// The error of a command that reads a key. A value of another type was not written by Tidegate.
 fn unreadable((place, fault): RefusedCommand, keys: &[String]) -> FleetError {
     match keys.get(place) {
         Some(key) if fault.code == ErrorCode::WrongType => FleetError::unreadable(key.clone(), "it is not a string"),

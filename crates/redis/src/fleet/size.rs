@@ -8,26 +8,28 @@ use super::error::FleetError;
 use super::session::FleetSession;
 use crate::link::{Bound, Commands, Reply};
 
-/// The time for which fewer nodes have to be counted before the number falls.
+/// The time for which a smaller number must be counted before the number of nodes falls.
 const FALLS_AFTER: Duration = Duration::from_secs(60);
-/// The number of reports of a node after which the others have counted it.
+/// Number of reports of a node after which other nodes have counted it.
 const REPORTS_UNTIL_COUNTED: u32 = 3;
 
-/// The number of nodes by which shares are computed. It rises at once and falls late: shares that are too small are safe.
+/// The number of nodes by which shares are computed. Rises immediately and falls late, because shares that are too small
+/// are safe.
 #[derive(Debug, Default)]
 pub(super) struct FleetSize {
     reports: u32,
     nodes: u32,
-    /// The largest number counted since it was lower, and since when it was.
+    /// The largest number counted since counts have been lower, and when that began.
     lower: Option<(u32, Instant)>,
 }
 
 impl FleetSize {
-    /// Records a count after a report of this node. Returns the number if it has changed, and once the others have counted this node.
+    /// Records a count after a report of this node. Returns the number if it has changed, but not before other nodes have
+    /// counted this node.
     pub(super) fn record(&mut self, counted: u32, now: Instant) -> Option<u32> {
         let before = if self.is_known() { self.nodes } else { 0 };
         self.reports = self.reports.saturating_add(1);
-        // This node is one, whatever Redis has lost.
+        // Counts this node, even if Redis has lost its report.
         let counted = counted.max(1);
         if counted >= self.nodes {
             (self.nodes, self.lower) = (counted, None);
@@ -47,7 +49,7 @@ impl FleetSize {
 }
 
 impl FleetSession {
-    /// The number of nodes that have reported within the last 100 seconds, and have not stopped.
+    /// The number of nodes that have reported within the last 100 seconds and have not stopped.
     pub(super) async fn count_nodes(&mut self) -> Result<u32, FleetError> {
         let nodes = self.keys.nodes();
         let commands = Commands::new().with(&[b"ZCARD", nodes.as_bytes()], Bound::string(0));

@@ -1,4 +1,4 @@
-//! Tiers of API keys, which a fleet keeps in one hash.
+//! Tiers of API keys, which a fleet stores in one hash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::follower::NoRuntime;
 use super::session::FleetSession;
 use crate::link::{Announcements, Bound, Commands, Reply};
 
-/// The most look-ups, or changes, of one call.
+/// Maximum number of look-ups or changes in one call.
 const AT_ONCE: usize = 500;
-/// The longest entry that is read. A longer one is broken.
+/// Maximum length of an entry in bytes. A longer entry counts as broken.
 const LARGEST_ENTRY: usize = 4 << 10;
-/// The length of the name of an entry: a hash in hexadecimal digits.
+/// Length of the name of an entry: a hash in hexadecimal digits.
 const NAME: usize = 32;
-/// The time between two attempts to connect.
+/// Time between two attempts to connect.
 const RECONNECT_AFTER: Duration = Duration::from_secs(1);
-/// The most entries of one page of a list.
+/// Maximum number of entries of one page of a list.
 const PAGE: usize = 1_000;
 
-/// A running task that looks tiers up. It stops when this is dropped.
+/// A running task that looks up tiers, which stops when this is dropped.
 #[derive(Debug)]
 pub struct ServingTiers {
     directory: Arc<TierDirectory>,
@@ -48,15 +48,15 @@ impl Drop for ServingTiers {
 }
 
 impl FleetControl {
-    /// Looks up the tiers that requests want to know, on a connection of its own. A look-up that is not answered within `deadline`
-    /// has failed.
+    /// Looks up the tiers that requests need, on its own connection. A look-up that is not answered within `deadline` has
+    /// failed.
     ///
     /// # Errors
-    /// Outside a Tokio runtime.
+    /// Fails outside a Tokio runtime.
     pub fn serve_tiers(&self, directory: Arc<TierDirectory>, deadline: Duration) -> Result<ServingTiers, NoRuntime> {
         let runtime = Handle::try_current().map_err(|_| NoRuntime)?;
         let (control, of_task) = (self.clone(), Arc::clone(&directory));
-        // Before the task runs: the first request waits for its tier, too.
+        // Before the task runs, so that the first request also waits for its tier.
         directory.open();
         let task = runtime.spawn(async move {
             let mut asker = Asker { control, session: None, connect_after: Instant::now() };
@@ -80,7 +80,7 @@ impl FleetControl {
     /// Sets the tiers of API keys, by the [names](TierLookup::names) of their entries.
     ///
     /// # Errors
-    /// If Redis does not answer. Some tiers may be set then.
+    /// Fails if Redis does not answer. Some tiers may have been set in that case.
     pub async fn set_tiers(&self, entries: &[(String, String)]) -> Result<(), FleetError> {
         let mut session = self.connect(Announcements::Unwanted).await?;
         let key = session.keys.tiers();
@@ -92,10 +92,10 @@ impl FleetControl {
         Ok(())
     }
 
-    /// Removes the tiers of API keys. Returns the number of those that had one.
+    /// Removes the tiers of API keys. Returns the number of keys that had one.
     ///
     /// # Errors
-    /// If Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn remove_tiers(&self, names: &[String]) -> Result<u64, FleetError> {
         let mut session = self.connect(Announcements::Unwanted).await?;
         let key = session.keys.tiers();
@@ -111,24 +111,24 @@ impl FleetControl {
     /// The entry of an API key.
     ///
     /// # Errors
-    /// If Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn tier(&self, lookup: &TierLookup) -> Result<FoundTier, FleetError> {
         let mut session = self.connect(Announcements::Unwanted).await?;
         let found = session.tiers(std::slice::from_ref(lookup)).await?;
         Ok(found.into_iter().next().unwrap_or(FoundTier::Missing))
     }
 
-    /// All entries, by their names. An entry that was changed meanwhile may be missing or appear twice.
+    /// All entries, with their names. An entry that is changed meanwhile may be missing or appear twice.
     ///
     /// # Errors
-    /// If Redis does not answer.
+    /// Fails if Redis does not answer.
     pub async fn all_tiers(&self) -> Result<Vec<(String, String)>, FleetError> {
         let mut session = self.connect(Announcements::Unwanted).await?;
         let (key, mut cursor, mut all) = (session.keys.tiers(), "0".to_owned(), Vec::new());
         loop {
             let count = PAGE.to_string();
             let words: [&[u8]; 5] = [b"HSCAN", key.as_bytes(), cursor.as_bytes(), b"COUNT", count.as_bytes()];
-            // A small hash comes whole, whatever the count.
+            // A small hash is returned completely, whatever the count.
             let bound = Bound::strings(8 * PAGE, 8 * PAGE * (NAME + LONGEST_TIER));
             let commands = Commands::new().with(&words, bound);
             let pages = session.values(&commands, page).await?.map_err(|(_, fault)| fault)?;
@@ -156,14 +156,14 @@ impl Asker {
         }
     }
 
-    /// The results of look-ups, in their order. `None` if Redis did not answer.
+    /// The results of look-ups, in order. `None` if Redis did not answer.
     async fn look_up(&mut self, lookups: &[TierLookup]) -> Option<Vec<FoundTier>> {
         if let Some(session) = &mut self.session
             && let Ok(found) = session.tiers(lookups).await
         {
             return Some(found);
         }
-        // The server may have closed a connection that was idle.
+        // The server may have closed an idle connection.
         self.session = None;
         self.connect().await;
         self.session.as_mut()?.tiers(lookups).await.ok()
@@ -203,7 +203,7 @@ fn entries(reply: &Reply<'_>) -> Option<Vec<Option<Vec<u8>>>> {
     Some(reply.items()?.iter().map(|item| item.text().map(<[u8]>::to_vec)).collect())
 }
 
-/// A cursor, and names and tiers in turn.
+/// Parses a cursor and alternating names and tiers.
 fn page(reply: &Reply<'_>) -> Option<(String, Vec<(String, String)>)> {
     let text = |reply: &Reply<'_>| Some(String::from_utf8_lossy(reply.text()?).into_owned());
     let [cursor, entries] = reply.items()? else { return None };

@@ -27,7 +27,7 @@ impl Address {
         Address::Unix(path.into())
     }
 
-    /// Parses an address as servers write it, `host:port`. IPv6 addresses have no brackets there.
+    /// Parses an address in the format of servers, `host:port`. IPv6 addresses have no brackets in it.
     pub(crate) fn parse_announced(text: &str) -> Option<Address> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok()?;

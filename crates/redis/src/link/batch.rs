@@ -1,8 +1,8 @@
 //! Batches: calls that are sent together.
 //!
-//! For a standalone server a batch is one call of the script, however many requests it has: that costs the server far less
-//! than one call for each request. In a cluster the keys of one call must be in one slot, so a batch is one call for each
-//! slot, all sent at once.
+//! For a standalone server, a batch is one call of the script for any number of requests, which costs the server far less
+//! than one call per request. In a cluster, the keys of one call must be in one slot, so a batch is one call per slot, all
+//! sent at once.
 
 use super::call::Call;
 use super::resp;
@@ -15,7 +15,7 @@ pub(super) struct Composer {
     pub(super) by_slot: bool,
 }
 
-/// A command of a batch, which gets one reply.
+/// A command of a batch. Each command gets one reply.
 #[derive(Debug)]
 pub(super) enum BatchPart {
     /// Loads the script.
@@ -82,7 +82,7 @@ mod tests {
         Call::new(frame, SlotRoute { slot, asking: moving, alone: moving }, deadline).0
     }
 
-    /// The commands as lists of words, and how many calls each stands for.
+    /// The commands as lists of words, and the number of calls in each.
     fn composed(by_slot: bool, calls: Vec<Call>) -> Vec<(String, usize)> {
         let script = Script::new("return {}", Some(Arc::new(ManualClock::at(Timestamp::from_micros(7)))));
         let (mut out, mut parts) = (Vec::new(), Vec::new());

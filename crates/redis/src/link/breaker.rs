@@ -1,18 +1,18 @@
-//! A circuit breaker: calls to a server that does not answer fail at once.
+//! A circuit breaker: calls to a server that does not answer fail immediately.
 //!
-//! The breaker is *closed* while calls succeed. It *opens* on one of two kinds of evidence, which decides the calls that it
-//! refuses:
+//! The breaker is *closed* while calls succeed. It *opens* on one of two kinds of evidence, which determines the calls that
+//! it refuses:
 //!
-//! - The server is *down*: it refuses connections, or all calls. Every call fails at once.
-//! - The server is *slow*: calls or connection attempts timed out. A caller with a longer deadline may still be answered, so
-//!   only calls fail at once whose deadline is no longer than answers take at present: the last round trip, or the age of the
-//!   oldest unanswered command if that is more.
+//! - The server is *down*: it refuses connections, or all calls. Every call fails immediately.
+//! - The server is *slow*: calls or connection attempts timed out. A caller with a longer deadline may still be answered.
+//!   So a call fails immediately only if its deadline is no longer than the present time of an answer: the last round trip,
+//!   or the age of the oldest unanswered command if that is more.
 //!
-//! A server that answers in time but is overloaded does not open the breaker: the calls that it has no time for fail one by
-//! one. After a wait the breaker is *half open*: the link sends a probe. If the probe is answered soon enough for the refused
-//! calls, the breaker closes. If not, it opens again, for twice as long each time, up to a bound that also bounds the time to
-//! recover. Answers to calls that are sent meanwhile count as well. Waits are randomised, so that the nodes of a fleet do not
-//! probe in step.
+//! A server that answers in time but is overloaded does not open the breaker: the calls for which it has no time fail one
+//! by one. After a wait the breaker is *half open*: the link sends a probe. If the probe is answered soon enough for the
+//! refused calls, the breaker closes. If not, it opens again, for twice as long each time, up to a bound that also limits
+//! the time to recover. Answers to calls that are sent meanwhile count as well. Waits are random, so that the nodes of a
+//! fleet do not probe in step.
 //!
 //! The breaker reads neither a clock nor a random source: both are arguments.
 
@@ -20,17 +20,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The memory of timeouts and refused calls: older ones no longer count.
+/// Time after which timeouts and refused calls no longer count.
 const FORGET: Duration = Duration::from_secs(60);
 
-/// The settings of the breaker: the failures that open it, and the interval of its probes.
+/// Settings of the breaker: the failures that open it, and the interval of its probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// The number of failed calls that open it, unless an answer came meanwhile that was fast enough for them.
+    /// Number of failed calls that open the breaker, unless there was an answer in between that was fast enough for them.
     pub failures: u32,
-    /// The wait before the first probe, at most.
+    /// Maximum wait before the first probe.
     pub first_wait: Duration,
-    /// The longest wait: each wait is twice the one before, up to this.
+    /// The longest wait. Each wait is twice the previous one, up to this.
     pub longest_wait: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Default for BreakerSettings {
 pub enum BreakerState {
     /// All calls are sent.
     Closed,
-    /// Some or all calls fail at once: [`ServerStats::refuses_up_to`](super::ServerStats::refuses_up_to) says which.
+    /// Some or all calls fail immediately, depending on [`ServerStats::refuses_up_to`](super::ServerStats::refuses_up_to).
     Open,
     /// As open, with a probe in flight.
     HalfOpen,
@@ -56,7 +56,7 @@ pub enum BreakerState {
 pub(super) struct Transition {
     pub(super) from: BreakerState,
     pub(super) to: BreakerState,
-    /// The time that it had been closed, or not closed. Probes in between do not count.
+    /// The time for which the breaker had been closed, or not closed. Probes in between do not count.
     pub(super) after: Duration,
 }
 
@@ -69,16 +69,16 @@ pub(super) enum Evidence {
     Slow(Duration),
 }
 
-/// The calls that fail at once.
+/// The calls that fail immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BreakerRefusal {
-    /// All of them.
+    /// All calls.
     All,
     /// Calls that would probably be answered too late.
     ShortDeadlines {
         /// The last round trip.
         round_trip: Duration,
-        /// The time of the oldest unanswered command.
+        /// When the oldest unanswered command was sent.
         owed_since: Option<Instant>,
     },
 }
@@ -100,28 +100,28 @@ impl BreakerRefusal {
     }
 }
 
-/// A random number, drawn by the caller, that randomises the next wait.
+/// A random number from the caller, which randomises the next wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Jitter(pub(super) u16);
 
 #[derive(Debug)]
 pub(super) struct Breaker {
     settings: BreakerSettings,
-    /// The silence after which refusals and broken connections count.
+    /// Time without an answer after which refusals and broken connections count.
     patience: Duration,
     state: BreakerState,
-    /// Whether all calls are refused while it is not closed.
+    /// Whether all calls are refused while the breaker is not closed.
     is_down: bool,
-    /// Refusals and broken connections since the last answer, while closed.
+    /// Refusals and broken connections since the last answer, while the breaker is closed.
     faults: u32,
     timeouts: Timeouts,
     answered: Instant,
     round_trip: Duration,
     owed_since: Option<Instant>,
-    /// Failed probes since it was last closed for good.
+    /// Failed probes since the breaker was last closed permanently.
     failed_probes: u32,
     probe_at: Instant,
-    /// The time of the last change between closed and open.
+    /// When the breaker last changed between closed and open.
     turned: Instant,
     opened: u64,
 }
@@ -130,7 +130,7 @@ pub(super) struct Breaker {
 #[derive(Debug)]
 struct Timeouts {
     calls: u32,
-    /// The shortest deadline among them.
+    /// The shortest deadline of these calls.
     shortest: Duration,
     last: Instant,
 }
@@ -165,7 +165,7 @@ impl Breaker {
         self.state
     }
 
-    /// The calls that fail at once; `None` while it is closed.
+    /// The calls that fail immediately; `None` while the breaker is closed.
     pub(super) const fn refusal(&self) -> Option<BreakerRefusal> {
         match self.state {
             BreakerState::Closed => None,
@@ -174,22 +174,22 @@ impl Breaker {
         }
     }
 
-    /// The time of the last change between closed and open. Probes do not count.
+    /// When the breaker last changed between closed and open. Probes do not count.
     pub(super) const fn turned(&self) -> Instant {
         self.turned
     }
 
-    /// The number of times that it opened.
+    /// Number of times that the breaker has opened.
     pub(super) const fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// The time of the next probe; `None` while it is closed or a probe is in flight.
+    /// When the next probe is due; `None` while the breaker is closed or a probe is in flight.
     pub(super) fn probe_at(&self) -> Option<Instant> {
         (self.state == BreakerState::Open).then_some(self.probe_at)
     }
 
-    /// Sets the time of the oldest unanswered command.
+    /// Sets when the oldest unanswered command was sent.
     pub(super) const fn owes(&mut self, since: Option<Instant>) {
         self.owed_since = since;
     }
@@ -241,7 +241,7 @@ impl Breaker {
         })
     }
 
-    /// Records a call that was answered, in time or not, after `round_trip`.
+    /// Records that a call was answered after `round_trip`, in time or not.
     pub(super) fn succeeded(&mut self, round_trip: Duration, now: Instant) -> Option<Transition> {
         self.heard(round_trip, now);
         let is_quick = round_trip < self.timeouts.shortest;
@@ -252,7 +252,8 @@ impl Breaker {
                 }
                 None
             }
-            // Answers before a probe is due do not close it: an unstable server would make it open and close all the time.
+            // Answers before a probe is due do not close the breaker: an unstable server would make it open and close
+            // constantly.
             BreakerState::Open if now < self.probe_at => None,
             BreakerState::Open | BreakerState::HalfOpen => (is_quick && !self.is_down).then(|| self.close(now)),
         }
@@ -274,7 +275,7 @@ impl Breaker {
         }
     }
 
-    /// Records that connecting timed out. As with a call that timed out, callers with longer deadlines are not refused.
+    /// Records that connecting timed out. As after a call that timed out, callers with longer deadlines are not refused.
     pub(super) fn connecting_timed_out(&mut self, now: Instant, jitter: Jitter) -> Option<Transition> {
         self.is_down = false;
         self.owed_since.get_or_insert(now);
@@ -341,7 +342,7 @@ impl Breaker {
     }
 
     fn open(&mut self, now: Instant, jitter: Jitter) -> Transition {
-        // A breaker that opens again soon after it closed was closed too early, so the waits go on growing.
+        // If the breaker opens again soon after it closed, it was closed too early, so the waits continue to grow.
         if now.duration_since(self.turned) > 2 * self.settings.longest_wait || self.opened == 0 {
             self.failed_probes = 0;
         } else {
@@ -374,8 +375,8 @@ impl Breaker {
     }
 }
 
-/// Exponential backoff with jitter: `first`, doubled for each useless connection, at most `longest`; between half of that and
-/// all of it.
+/// Exponential backoff with jitter: `first`, doubled for each useless connection, at most `longest`. The result is random,
+/// between half of that and all of it.
 pub(super) fn backoff(first: Duration, longest: Duration, useless_connections: u32, jitter: Jitter) -> Duration {
     let full = 2_u32
         .checked_pow(useless_connections)

@@ -1,7 +1,8 @@
 //! One call and its states: queued, sent, done.
 //!
-//! The caller and the sending task share a call, and either may finish first. The state answers one question: was it sent?
-//! A call that is abandoned while it is queued is never sent. A call that was sent may have run, whatever its caller does.
+//! The caller and the sending task share a call, and either may finish first. The state answers one question: was the call
+//! sent? A call that is abandoned while it is queued is never sent. A call that was sent may have run, even if it was
+//! abandoned.
 
 use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
@@ -19,7 +20,7 @@ use crate::frame::Frame;
 pub(super) enum CallOutcome {
     Answered(Vec<u8>),
     Failed(LinkError),
-    /// It did not run: the cluster redirects it to another node.
+    /// The call did not run: the cluster redirects it to another node.
     Redirected(ServerError, Frame),
 }
 
@@ -27,9 +28,9 @@ pub(super) enum CallOutcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SlotRoute {
     pub(super) slot: u16,
-    /// Whether the slot is migrating to the node, so that `ASKING` comes first.
+    /// Whether the slot is migrating to the node, so that `ASKING` must come first.
     pub(super) asking: bool,
-    /// Whether it must not share a call of the script with others. The keys of a migrating slot are on two nodes, and a node
+    /// Whether the call must be alone in a call of the script. The keys of a migrating slot are on two nodes, and a node
     /// refuses a call whose keys are not all on one of them.
     pub(super) alone: bool,
 }
@@ -38,7 +39,7 @@ pub(super) struct SlotRoute {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     pub(super) at: Instant,
-    /// The time that its caller allowed in all.
+    /// The total time allowed by the caller.
     pub(super) allowed: Duration,
 }
 
@@ -54,11 +55,11 @@ pub(super) struct Call {
     pub(super) frame: Frame,
     pub(super) route: SlotRoute,
     pub(super) deadline: Deadline,
-    /// The generation of servers in which alone it may be sent.
+    /// The only generation of servers in which the call may be sent.
     pub(super) generation: Option<u64>,
-    /// Whether it was sent before, and certainly did not run then.
+    /// Whether the call was sent before, and certainly did not run.
     pub(super) resent: bool,
-    /// Its approximate size in bytes.
+    /// The approximate size of the call, in bytes.
     pub(super) size: usize,
     cell: Arc<CallCell>,
 }
@@ -79,7 +80,7 @@ enum CallState {
     Queued(Option<Waker>),
     Sent(Option<Waker>),
     Done(CallOutcome),
-    /// Abandoned, or the outcome was taken.
+    /// The call was abandoned, or its outcome was taken.
     Over,
 }
 
@@ -98,12 +99,12 @@ impl Call {
         (call, PendingCall { cell })
     }
 
-    /// Whether its caller still waits, and its deadline lies after `now`.
+    /// Whether the caller still waits, and the deadline is after `now`.
     pub(super) fn is_wanted_after(&self, now: Instant) -> bool {
         self.deadline.at > now && matches!(*self.cell.state(), CallState::Queued(_) | CallState::Sent(_))
     }
 
-    /// Marks it as sent. Returns `false` if it was abandoned, and then it must not be sent.
+    /// Marks the call as sent. Returns `false` if it was abandoned; it must not be sent in that case.
     pub(super) fn send(&self) -> bool {
         let mut state = self.cell.state();
         match &mut *state {
@@ -152,7 +153,8 @@ impl Call {
 }
 
 impl CallCell {
-    /// Sets the outcome, which may depend on whether the call was sent, unless there is one or the call was abandoned.
+    /// Sets the outcome, which may depend on whether the call was sent. Does nothing if there is an outcome or the call was
+    /// abandoned.
     fn finish(&self, outcome: impl FnOnce(bool) -> CallOutcome) {
         let mut state = self.state();
         let (sent, waker) = match &mut *state {
@@ -169,7 +171,7 @@ impl CallCell {
 }
 
 impl Drop for Call {
-    /// Fails a call that can no longer be sent or answered, because the runtime has ended.
+    /// Fails a call that can no longer be sent or answered because the runtime has ended.
     fn drop(&mut self) {
         self.cell.finish(|sent| {
             let error = if sent { LinkError::Unknown } else { LinkError::NotRun };
@@ -183,7 +185,7 @@ impl Drop for Call {
 pub(super) enum Abandoned {
     NotSent,
     Sent,
-    /// It was already done.
+    /// The call was already done.
     Done(CallOutcome),
 }
 
@@ -200,7 +202,7 @@ impl PendingCall {
             }
             CallState::Done(_) => match std::mem::replace(&mut *state, CallState::Over) {
                 CallState::Done(outcome) => Poll::Ready(outcome),
-                // Only what was just seen can be there.
+                // Unreachable: the state was matched above.
                 CallState::Queued(_) | CallState::Sent(_) | CallState::Over => Poll::Pending,
             },
             CallState::Over => Poll::Pending,

@@ -1,8 +1,8 @@
 //! Redis Cluster: routing of calls to the node that serves their slot.
 //!
-//! A task keeps the slot map. It queries all known nodes, every few seconds and at once when a node redirects a call or fails.
-//! The answer with the highest epoch counts: every failover and every slot migration raises the epoch. Each node has a
-//! connection of its own, so a failed node delays no calls to the others.
+//! A task keeps the slot map up to date. It queries all known nodes every few seconds, and immediately when a node
+//! redirects a call or fails. The answer with the highest epoch counts, because every failover and every slot migration
+//! raises the epoch. Each node has its own connection, so a failed node does not delay calls to others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,12 +26,12 @@ use crate::frame::Frame;
 use crate::slots::{SLOTS, slot_of};
 
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// The shortest time between two queries.
+/// Minimum time between two queries.
 const ASK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
-/// The wait before a retry while the keys of a call are on two nodes.
+/// Delay before a retry while the keys of a call are on two nodes.
 const AGAIN_AFTER: Duration = Duration::from_millis(2);
-/// The most times that a call is sent, each time after the cluster redirected it: to the old node of its slot, to the present
-/// one, there by itself, to the one that the slot is migrating to, and there once more.
+/// Maximum number of times that a call is sent, each time after a redirection: to the old node of its slot, to the present
+/// one, to that one alone, to the node to which the slot is migrating, and there once more.
 const MOST_HOPS: usize = 5;
 
 pub(super) struct Cluster {
@@ -44,11 +44,11 @@ pub(super) struct Cluster {
 #[derive(Default)]
 struct SlotMap {
     nodes: Vec<Connection>,
-    /// For every slot, one more than the index of its node; 0 if no node serves it. Empty until the first answer.
+    /// For every slot, one plus the index of its node; 0 if no node serves it. Empty until the first answer.
     slots: Vec<u16>,
-    /// Whether nodes were queried, successfully or not.
+    /// Whether nodes were queried, even if without success.
     is_asked: bool,
-    /// The reason why no node has described the cluster.
+    /// Why no node has described the cluster.
     trouble: Option<String>,
 }
 
@@ -129,8 +129,8 @@ impl Cluster {
                     route.asking = false;
                     connection = self.connections.to(&to);
                 }
-                // Redis 6 answers a batch with `ASK` if one of its keys has migrated. A key that has not must not be asked for
-                // there: it would start over.
+                // Redis 6 answers a batch with `ASK` if one of its keys has migrated. A key that has not migrated must not
+                // be used at the new node, where it would have no state.
                 Some(Redirection::Ask(_) | Redirection::Again) if !route.alone => route.alone = true,
                 Some(Redirection::Ask(to)) => {
                     route.asking = true;
@@ -142,7 +142,7 @@ impl Cluster {
         }
     }
 
-    /// The connection to the node that serves a slot. Waits for the first query, until the deadline.
+    /// The connection to the node that serves a slot. Waits for the first query, up to the deadline.
     async fn connection(&self, slot: u16, deadline: Instant) -> Result<Connection, LinkError> {
         let is_asked = |map: &Arc<SlotMap>| map.is_asked;
         let connection = self.map.borrow().connection(slot).cloned();
@@ -166,7 +166,7 @@ impl Cluster {
     }
 }
 
-/// The slot of all keys; `None` if there are several. Without keys any slot will do.
+/// The slot of all keys; `None` if they are in several. Without keys, any slot is correct.
 fn slot_of_all(keys: &[Vec<u8>]) -> Option<u16> {
     let Some((first, others)) = keys.split_first() else { return Some(0) };
     let slot = slot_of(first);
@@ -210,21 +210,23 @@ async fn keep_map(connections: Arc<NodeConnections>, seeds: Vec<Address>, tell: 
                 is_first
             });
         }
-        // The interval of retries, too, until the first answer.
+        // Also the interval of retries until the first answer.
         sleep(ASK_AT_MOST_EVERY).await;
     }
 }
 
 /// The cluster as one node describes it.
-struct ClusterView {
+pub(super) struct ClusterView {
     epoch: i64,
-    ranges: Vec<SlotRange>,
+    pub(super) ranges: Vec<SlotRange>,
 }
 
-struct SlotRange {
-    first: u16,
-    last: u16,
-    node: Address,
+/// Slots with one primary, the last one included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SlotRange {
+    pub(super) first: u16,
+    pub(super) last: u16,
+    pub(super) node: Address,
 }
 
 impl ClusterView {
@@ -251,7 +253,7 @@ impl ClusterView {
     }
 }
 
-fn slots_query() -> TopologyQuery<ClusterView> {
+pub(super) fn slots_query() -> TopologyQuery<ClusterView> {
     let commands = Commands::new().with(&[b"CLUSTER", b"INFO"], Bound::SMALL);
     TopologyQuery { commands: commands.with(&[b"CLUSTER", b"SLOTS"], Bound::TOPOLOGY), read: view }
 }
@@ -271,7 +273,7 @@ fn view(asked: &Address, replies: &[Reply<'_>]) -> Result<ClusterView, Unreachab
     let ranges: Option<Vec<SlotRange>> =
         slots.items().and_then(|items| items.iter().map(|item| range(asked, item)).collect());
     let ranges = ranges.ok_or(Unreachable::Malformed)?;
-    // A node that has just started knows no other node.
+    // A node that has just started does not know other nodes.
     if ranges.is_empty() {
         return Err(Unreachable::NoPrimary);
     }
@@ -286,7 +288,7 @@ fn range(asked: &Address, item: &Reply<'_>) -> Option<SlotRange> {
     };
     let [first, last, primary, ..] = item.items()? else { return None };
     let [host, Reply::Integer(port), ..] = primary.items()? else { return None };
-    // A node that does not know its own name leaves it out: then it is the host that was asked.
+    // A node that does not know its own host omits it. In that case, it is the host that was asked.
     let host = match host.text().and_then(|host| std::str::from_utf8(host).ok()) {
         None | Some("" | "?") => asked.host()?,
         Some(host) => host,

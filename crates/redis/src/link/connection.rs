@@ -20,7 +20,8 @@ use super::shared::{EndReason, Shared, jitter};
 use super::stats::ServerStats;
 use crate::frame::Frame;
 
-/// The connection to one server, which is made again when it ends. Clones share it; it is closed when the last is dropped.
+/// The connection to one server, which is re-established when it ends. Clones share it. It is closed when the last clone is
+/// dropped.
 #[derive(Clone)]
 pub(super) struct Connection {
     shared: Arc<Shared>,
@@ -46,8 +47,8 @@ impl Connection {
         Connection { shared, _task: Arc::new(AbortOnDrop(task.abort_handle())) }
     }
 
-    /// Queues a call and waits for its outcome, until its deadline. It is not sent in another generation of servers than the one
-    /// given.
+    /// Queues a call and waits for its outcome, until its deadline. If `generation` is given, the call is sent only in that
+    /// generation of servers.
     pub(super) async fn call(
         &self,
         frame: Frame,
@@ -103,7 +104,7 @@ struct Driver {
 
 impl Driver {
     async fn run(mut self) {
-        // The number of connections in a row that ended before the first reply.
+        // The number of consecutive connections that ended before the first reply.
         let mut useless_connections = 0;
         loop {
             self.wait_for_probe().await;
@@ -128,7 +129,7 @@ impl Driver {
         }
     }
 
-    /// Waits until a probe is due while the breaker is open: connecting is the probe.
+    /// Waits until a probe is due while the breaker is open. Connecting serves as the probe.
     async fn wait_for_probe(&self) {
         while let (BreakerState::Open, Some(at)) = self.shared.breaker_state() {
             if at <= Instant::now() {
@@ -154,7 +155,7 @@ impl Driver {
         Ok((session, address, run_id))
     }
 
-    /// Serves calls until the connection ends. Returns why it ended, and whether a reply ever came.
+    /// Serves calls until the connection ends. Returns why it ended, and whether any reply was received.
     async fn serve(&mut self, session: Session, address: &Address) -> (EndReason, bool) {
         let mut io = ConnectionIo::new(session, &self.shared, &self.config);
         let end = match &mut self.source {
@@ -174,7 +175,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Fails all calls that are left: the link or its runtime was dropped.
+    /// Fails all remaining calls: the link or its runtime was dropped.
     fn drop(&mut self) {
         self.shared.queue.refuse(BreakerRefusal::All, Cause::Closed, Instant::now());
     }

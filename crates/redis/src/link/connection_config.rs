@@ -9,7 +9,7 @@ use super::server_generation::ServerGeneration;
 use super::session::Connector;
 use super::settings::Settings;
 
-/// The configuration that all connections of a link share.
+/// The configuration shared by all connections of a link.
 #[derive(Clone)]
 pub(super) struct ConnectionConfig {
     pub(super) settings: Arc<Settings>,

@@ -1,4 +1,4 @@
-//! IO of an open connection: batches out, replies in, timeouts and heartbeats.
+//! I/O of an open connection: batches, replies, timeouts and heartbeats.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -39,12 +39,12 @@ pub(super) struct ConnectionIo<'l> {
     stream: Stream,
     inbox: Inbox,
     outbox: Vec<u8>,
-    /// The bytes of the outbox that the socket has accepted.
+    /// Number of bytes of the outbox that the socket has accepted.
     taken: usize,
-    /// The bytes written on this connection before the present outbox.
+    /// Number of bytes written on this connection before the present outbox.
     before: u64,
     flight: InFlight,
-    /// The time of the oldest unanswered command, as last reported to the breaker.
+    /// When the oldest unanswered command was sent, as last reported to the breaker.
     owed_since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
     /// Whether sending has ended.
@@ -77,7 +77,7 @@ impl<'l> ConnectionIo<'l> {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Sends nothing more, waits for outstanding replies for a bounded time, and ends.
+    /// Stops sending, waits for outstanding replies for a bounded time, and ends.
     pub(super) async fn retire(&mut self) -> EndReason {
         self.retiring = true;
         self.serve().await
@@ -106,7 +106,7 @@ impl<'l> ConnectionIo<'l> {
         }
     }
 
-    /// Reads replies without blocking. Returns whether any bytes came in.
+    /// Reads replies without blocking. Returns whether any bytes were received.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, EndReason> {
         match self.inbox.poll_fill(&mut self.stream, cx) {
             Poll::Pending => return Ok(false),
@@ -124,7 +124,7 @@ impl<'l> ConnectionIo<'l> {
         }
     }
 
-    /// Reports the time of the oldest unanswered command to the breaker, if it has changed.
+    /// Reports to the breaker when the oldest unanswered command was sent, if that has changed.
     fn report_owed(&mut self, now: Instant) {
         let owed_since = self.flight.owed_since();
         if owed_since != self.owed_since {
@@ -135,7 +135,7 @@ impl<'l> ConnectionIo<'l> {
 
     fn due_end(&self, now: Instant) -> Option<EndReason> {
         match self.flight.overdue() {
-            // No caller waits for any of it any more. Until then, callers with long deadlines keep the connection.
+            // No caller waits for any reply. Until then, callers with long deadlines keep the connection open.
             Some(overdue) if now >= overdue + self.settings.connect_timeout => Some(EndReason::Stalled),
             Some(_) => None,
             None => (self.retiring || self.flight.is_elsewhere()).then_some(EndReason::Elsewhere),
@@ -152,7 +152,7 @@ impl<'l> ConnectionIo<'l> {
             self.probe(now);
             return true;
         }
-        // Calls behind a stuck batch would be late too, and might run all the same.
+        // Calls behind a stuck batch would be late too, and might nevertheless run.
         if self.flight.is_stuck(now) || self.flight.batches() >= self.settings.batch.in_flight {
             self.shared.queue.listen(cx);
             return false;
@@ -185,7 +185,7 @@ impl<'l> ConnectionIo<'l> {
             }
             let mut sent = Vec::with_capacity(calls.len());
             for call in calls.drain(..) {
-                // A call with more than half of its time left is sent, however slow the server was before.
+                // A call with more than half of its time left is always sent, even if the server was slow before.
                 if call.deadline.at <= now + usual.min(call.deadline.allowed / 2) {
                     call.not_run(Cause::Deadline);
                 } else if call.generation.is_some_and(|generation| generation != self.generation.get()) {
@@ -200,7 +200,7 @@ impl<'l> ConnectionIo<'l> {
         }
     }
 
-    /// The time of the next probe, if nothing is in flight.
+    /// When the next probe is due, if nothing is in flight.
     fn probe_at(&self) -> Option<Instant> {
         if !self.flight.is_empty() {
             return None;
@@ -231,12 +231,12 @@ impl<'l> ConnectionIo<'l> {
             self.taken = 0;
             self.outbox.clear();
         }
-        // TLS buffers bytes of its own.
+        // Flushes, because TLS has its own buffer.
         let _ = Pin::new(&mut self.stream).poll_flush(cx)?;
         Ok(())
     }
 
-    /// Arms the timer for the next event. Returns whether that lies in the future.
+    /// Arms the timer for the next event. Returns whether the event is in the future.
     fn arm_timer(&mut self, cx: &mut Context<'_>) -> bool {
         let next = match (self.flight.next_due(), self.flight.overdue()) {
             (Some(due), _) => due,
@@ -250,7 +250,7 @@ impl<'l> ConnectionIo<'l> {
         self.timer.as_mut().poll(cx).is_pending()
     }
 
-    /// Concludes all calls in flight. Returns whether a reply ever came.
+    /// Concludes all calls in flight. Returns whether any reply was received.
     pub(super) fn end(self, end: EndReason) -> bool {
         let was_of_use = self.flight.was_of_use();
         self.flight.end(self.before + self.taken as u64, &end.cause(), Instant::now(), self.shared);
@@ -258,5 +258,5 @@ impl<'l> ConnectionIo<'l> {
     }
 }
 
-/// The sleep if nothing is due.
+/// The time to sleep if nothing is due.
 const IDLE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The server that the settings lead to, for sessions outside a [`Link`](super::Link).
+//! The server described by the settings, for sessions outside a [`Link`](super::Link).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::sentinel::primary_of;
 use super::session::{Connector, Session, within};
 use super::settings::{Login, Servers, Settings, SettingsError};
 
-/// Opens sessions with the servers of the settings, logged in.
+/// Opens sessions with the servers of the settings, and logs in.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     servers: Servers,
@@ -16,12 +16,12 @@ pub(crate) struct Endpoint {
     connector: Connector,
 }
 
-/// Whether a session listens to announcements.
+/// Whether a session receives announcements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announcements {
     /// The session can [subscribe](Session::subscribe).
     Wanted,
-    /// Commands only.
+    /// The session only sends commands.
     Unwanted,
 }
 
@@ -32,12 +32,12 @@ impl Endpoint {
         Ok(Endpoint { servers: settings.servers.clone(), login: settings.login.clone(), connector })
     }
 
-    /// Whether keys are spread over several primaries.
+    /// Whether keys are distributed over several primaries.
     pub(crate) const fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
     }
 
-    /// The addresses to try in turn. A cluster node that answers may redirect to another one.
+    /// The addresses to try in order. A cluster node may redirect to another one.
     pub(crate) async fn addresses(&self) -> Result<Vec<Address>, Unreachable> {
         match &self.servers {
             Servers::Standalone(address) => Ok(vec![address.clone()]),
@@ -48,7 +48,7 @@ impl Endpoint {
         }
     }
 
-    /// Connects within the connect timeout, and logs in within that or `patience`, whichever is longer.
+    /// Connects within the connect timeout. Logs in within that timeout or `patience`, whichever is longer.
     pub(crate) async fn open(
         &self,
         address: &Address,

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::server_error::{ErrorCode, ServerError};
 
-/// A call that was not answered. A call that certainly did not run has charged nothing.
+/// Why a call was not answered. A call that certainly did not run has charged nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// It did not run, and never will.
+    /// The call did not run, and never will.
     #[error("the call did not run: {0}")]
     NotRun(Cause),
-    /// It was sent, and may have run or may still do so.
+    /// The call was sent, and may have run or may still run.
     #[error("the call may have run: {0}")]
     Unknown(Cause),
 }
@@ -26,7 +26,7 @@ impl LinkError {
         }
     }
 
-    /// Whether it may have run.
+    /// Whether the call may have run.
     #[must_use]
     pub const fn may_have_run(&self) -> bool {
         matches!(self, LinkError::Unknown(_))
@@ -43,7 +43,7 @@ pub enum Cause {
     /// The queue is full.
     #[error("too many calls wait already")]
     QueueFull,
-    /// The circuit breaker is open, for the cause given.
+    /// The circuit breaker is open, for this cause.
     #[error("the breaker is open: {0}")]
     BreakerOpen(Arc<Cause>),
     /// There is no connection.
@@ -55,19 +55,19 @@ pub enum Cause {
     /// The server answered with an error.
     #[error("the server answered: {0}")]
     Refused(ServerError),
-    /// The server's answer cannot be an answer to this call.
+    /// The server's answer is not valid for this call.
     #[error("the server's answer makes no sense")]
     Malformed,
-    /// The server's answer is larger than any answer to this call.
+    /// The server's answer is larger than any valid answer to this call.
     #[error("the server's answer is larger than it can be")]
     TooLarge,
     /// The keys of the call are in several slots of the cluster.
     #[error("its keys lie in several of the cluster's slots")]
     CrossSlot,
-    /// No node of the cluster serves the slot, or none is known yet.
+    /// No known node of the cluster serves the slot.
     #[error("no known node of the cluster serves its slot")]
     Unserved,
-    /// The call was for a server that was replaced by another one.
+    /// The server for which the call was meant has been replaced.
     #[error("another server has taken the place of the one it was for")]
     ServerReplaced,
     /// The runtime on which the link was opened has ended.
@@ -76,7 +76,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The names of causes beside the [codes](ErrorCode::name) of servers.
+    /// The names of causes that are not [codes](ErrorCode::name) of servers.
     pub(super) const NAMES: [&'static str; 12] = [
         ErrorCode::Other.name(),
         "deadline",
@@ -92,7 +92,7 @@ impl Cause {
         "closed",
     ];
 
-    /// The label of metrics: the server's own code if it answered with an error.
+    /// The label in metrics: the server's own code if it answered with an error.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Cause::Refused(error) => error.code.name(),
@@ -111,7 +111,7 @@ impl Cause {
     }
 }
 
-/// The cause of a failed connection.
+/// Why a connection failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unreachable {
@@ -136,15 +136,15 @@ pub enum Unreachable {
     #[error("the peer is not a Redis server")]
     Malformed,
     /// The peer sent more than any answer to the commands.
-    #[error("what answered sent more than was asked for")]
+    #[error("the server's reply is larger than expected")]
     TooLarge,
-    /// A replica answered where the primary should be.
+    /// The server is a replica, not the primary.
     #[error("the server is not the primary")]
     NotPrimary,
     /// The server is not a node of a cluster.
-    #[error("the server is not a node of a Redis Cluster, for which several addresses stand")]
+    #[error("the server is not a node of a Redis Cluster, and several addresses are for a cluster only")]
     NotClustered,
-    /// None of the sentinels knows a primary of that name, or none answers.
+    /// None of the sentinels knows a primary with that name, or none answers.
     #[error("no sentinel names the primary")]
     NoPrimary,
 }

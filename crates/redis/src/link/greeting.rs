@@ -43,7 +43,7 @@ impl Greeting {
         self.select(login);
     }
 
-    /// Logs in and asks for version 3 of the protocol, with which a server announces messages between replies.
+    /// Logs in with version 3 of the protocol, in which a server sends announcements between replies.
     fn login_for_announcements(&mut self, login: &Login) {
         let user = login.user.as_deref().unwrap_or("default");
         match &login.password {
@@ -61,13 +61,13 @@ impl Greeting {
         }
     }
 
-    /// The server's run id, if it told.
+    /// The server's run id, if it returned one.
     fn run_id(&self, replies: &[Reply<'_>]) -> RunId {
         let mut told = self.topics.iter().zip(replies).filter(|(topic, _)| matches!(topic, Topic::Server));
         told.find_map(|(_, reply)| run_id(reply.text()?))
     }
 
-    /// Whether the replies allow the connection to be used.
+    /// Checks whether the replies permit the use of the connection.
     fn judge(&self, replies: &[Reply<'_>]) -> Result<(), Unreachable> {
         let mut not_loaded = None;
         for (topic, reply) in self.topics.iter().zip(replies) {
@@ -76,11 +76,11 @@ impl Greeting {
                 _ => None,
             };
             match (topic, fault) {
-                // The name is for operators, and not every user may set one.
+                // The name is only for operators, and some users have no permission to set one.
                 (Topic::Name, _) => {}
-                // Without it, every connection may be one to another server.
+                // Without the run id, every connection counts as one to another server.
                 (Topic::Server, _) => {}
-                // A replica whose role may not be asked for answers READONLY to the first write.
+                // A replica whose role may not be queried answers READONLY to the first write.
                 (Topic::Role, Some(ServerError { code: ErrorCode::NoPerm, .. })) => {}
                 (Topic::Role, None) => {
                     let role = reply.items().and_then(|items| items.first()?.text());
@@ -88,13 +88,13 @@ impl Greeting {
                         return Err(Unreachable::NotPrimary);
                     }
                 }
-                // Another client may have loaded the script. The probe tells.
+                // Another client may have loaded the script. The probe shows whether it is loaded.
                 (Topic::Load, fault) => not_loaded = fault,
                 (Topic::Probe, Some(fault)) if fault.code == ErrorCode::NoScript => {
                     if let Some(why) = not_loaded.take() {
                         return Err(Unreachable::Refused(why));
                     }
-                    // The script was loaded and flushed at that moment: the next call loads it again.
+                    // The script was loaded and then flushed. The next call loads it again.
                 }
                 (Topic::Probe, Some(fault)) if fault.code.means_alive() => {}
                 (Topic::Login | Topic::Role | Topic::Probe, Some(fault)) => return Err(Unreachable::Refused(fault)),
@@ -106,7 +106,7 @@ impl Greeting {
 }
 
 impl Session {
-    /// Logs in, loads the script, and makes sure that it runs. Returns the server's run id.
+    /// Logs in, loads the script, and checks that it runs. Returns the server's run id.
     pub(super) async fn greet_for_calls(
         &mut self,
         login: &Login,
@@ -129,14 +129,14 @@ impl Session {
         self.exchange(&greeting.commands, judged).await?
     }
 
-    /// Logs in, to send other commands than calls of the script.
+    /// Logs in, for commands other than calls of the script.
     pub(super) async fn greet_for_commands(&mut self, login: &Login) -> Result<(), Unreachable> {
         let mut greeting = Greeting::default();
         greeting.login(login);
         self.greet(&greeting).await
     }
 
-    /// Logs in, to send commands and to listen to announcements.
+    /// Logs in, for commands and announcements.
     pub(super) async fn greet_for_announcements(&mut self, login: &Login) -> Result<(), Unreachable> {
         let mut greeting = Greeting::default();
         greeting.login_for_announcements(login);

@@ -13,17 +13,17 @@ use super::resp::{Bound, MalformedReply, Reply};
 use super::server_error::{ErrorCode, ServerError};
 use super::shared::Shared;
 
-/// The minimum age of a connection that is closed because the server is not the primary. Bounds the rate of reconnects where
+/// Minimum age of a connection before it is closed because the server is not the primary. Bounds the rate of reconnects if
 /// no other server can be found.
 const KEEP: Duration = Duration::from_secs(1);
 
-/// The commands that were sent on one connection and not answered yet, oldest first.
+/// The commands sent on one connection and not answered yet, oldest first.
 pub(super) struct InFlight {
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentCommand>,
     batches: usize,
-    /// The bytes that a reply may have beyond what follows from the size of its call.
+    /// Number of bytes that a reply may have in addition to those that depend on the size of its call.
     spare: usize,
-    /// The round trip of a batch, smoothed.
+    /// The smoothed round trip of a batch.
     usual: Duration,
     /// Whether the server has answered NOSCRIPT.
     script_lost: bool,
@@ -33,24 +33,24 @@ pub(super) struct InFlight {
     heard: Instant,
 }
 
-struct Sent {
+struct SentCommand {
     what: SentKind,
-    /// The bound on the reply.
+    /// The bound on the size of the reply.
     bound: Bound,
-    /// The end of the command in the stream of all bytes written.
+    /// The end of the command, counted in all bytes written.
     end: u64,
     at: Instant,
-    /// The next deadline of its callers; `None` if all have passed and were counted.
+    /// The next deadline of the command's callers; `None` if all have passed and were counted.
     due: Option<Instant>,
-    /// The last deadline of its callers.
+    /// The last deadline of the command's callers.
     overdue: Instant,
-    /// Whether it is the last command of its batch.
+    /// Whether this is the last command of its batch.
     last: bool,
 }
 
 enum SentKind {
     Part(BatchPart),
-    /// One of a probe's two commands. The second carries the error of the first.
+    /// One of a probe's two commands. The second one carries the error of the first.
     Probe {
         failed: Option<ServerError>,
     },
@@ -74,12 +74,12 @@ impl InFlight {
         self.batches
     }
 
-    /// The round trip of a batch, smoothed.
+    /// The smoothed round trip of a batch.
     pub(super) const fn usual(&self) -> Duration {
         self.usual
     }
 
-    /// Whether the script has to be loaded before the next batch. Resets the flag: the caller must load the script.
+    /// Whether the script must be loaded before the next batch. Resets the flag, so the caller must load the script.
     pub(super) const fn take_script_lost(&mut self) -> bool {
         std::mem::replace(&mut self.script_lost, false)
     }
@@ -92,17 +92,17 @@ impl InFlight {
         self.sent.is_empty()
     }
 
-    /// Whether a reply ever came.
+    /// Whether any reply was received.
     pub(super) fn was_of_use(&self) -> bool {
         self.heard > self.since
     }
 
-    /// The time of the last reply.
+    /// When the last reply was received.
     pub(super) const fn heard(&self) -> Instant {
         self.heard
     }
 
-    /// The time at which the oldest command was sent.
+    /// When the oldest command was sent.
     pub(super) fn owed_since(&self) -> Option<Instant> {
         self.sent.front().map(|sent| sent.at)
     }
@@ -133,7 +133,7 @@ impl InFlight {
         for (place, (part, end)) in parts.into_iter().enumerate() {
             let last = place + 1 == count;
             let (due, bound) = (part.next_due(at).or(Some(overdue)), part.bound(self.spare));
-            self.sent.push_back(Sent { what: SentKind::Part(part), bound, end, at, due, overdue, last });
+            self.sent.push_back(SentCommand { what: SentKind::Part(part), bound, end, at, due, overdue, last });
         }
     }
 
@@ -141,11 +141,11 @@ impl InFlight {
         self.batches += 1;
         for last in [false, true] {
             let what = SentKind::Probe { failed: None };
-            self.sent.push_back(Sent { what, bound: Bound::SMALL, end, at, due: Some(overdue), overdue, last });
+            self.sent.push_back(SentCommand { what, bound: Bound::SMALL, end, at, due: Some(overdue), overdue, last });
         }
     }
 
-    /// Counts calls whose deadlines have passed since the last time.
+    /// Counts calls whose deadlines have passed since the last call of this.
     pub(super) fn count_late(&mut self, now: Instant, shared: &Shared) {
         for sent in &mut self.sent {
             let Some(due) = sent.due.filter(|&due| due <= now) else { continue };
@@ -206,7 +206,7 @@ impl InFlight {
         self.script_lost |= fault.as_ref().is_some_and(|fault| fault.code == ErrorCode::NoScript);
         let failed = failed.or(fault.filter(|fault| !fault.code.means_alive()));
         match self.sent.front_mut() {
-            Some(Sent { what: SentKind::Probe { failed: second }, .. }) if !last => *second = failed,
+            Some(SentCommand { what: SentKind::Probe { failed: second }, .. }) if !last => *second = failed,
             _ => match failed {
                 Some(fault) => shared.probe_failed(Cause::Refused(fault), now),
                 None => shared.answers_probe(now.duration_since(sent_at), now),
@@ -225,7 +225,7 @@ impl InFlight {
         match reply {
             Reply::Array(items) if items.len() == calls.len() => {
                 let faults = calls.into_iter().zip(items).filter_map(|(call, item)| on_call_reply(call, item));
-                // Errors about the server's own state are the same for all calls: the last one is enough.
+                // Errors about the server's own state are the same for all calls, so the last one is enough.
                 let fault = faults.filter(|fault| fault.code.means_down() || fault.code.means_elsewhere()).last();
                 self.conclude(fault.as_ref(), items.len(), sent_at, now, shared);
                 Ok(())
@@ -243,7 +243,7 @@ impl InFlight {
         }
     }
 
-    /// Draws conclusions about the server from its answer.
+    /// Updates what is known of the server from its answer.
     fn conclude(&mut self, fault: Option<&ServerError>, calls: usize, sent_at: Instant, now: Instant, shared: &Shared) {
         match fault {
             Some(fault) if fault.code.means_down() => {
@@ -257,7 +257,7 @@ impl InFlight {
         }
     }
 
-    /// Handles an error in place of the whole batch: the script did not run, or not to its end.
+    /// Handles an error for the whole batch: the script did not run, or not to its end.
     fn refused(&mut self, calls: Vec<Call>, sent_at: Instant, fault: &ServerError, now: Instant, shared: &Shared) {
         self.conclude(Some(fault), calls.len(), sent_at, now, shared);
         if fault.code == ErrorCode::NoScript {
@@ -281,7 +281,7 @@ impl InFlight {
         for sent in self.sent {
             let SentKind::Part(BatchPart::Calls(calls)) = sent.what else { continue };
             if sent.end > taken {
-                // A server does not run a command before all of it has arrived.
+                // A server does not run a command until it has received the whole command.
                 shared.send_again(calls, why, now);
                 continue;
             }
@@ -321,7 +321,7 @@ impl BatchPart {
         }
     }
 
-    /// The next deadline of its callers.
+    /// The next deadline of the command's callers.
     fn next_due(&self, now: Instant) -> Option<Instant> {
         self.calls().iter().map(|call| call.deadline.at).filter(|&at| at > now).min()
     }

@@ -1,12 +1,12 @@
 //! The Redis client: batched calls of one script, with deadlines and a circuit breaker.
 //!
-//! A [`Link`] makes its connections, monitors them, and replaces them. Calls are queued, in a bounded queue. While a batch
-//! is in flight the next one gathers; an idle link sends at once. A call that is not answered by its deadline fails, and the
-//! error says whether the call may have run. A call that is still queued then is never sent. When a server does not answer, a
-//! circuit breaker lets calls fail at once, and probes until it does.
+//! A [`Link`] opens its connections, monitors them, and replaces them. Calls wait in a bounded queue. While a batch is in
+//! flight, the next one is collected; an idle link sends immediately. A call that is not answered by its deadline fails,
+//! and the error states whether the call may have run. If it is still queued then, it is never sent. When a server does not
+//! answer, a circuit breaker makes calls fail immediately, and probes the server until it answers.
 //!
-//! A call that certainly did not run is sent once more where that helps: if the server had lost its script, if the
-//! connection broke before all of the call was sent, if a cluster redirects it. A call that may have run is never sent again.
+//! A call that certainly did not run is sent once more if that helps: if the server had lost its script, if the connection
+//! broke before the whole call was sent, or if a cluster redirects it. A call that may have run is never sent again.
 
 mod abort_on_drop;
 mod address;
@@ -31,6 +31,7 @@ mod server_generation;
 mod session;
 mod settings;
 mod shared;
+mod slot_owners;
 mod stats;
 mod stream;
 mod sync;
@@ -51,6 +52,7 @@ pub(crate) use self::endpoint::{Announcements, Endpoint};
 pub(crate) use self::resp::{Bound, Reply};
 pub(crate) use self::server_error::Redirection;
 pub(crate) use self::session::{Commands, Session};
+pub(crate) use self::slot_owners::SlotOwners;
 
 pub use self::breaker::{BreakerSettings, BreakerState};
 pub use self::dialer::Dialer;
@@ -74,7 +76,7 @@ use self::settings::Servers;
 use self::times::CallHistograms;
 use crate::frame::Frame;
 
-/// The longest deadline. Longer ones are cut to it.
+/// The longest deadline. Longer ones are reduced to it.
 const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A client of a standalone Redis, a primary behind Sentinel, or a Cluster. Share it by reference or in an `Arc`. Its
@@ -94,12 +96,12 @@ impl Link {
     /// Starts to connect in the background. Every call runs `script`, which uses the server's clock.
     ///
     /// # Errors
-    /// If the settings are invalid, or there is no Tokio runtime.
+    /// Fails if the settings are invalid, or there is no Tokio runtime.
     pub fn open(settings: Settings, script: &str) -> Result<Link, SettingsError> {
         Link::open_with(settings, Script::new(script, None))
     }
 
-    /// As [`Link::open`], but the script uses `clock`, which is read once for every call of the script.
+    /// Like [`Link::open`], but the script uses `clock`, which is read once for every call of the script.
     ///
     /// # Errors
     /// As [`Link::open`].
@@ -138,12 +140,12 @@ impl Link {
     /// request never runs.
     ///
     /// # Errors
-    /// If it was not answered. The error says whether the request may have run.
+    /// Fails if the request was not answered. The error states whether the request may have run.
     pub async fn call(&self, frame: Frame, deadline: Duration) -> Result<Vec<u8>, LinkError> {
         self.run(frame, deadline, None).await
     }
 
-    /// As [`Link::call`], but the request does not run if a server was replaced by another one since the link had this
+    /// Like [`Link::call`], but the request does not run if a server has been replaced since the link had this
     /// [generation](Link::server_generation).
     ///
     /// # Errors
@@ -177,10 +179,11 @@ impl Link {
         }
     }
 
-    /// The number of times that a server was replaced by another one, which may lack the last changes of the one before: it has
-    /// another run id, or does not tell its run id after a reconnect, or serves a slot of the cluster that another node served.
+    /// Number of times that a server was replaced by another one, which may lack recent changes. This is assumed if the server has
+    /// another run id, does not return its run id after a reconnect, or serves a slot of the cluster that another node
+    /// served.
     ///
-    /// It rises before anything is sent to the new server.
+    /// Increases before anything is sent to the new server.
     #[must_use]
     pub fn server_generation(&self) -> u64 {
         self.generation.get()

@@ -1,4 +1,4 @@
-//! The queue of calls that were not sent yet.
+//! The queue of calls that have not been sent yet.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use super::error::Cause;
 
 /// A bounded multi-producer, single-consumer queue of calls.
 ///
-/// A push wakes the consumer only if it found the queue empty before. While the consumer waits for replies, calls gather into
-/// the next batch.
+/// A push wakes the consumer only if the queue was empty. While the consumer waits for replies, calls accumulate in the
+/// next batch.
 #[derive(Debug)]
 pub(super) struct Queue {
     bound: usize,
@@ -23,9 +23,9 @@ pub(super) struct Queue {
 #[derive(Debug)]
 struct QueueState {
     calls: VecDeque<Call>,
-    /// The calls that are refused, and why.
+    /// The calls that are refused, and the cause.
     refusing: Option<(BreakerRefusal, Cause)>,
-    /// The time of the last refusal for that reason.
+    /// When a call was last refused for that reason.
     refused: Option<Instant>,
     /// A lower bound on the deadlines of the queued calls.
     next_end: Option<Instant>,
@@ -62,7 +62,7 @@ impl Queue {
         self.state().calls.len()
     }
 
-    /// The time of the last refusal, other than for a full queue.
+    /// When a call was last refused, other than for a full queue.
     pub(super) fn last_refused(&self) -> Option<Instant> {
         self.state().refused
     }
@@ -125,7 +125,7 @@ impl Queue {
         self.state().listen(cx);
     }
 
-    /// Wakes the consumer, because something else than the queue has changed.
+    /// Wakes the consumer, because something other than the queue has changed.
     pub(super) fn wake_consumer(&self) {
         let waker = self.state().waker.take();
         if let Some(waker) = waker {
@@ -133,7 +133,7 @@ impl Queue {
         }
     }
 
-    /// Refuses these calls from now on, and fails those that are queued.
+    /// Refuses these calls from now on, and fails such calls in the queue.
     pub(super) fn refuse(&self, refusal: BreakerRefusal, why: Cause, now: Instant) {
         let mut state = self.state();
         if !matches!(state.refusing, Some((_, Cause::Closed))) {
@@ -153,7 +153,7 @@ impl Queue {
         }
     }
 
-    /// Changes which calls are refused, if any are. Queued calls are left to their deadlines.
+    /// Changes which calls are refused, if any are. Queued calls are not affected.
     pub(super) fn adjust(&self, calls: BreakerRefusal) {
         if let Some((refusal, cause)) = &mut self.state().refusing
             && *cause != Cause::Closed
@@ -172,15 +172,15 @@ impl Queue {
 }
 
 impl QueueState {
-    /// The reason why a call is refused, if it is.
+    /// Why a call is refused; `None` if it is not.
     fn refuses(&self, call: &Call, now: Instant) -> Option<Cause> {
         let (refusal, cause) = self.refusing.as_ref()?;
         let remaining = call.deadline.at.saturating_duration_since(now);
         refusal.covers(remaining, now).then(|| cause.clone())
     }
 
-    /// Removes the calls whose callers have stopped waiting. Scans the whole queue, so it does so only if a deadline has
-    /// passed since the last time.
+    /// Removes the calls whose callers have stopped waiting. Scans the whole queue, but only if a deadline has passed since
+    /// the last scan.
     fn take_unwanted(&mut self, now: Instant) -> Vec<Call> {
         if self.next_end.is_some_and(|end| end > now) {
             return Vec::new();

@@ -1,8 +1,8 @@
 //! The script that every call runs: its text and its SHA-1.
 //!
-//! The link relies on this contract: `EVALSHA sha n KEYS… now BODIES…` runs one request for each body, on as many of the keys
-//! as the body begins with. The reply is an array with one item for each request: a string, or an error if this request did
-//! nothing. Without bodies the script does nothing, and the reply is an empty array.
+//! The link relies on this contract: `EVALSHA sha n KEYS… now BODIES…` runs one request for each body, on the number of
+//! keys stated at the beginning of the body. The reply is an array with one item for each request: a string, or an error if
+//! this request did nothing. Without bodies the script does nothing, and the reply is an empty array.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::resp;
 pub(super) struct Script {
     text: Arc<str>,
     sha: Arc<str>,
-    /// `None` is the server's clock.
+    /// `None` for the server's clock.
     clock: Option<Arc<dyn Clock>>,
 }
 
@@ -36,13 +36,13 @@ impl Script {
         resp::command(out, &[b"SCRIPT", b"LOAD", self.text.as_bytes()]);
     }
 
-    /// Adds a call that does nothing, and is delayed by whatever delays other calls.
+    /// Adds a call that does nothing. Whatever delays other calls also delays it.
     pub(super) fn probe(&self, out: &mut Vec<u8>) {
         self.begin(out, 0, 0);
         self.now(out);
     }
 
-    /// Begins a call. The keys come next, then the time, then the bodies.
+    /// Begins a call. The keys must follow, then the time, then the bodies.
     pub(super) fn begin(&self, out: &mut Vec<u8>, keys: usize, bodies: usize) {
         resp::begin(out, 4 + keys + bodies);
         resp::word(out, b"EVALSHA");
@@ -59,7 +59,7 @@ impl Script {
     }
 }
 
-/// The name under which Redis knows a script: its SHA-1 in hexadecimal digits.
+/// The name of a script in Redis: its SHA-1 in hexadecimal digits.
 fn fingerprint(text: &str) -> String {
     let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
     hash.as_ref().iter().fold(String::with_capacity(40), |mut digits, byte| {

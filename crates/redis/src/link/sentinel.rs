@@ -1,8 +1,8 @@
 //! Sentinel: the address of the present primary.
 //!
-//! A task queries all sentinels for the primary, every second and at once when the connection to the primary has ended. The
-//! answer with the highest epoch counts: every failover raises the epoch, so the answer of a sentinel that was cut off and
-//! still names the old primary does not. The named server must also report the role of a primary.
+//! A task queries all sentinels for the primary every second, and immediately when the connection to the primary has ended.
+//! The answer with the highest epoch counts: every failover raises the epoch, so the answer of an isolated sentinel that
+//! still names the old primary is ignored. The named server must also report the role of a primary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) struct Sentinels {
 /// The last answer of the sentinels.
 #[derive(Clone, Default)]
 struct SentinelView {
-    /// The number of queries so far.
+    /// Number of queries so far.
     round: u64,
     primary: Option<Address>,
 }
@@ -77,7 +77,7 @@ impl Sentinels {
         news.primary.clone().ok_or(Unreachable::NoPrimary)
     }
 
-    /// Waits until the sentinels name another primary than `than`.
+    /// Waits until the sentinels name a primary other than `than`.
     pub(super) async fn named_another(&mut self, than: &Address) {
         let another = |news: &SentinelView| news.primary.as_ref().is_some_and(|primary| primary != than);
         if self.news.wait_for(another).await.is_err() {
@@ -99,7 +99,8 @@ pub(super) async fn primary_of(
     latest.map(|named| named.primary).ok_or(Unreachable::NoPrimary)
 }
 
-/// The query for the primary. During a failover the first command already names the new primary; the second has the epoch.
+/// The query for the primary. During a failover, the first command already returns the new primary. The second command
+/// returns the epoch.
 fn primary_query(name: &str) -> TopologyQuery<NamedPrimary> {
     let name = name.as_bytes();
     let commands = Commands::new()

@@ -1,15 +1,15 @@
-//! Errors that servers answer with, and their meaning: the table of error codes.
+//! Errors returned by servers, and their meaning: the table of error codes.
 //!
 //! The first word of an error is its code. Nearly all codes mean that nothing was done: the server checks its own state
-//! before it runs a script, and refuses a script's first write before it is made. The exception is an error that the script
-//! itself raised, which may come after some of its writes.
+//! before it runs a script, and refuses a script's first write before it is made. The exception is an error raised by the
+//! script itself, which may occur after some of its writes.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::address::Address;
 
-/// An error that a server answered with.
+/// An error returned by a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerError {
     /// The code.
@@ -58,12 +58,12 @@ pub enum ErrorCode {
     TryAgain,
     /// `CROSSSLOT`: the keys of the call are in several slots.
     CrossSlot,
-    /// Anything else.
+    /// Any other code.
     Other,
 }
 
 impl ErrorCode {
-    /// All codes but [`ErrorCode::Other`].
+    /// All codes except [`ErrorCode::Other`].
     pub(super) const KNOWN: [ErrorCode; 18] = [
         ErrorCode::NoScript,
         ErrorCode::ReadOnly,
@@ -85,7 +85,7 @@ impl ErrorCode {
         ErrorCode::CrossSlot,
     ];
 
-    /// The first word of the error as the server writes it, or `other`. The label of metrics.
+    /// The first word of the error in the server's spelling, or `other`. The label in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -116,17 +116,17 @@ impl ErrorCode {
         ErrorCode::KNOWN.into_iter().find(|code| code.name() == first).unwrap_or(ErrorCode::Other)
     }
 
-    /// Whether a script that was answered with this may have written something before.
+    /// Whether a script that ended with this error may have written before.
     ///
     /// The server checks its state before the script's first write and not after it, so an error about its state means that
-    /// nothing was written. A wrong type can occur at any time. Tidegate's script reports it for the one request and goes
-    /// on; where it ended the whole script, nothing is certain.
+    /// nothing was written. A wrong type can occur at any time. Tidegate's script reports it for the one request and
+    /// continues; if it ended the whole script, nothing is certain.
     #[must_use]
     pub const fn may_have_run(self) -> bool {
         matches!(self, ErrorCode::WrongType | ErrorCode::Other)
     }
 
-    /// Whether the server refuses all commands now, a `PING` too.
+    /// Whether the server now refuses all commands, including `PING`.
     pub(super) const fn means_down(self) -> bool {
         matches!(
             self,
@@ -139,18 +139,18 @@ impl ErrorCode {
         )
     }
 
-    /// Whether a server that answers a probe with this still runs calls. A server that has lost the script gets it with the next
-    /// call; one that cannot save refuses writes and `PING`, but still reads.
+    /// Whether a server that answers a probe with this error still runs calls. A server that has lost the script gets it
+    /// with the next call. A server that cannot save refuses writes and `PING`, but still reads.
     pub(super) const fn means_alive(self) -> bool {
         matches!(self, ErrorCode::NoScript | ErrorCode::Misconf)
     }
 
-    /// Whether the call belongs to another node of the cluster, or will.
+    /// Whether the call must be sent to another node of the cluster, now or later.
     pub(super) const fn redirects(self) -> bool {
         matches!(self, ErrorCode::Moved | ErrorCode::Ask | ErrorCode::TryAgain)
     }
 
-    /// Whether the primary has to be looked up again.
+    /// Whether the primary must be looked up again.
     pub(super) const fn means_elsewhere(self) -> bool {
         matches!(self, ErrorCode::ReadOnly | ErrorCode::MasterDown | ErrorCode::ClusterDown | ErrorCode::NoAuth)
     }
@@ -162,8 +162,8 @@ impl ServerError {
         ServerError { code: ErrorCode::of(&text), text: text.as_ref().into() }
     }
 
-    /// The redirection of a call, if it is one. A node that does not know its own name leaves the host out of the address:
-    /// then it is `host`, the host that was asked.
+    /// The redirection of a call, if the error is one. A node that does not know its own host omits it from the address. In
+    /// that case it is `host`, the host that was asked.
     pub(crate) fn redirection(&self, host: Option<&str>) -> Option<Redirection> {
         let address = || {
             let announced = self.text.split(' ').nth(2)?;
@@ -193,9 +193,9 @@ impl fmt::Display for ServerError {
 pub(crate) enum Redirection {
     /// To the node that serves the slot.
     Moved(Address),
-    /// To the node that the slot is migrating to, for this call only.
+    /// To the node to which the slot is migrating, for this call only.
     Ask(Address),
-    /// To be retried: some of its keys have migrated.
+    /// The call must be retried, because some of its keys have migrated.
     Again,
 }
 

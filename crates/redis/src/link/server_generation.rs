@@ -1,9 +1,9 @@
-//! Notices that a server was replaced by another one, which may lack the last changes of the one before.
+//! Detects that a server was replaced by another one, which may lack recent changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of times that a server of a link was replaced by another one. Clones share it.
+/// Number of times that a server of a link was replaced by another one. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerGeneration {
     replaced: Arc<AtomicU64>,
@@ -14,13 +14,13 @@ impl ServerGeneration {
         self.replaced.load(Ordering::Acquire)
     }
 
-    /// Records a replacement. To be called before anything is sent to the new server.
+    /// Records a replacement. Must be called before anything is sent to the new server.
     pub(super) fn raise(&self) {
         self.replaced.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// The id that a server process draws when it starts. `None` if the server does not tell.
+/// The id that a server process draws when it starts. `None` if the server does not return it.
 pub(super) type RunId = Option<Box<[u8]>>;
 
 /// The run id in the reply to `INFO server`.
@@ -29,14 +29,14 @@ pub(super) fn run_id(info: &[u8]) -> RunId {
     info.split(|&byte| byte == b'\n').find_map(id).filter(|id| !id.is_empty()).map(Box::from)
 }
 
-/// The server process that a connection was last made to.
+/// The server process of the last connection.
 #[derive(Debug, Default)]
 pub(super) struct LastServer {
     run_id: Option<RunId>,
 }
 
 impl LastServer {
-    /// Records a new connection. Returns whether it may lead to another server than the last one.
+    /// Records a new connection. Returns whether it may lead to a different server than the last one.
     pub(super) fn is_another(&mut self, run_id: RunId) -> bool {
         let is_same = run_id.is_some() && self.run_id.as_ref() == Some(&run_id);
         let is_first = self.run_id.replace(run_id).is_none();

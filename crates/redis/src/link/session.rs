@@ -1,7 +1,8 @@
-//! Request/response sessions: commands out, all of their replies in, one exchange at a time.
+//! Request/response sessions: commands are sent, and all of their replies are received, one exchange at a time.
 //!
-//! Connections begin with one, sentinels and cluster nodes are queried through one, and the fleet's configuration is read
-//! and published through one. Calls of the script use [a line](super::connection) instead, with many in flight at once.
+//! Every connection begins with a session. Sentinels and cluster nodes are queried through sessions, and the fleet's
+//! configuration is read and published through them. Calls of the script use [connections](super::connection) instead, with
+//! many in flight at once.
 
 use std::future::poll_fn;
 use std::io;
@@ -26,7 +27,7 @@ pub(crate) struct Session {
     pub(super) inbox: Inbox,
     /// Whether a message was announced since [`Session::announced`] last returned.
     announced: bool,
-    /// The reason why the session ended while it was idle.
+    /// Why the session ended while it was idle.
     ended: Option<Unreachable>,
 }
 
@@ -106,7 +107,7 @@ impl Commands {
         self
     }
 
-    /// The same commands as one transaction: `MULTI` in front and `EXEC` behind. The last reply has theirs in it.
+    /// The same commands as one transaction, between `MULTI` and `EXEC`. The last reply contains their replies.
     #[must_use]
     pub(crate) fn in_transaction(self) -> Commands {
         let mut transaction = Commands::new().with(&[b"MULTI"], Bound::string(0));
@@ -117,7 +118,7 @@ impl Commands {
 }
 
 impl Session {
-    /// Sends commands and passes their replies to `read`, once all have come in.
+    /// Sends commands and passes their replies to `read` once all are received.
     pub(crate) async fn exchange<T>(
         &mut self,
         commands: &Commands,
@@ -126,7 +127,7 @@ impl Session {
         if let Some(why) = self.ended.take() {
             return Err(why);
         }
-        // A server that refuses a client sends an error and hangs up, perhaps before it has read anything.
+        // A server that refuses a client sends an error and closes the connection, possibly before it has read anything.
         let written = self.write(&commands.bytes).await;
         loop {
             if let Some(first) = FirstReplies::read(self.inbox.unread(), &commands.bounds)? {
@@ -157,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Subscribes to a channel, on a connection that speaks version 3 of the protocol.
+    /// Subscribes to a channel, on a connection with version 3 of the protocol.
     pub(crate) async fn subscribe(&mut self, channel: &[u8]) -> Result<(), Unreachable> {
         let command = Commands::new().with(&[b"SUBSCRIBE", channel], Bound::SMALL);
         self.write(&command.bytes).await?;
@@ -184,8 +185,8 @@ impl Session {
         }
     }
 
-    /// Waits until a message is announced or the connection ends; the next exchange fails in the second case. Nothing is
-    /// lost if the future is dropped.
+    /// Waits until a message is announced or the connection ends. In the latter case, the next exchange fails. No
+    /// announcement is lost if the future is dropped.
     pub(crate) async fn announced(&mut self) {
         while !std::mem::take(&mut self.announced) && self.ended.is_none() {
             if let Err(why) = self.next_announcement().await {
@@ -202,7 +203,7 @@ impl Session {
                 self.announced = true;
                 Ok(())
             }
-            // A reply to nothing.
+            // A reply without a command.
             Some(_) => Err(Unreachable::Malformed),
         }
     }
@@ -211,7 +212,7 @@ impl Session {
 /// The replies to the commands of one exchange.
 struct FirstReplies<'a> {
     replies: Vec<Reply<'a>>,
-    /// The bytes that they take, announcements between them included.
+    /// The number of bytes of the replies, including announcements between them.
     taken: usize,
     announced: bool,
 }

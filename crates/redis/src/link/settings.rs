@@ -1,6 +1,5 @@
 //! Settings of a link.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,38 +11,40 @@ use super::dialer::Dialer;
 use super::tls::Tls;
 
 pub(super) mod error;
+mod login;
 mod server_url;
 mod url_list;
 
 pub use self::error::SettingsError;
+pub use self::login::Login;
 use self::server_url::ServerUrl;
 
 /// Servers, login, TLS, timeouts and bounds of a link.
 ///
-/// Made by [`Settings::from_urls`], [`Settings::standalone`], [`Settings::sentinel`] or [`Settings::cluster`]; all fields
-/// have defaults.
-/// URLs are `redis://[user[:password]@]host[:port][/database]`, `rediss://…` for TLS, or `unix:///path/to/socket`.
+/// Created by [`Settings::from_urls`], [`Settings::standalone`], [`Settings::sentinel`] or [`Settings::cluster`]; all
+/// fields have defaults. URLs are `redis://[user[:password]@]host[:port][/database]`, `rediss://…` for TLS, or
+/// `unix:///path/to/socket`.
 ///
-/// A user with few permissions needs `+evalsha +script|load +ping +client|setname`, and `+role` behind Sentinel,
-/// `+cluster|slots +cluster|info +asking` in a cluster, besides what the script does to the keys.
+/// A user with few permissions needs `+evalsha +script|load +ping +client|setname`; also `+role` behind Sentinel, or
+/// `+cluster|slots +cluster|info +asking` in a cluster; and the permissions for what the script does to the keys.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(super) servers: Servers,
     /// User, password and database.
     pub login: Login,
-    /// Certificates. `None` is no TLS, the default of `redis://` URLs.
+    /// Certificates. `None` disables TLS, and is the default for `redis://` URLs.
     pub tls: Option<Tls>,
-    /// The default deadline of calls, and the timeout of probes. 20 milliseconds.
+    /// The default deadline of calls, and the timeout of probes. 20 milliseconds by default.
     pub deadline: Duration,
-    /// The timeout of connecting, login included; also the time after its last deadline at which a connection without an answer
-    /// is closed. 250 milliseconds.
+    /// The timeout of connecting, including login. If the server does not answer, the connection is closed this long after
+    /// the last deadline. 250 milliseconds by default.
     pub connect_timeout: Duration,
-    /// The idle time after which a connection is probed. One second.
+    /// The idle time after which a connection is probed. One second by default.
     pub heartbeat: Duration,
-    /// The most calls that are queued, for each server. 8 192.
+    /// Maximum number of queued calls for each server. 8 192 by default.
     pub queue: usize,
-    /// The most bytes of an answer, beyond four times those of the call. The connection to a server that sends more is closed.
-    /// 1 kB; Tidegate's own script needs less.
+    /// Maximum number of bytes of an answer in addition to four times those of its call. If a server sends more, the
+    /// connection is closed. 1 kB by default; Tidegate's own script needs less.
     pub answer_bytes: usize,
     /// Bounds on batches.
     pub batch: BatchSettings,
@@ -61,36 +62,14 @@ pub(super) enum Servers {
     Cluster(Vec<Address>),
 }
 
-/// User, password and database.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Login {
-    /// The user; without one, servers use `default`.
-    pub user: Option<String>,
-    /// The password.
-    pub password: Option<String>,
-    /// The number of the database. A cluster has only number 0.
-    pub database: u32,
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let password = self.password.as_ref().map(|_| "…");
-        f.debug_struct("Login")
-            .field("user", &self.user)
-            .field("password", &password)
-            .field("database", &self.database)
-            .finish()
-    }
-}
-
 /// Bounds on batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSettings {
-    /// The most calls of a batch. 128.
+    /// Maximum number of calls in a batch. 128 by default.
     pub calls: usize,
-    /// The size in bytes at which a batch takes no further call. 256 kB.
+    /// The size in bytes from which a batch takes no further call. 256 kB by default.
     pub bytes: usize,
-    /// The most batches in flight. Two: the server works on one while the other is on the network.
+    /// Maximum number of batches in flight. Two by default: the server processes one while the other is on the network.
     pub in_flight: usize,
 }
 
@@ -101,19 +80,20 @@ impl Default for BatchSettings {
 }
 
 impl Settings {
-    /// One server.
+    /// Settings for one server.
     ///
     /// # Errors
-    /// If the URL cannot be parsed.
+    /// Fails if the URL cannot be parsed.
     pub fn standalone(url: &str) -> Result<Settings, SettingsError> {
         let ServerUrl { address, tls, login } = ServerUrl::parse(url)?;
         Ok(Settings::new(Servers::Standalone(address), login, tls))
     }
 
-    /// A primary behind sentinels, by its name. The URLs are those of the sentinels, with their user and password if they
-    /// require any; if they use TLS, the servers do too. The user on the servers is set in `login`.
+    /// Settings for a primary behind sentinels, by its name. The URLs are those of the sentinels, with their user and
+    /// password if they require any. If they use TLS, the servers do too. The user on the servers is set in `login`.
     ///
     /// # Errors
+    /// Fails if a URL cannot be parsed, or the URLs differ in TLS or login.
     /// If a URL cannot be parsed, or the URLs differ in TLS or login.
     pub fn sentinel(
         primary: &str,
@@ -127,10 +107,10 @@ impl Settings {
         Ok(Settings::new(servers, Login::default(), tls))
     }
 
-    /// A cluster, by some of its nodes; the others are discovered.
+    /// Settings for a cluster, by some of its nodes; the remaining nodes are discovered.
     ///
     /// # Errors
-    /// If a URL cannot be parsed, or the URLs differ in TLS or login.
+    /// Fails if a URL cannot be parsed, or the URLs differ in TLS or login.
     pub fn cluster(nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Settings, SettingsError> {
         let (nodes, login, tls) = several(nodes)?;
         Ok(Settings::new(Servers::Cluster(nodes), login, tls))
@@ -155,7 +135,7 @@ impl Settings {
     /// Validates the settings.
     ///
     /// # Errors
-    /// The first invalid setting.
+    /// Returns the first invalid setting.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.client_config()?;
         if matches!(self.servers, Servers::Cluster(_)) && self.login.database != 0 {

@@ -1,4 +1,4 @@
-//! The state of one server that callers and the connection's task share: queue, counters, breaker.
+//! The state of one server that is shared by callers and the connection's task: queue, counters, breaker.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) counts: AtomicLinkCounts,
     health: Mutex<LinkHealth>,
-    /// Notified when something is wrong with the server, if it is a node of a cluster.
+    /// Notified when the server has a problem, if it is a node of a cluster.
     trouble: Option<Arc<Notify>>,
 }
 
@@ -31,18 +31,18 @@ struct LinkHealth {
     trouble: Option<Cause>,
 }
 
-/// The reason why a connection ended.
+/// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndReason {
-    /// It broke, or the server closed it.
+    /// The connection broke, or the server closed it.
     Lost,
-    /// The oldest command was not answered for too long.
+    /// The oldest command was not answered in time.
     Stalled,
-    /// The bytes that came in are not the Redis protocol.
+    /// The received bytes are not the Redis protocol.
     Malformed,
-    /// A reply was larger than any reply to what was sent.
+    /// A reply was larger than any valid reply to the commands.
     TooLarge,
-    /// Another server is the primary.
+    /// The server is no longer the primary.
     Elsewhere,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn jitter() -> Jitter {
 }
 
 impl Shared {
-    /// The state of a server that was not connected to yet.
+    /// The state of a server before the first connection.
     pub(super) fn new(settings: &Settings, address: Option<Address>, trouble: Option<Arc<Notify>>) -> Shared {
         let breaker = Breaker::new(settings.breaker, settings.deadline, Instant::now());
         Shared {
@@ -107,7 +107,7 @@ impl Shared {
         self.trouble.is_some()
     }
 
-    /// The breaker's state, and the time of its next probe.
+    /// The breaker's state, and when its next probe is due.
     pub(super) fn breaker_state(&self) -> (BreakerState, Option<Instant>) {
         let health = self.health();
         (health.breaker.state(), health.breaker.probe_at())
@@ -142,7 +142,8 @@ impl Shared {
         self.follow(&health, transition, now);
     }
 
-    /// Records a probe that failed: not answered in time, or answered with an error. A late answer still counts later.
+    /// Records a failed probe: not answered in time, or answered with an error. A late answer is still counted when it
+    /// arrives.
     pub(super) fn probe_failed(&self, why: Cause, now: Instant) {
         let mut health = self.health();
         let transition = match &why {
@@ -199,7 +200,7 @@ impl Shared {
         health.connected = false;
         health.breaker.disconnected(now);
         let transition = match end {
-            // A server that sends such replies gets no further calls.
+            // A server with such replies gets no further calls.
             EndReason::Malformed | EndReason::TooLarge => {
                 health.trouble = Some(end.cause());
                 health.breaker.trip(now, jitter())
@@ -228,7 +229,7 @@ impl Shared {
         self.look_around();
     }
 
-    /// Applies a change of the breaker's state to the queue, and logs it. The caller holds the lock on `health`.
+    /// Applies a change of the breaker's state to the queue, and logs it. The caller must hold the lock on `health`.
     fn follow(&self, health: &LinkHealth, transition: Option<Transition>, now: Instant) {
         let Some(Transition { from, to, after }) = transition else {
             self.adjust(health, now);
@@ -256,7 +257,7 @@ impl Shared {
                     }
                 }
                 self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(trouble)), now);
-                // The sending task has to schedule the probe.
+                // The sending task must schedule the probe.
                 self.queue.wake_consumer();
             }
             (BreakerState::HalfOpen, _) => {
@@ -270,7 +271,7 @@ impl Shared {
         }
     }
 
-    /// Updates which calls the queue refuses: while the breaker is not closed, that changes with every answer.
+    /// Updates which calls the queue refuses. While the breaker is not closed, they change with every answer.
     fn adjust(&self, health: &LinkHealth, now: Instant) {
         match health.breaker.refusal() {
             None => {}

@@ -9,32 +9,32 @@ use super::breaker::BreakerState;
 /// The state of a link, and its counters since it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStats {
-    /// The servers: one if it is standalone or behind sentinels; in a cluster the primaries, and former primaries that still
-    /// answer.
+    /// The servers. If standalone or behind sentinels, one server; in a cluster, the primaries, and former primaries that
+    /// still answer.
     pub servers: Vec<ServerStats>,
-    /// The reason why no node describes the cluster; `None` if one does, if none was asked yet, or without a cluster.
+    /// Why no node describes the cluster. `None` if a node does, if none was asked yet, or without a cluster.
     pub topology_trouble: Option<String>,
 }
 
 /// The state of one server, and its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStats {
-    /// The address; `None` if sentinels have not named it yet.
+    /// The address; `None` if the sentinels have not named the server yet.
     pub address: Option<Address>,
     /// The state of the circuit breaker.
     pub breaker: BreakerState,
-    /// The longest deadline whose calls fail at once: `None` while the breaker is closed, and [`Duration::MAX`] while the server
-    /// is unreachable.
+    /// The longest deadline with which calls fail immediately. `None` while the breaker is closed, and [`Duration::MAX`]
+    /// while the server is unreachable.
     pub refuses_up_to: Option<Duration>,
     /// The time since the breaker last opened or closed. Probes in between do not count.
     pub lasting: Duration,
-    /// The number of times that the breaker opened.
+    /// Number of times that the breaker has opened.
     pub opened: u64,
-    /// Whether there is a connection.
+    /// Whether the server is connected.
     pub connected: bool,
     /// The last failure.
     pub last_trouble: Option<String>,
-    /// The number of queued calls.
+    /// Number of queued calls.
     pub waiting: usize,
     /// The counters.
     pub counts: LinkCounts,

@@ -23,7 +23,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Connects to a server: through the dialer if there is one, and by a socket otherwise.
+    /// Connects to a server, through the dialer if there is one, and otherwise by a socket.
     pub(super) async fn connect(
         address: &Address,
         tls: Option<&Arc<ClientConfig>>,
@@ -36,7 +36,7 @@ impl Stream {
             Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
             Address::Tcp { host, port } => {
                 let stream = TcpStream::connect((&**host, *port)).await?;
-                // A batch is one write: Nagle's algorithm would only delay it.
+                // A batch is one write, so Nagle's algorithm would only delay it.
                 stream.set_nodelay(true)?;
                 let Some(config) = tls else { return Ok(Stream::Tcp(stream)) };
                 let name = ServerName::try_from(host.to_string())
@@ -88,7 +88,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// The buffer of bytes that came in and were not parsed yet.
+/// The buffer of received bytes that were not parsed yet.
 pub(super) struct Inbox {
     bytes: Vec<u8>,
     begin: usize,

@@ -15,9 +15,9 @@ const ENDS: [u64; 13] =
 pub struct CallTimes {
     /// The sum of all durations, in seconds.
     pub seconds: f64,
-    /// The upper bound of each bucket in seconds, and its number of calls. The last has no bound.
+    /// The upper bound of each bucket in seconds, and its number of calls. The last bucket has no bound.
     pub buckets: [(f64, u64); ENDS.len() + 1],
-    /// The number of failed calls by cause: the code of Redis where it answered with an error.
+    /// The number of failed calls by cause. If Redis answered with an error, the cause is its code.
     pub errors: Vec<(&'static str, u64)>,
 }
 
@@ -28,10 +28,10 @@ pub(super) struct CallHistograms {
     errors: [AtomicU64; CAUSES],
 }
 
-/// The number of different [names of causes](Cause::name).
+/// The number of distinct [names of causes](Cause::name).
 const CAUSES: usize = ErrorCode::KNOWN.len() + Cause::NAMES.len();
 
-/// The names of all causes, those that Redis itself uses first.
+/// The names of all causes, with the codes of Redis first.
 fn cause_names() -> impl Iterator<Item = &'static str> {
     ErrorCode::KNOWN.into_iter().map(ErrorCode::name).chain(Cause::NAMES)
 }

@@ -9,10 +9,10 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::settings::error::SettingsError;
 
-/// Certificates, as PEM.
+/// Certificates, in PEM format.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// The accepted certificate authorities. `None` is the public ones, as in browsers.
+    /// The accepted certificate authorities. `None` for the public ones, as in browsers.
     pub authorities: Option<Vec<u8>>,
     /// The client's certificate and its private key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,

@@ -1,4 +1,4 @@
-//! Queries about the topology: sentinels and cluster nodes, asked all at once.
+//! Queries about the topology: all sentinels or cluster nodes are asked concurrently.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::resp::Reply;
 use super::session::{Commands, Connector, Session};
 use super::settings::Login;
 
-/// A sentinel or cluster node that is queried again and again, on one connection while it lasts.
+/// A sentinel or cluster node that is queried repeatedly, on one connection as long as it lasts.
 pub(super) struct TopologySource {
     pub(super) address: Address,
     /// The error of the last query.
@@ -29,7 +29,7 @@ impl TopologySource {
         connector: &Connector,
         login: &Login,
     ) -> Result<T, Unreachable> {
-        // The session is put back only after a whole exchange: after a failure the next query connects again.
+        // The session is put back only after a complete exchange. After a failure, the next query connects again.
         let mut session = match self.session.take() {
             Some(session) => session,
             None => {
@@ -48,13 +48,13 @@ impl TopologySource {
 /// Commands for several servers.
 pub(super) struct TopologyQuery<T> {
     pub(super) commands: Commands,
-    /// Reads the replies of the server at an address.
+    /// Parses the replies of the server at an address.
     pub(super) read: fn(&Address, &[Reply<'_>]) -> Result<T, Unreachable>,
 }
 
-/// Queries all servers at once, and waits for the answers of a majority, but no longer than the connect timeout.
+/// Queries all servers concurrently, and waits for the answers of a majority, but no longer than the connect timeout.
 ///
-/// The answers of a majority include the latest state of what the servers agree on by majority.
+/// The answers of a majority include the latest state on which the servers agree by majority.
 pub(super) async fn query_all<T: Send + 'static>(
     servers: &mut Vec<TopologySource>,
     query: &Arc<TopologyQuery<T>>,

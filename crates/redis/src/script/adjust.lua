@@ -19,8 +19,10 @@ local function changing()
     return '\0' .. pack('>BI7I7I7', charge.of.look(charge, state, 0))
   end
 
+  -- With a mark (in place of a hold), only the first of several calls with this mark charges.
   local function penalize(plan, before)
     return adjust(plan, before, function(charge, state)
+      if charge.hold and not call('SET', charge.hold, '', 'NX', 'PX', life(charge.ttl)) then return false end
       charge.of.charge(charge, state, charge.cost, ANONYMOUS)
       return true
     end)

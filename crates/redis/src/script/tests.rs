@@ -1,4 +1,4 @@
-//! Many requests in one call.
+//! Many requests in one call of the script.
 
 #[path = "../../tests/store/server.rs"]
 #[allow(dead_code, reason = "the tests of the store use all of it")]
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use redis::Connection;
 use tidegate_core::contract::seed::seeds;
-use tidegate_core::lease::{EPOCH, Generation, LeaseRequest, Renewal};
+use tidegate_core::lease::{EPOCH, LeaseGeneration, LeaseRequest, Renewal};
 use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::store::Adjustment;
@@ -23,10 +23,10 @@ use crate::reply;
 
 static SCRIPT: LazyLock<redis::Script> = LazyLock::new(|| redis::Script::new(SOURCE));
 
-/// The instant of all calls, in microseconds.
+/// The time of all calls, in microseconds.
 const NOW: u64 = 1_794_700_800_123_456;
 
-/// One call of the script for all `frames`, at the instant `now` in microseconds.
+/// One call of the script for all `frames`, at the time `now` in microseconds.
 fn command(frames: &[Frame], now: &str) -> redis::Cmd {
     let mut command = redis::cmd("EVALSHA");
     command.arg(SCRIPT.get_hash()).arg(frames.iter().map(|frame| frame.keys.len()).sum::<usize>());
@@ -40,7 +40,7 @@ fn command(frames: &[Frame], now: &str) -> redis::Cmd {
     command
 }
 
-/// A few keys under a rule for each limit, so that requests meet in them.
+/// A few keys under a rule for each limit, so that requests share keys.
 struct World {
     limits: Vec<Limit>,
     rules: Vec<RuleId>,
@@ -64,7 +64,7 @@ impl World {
         ];
         World {
             limits: limits.map(|text| text.parse().unwrap()).to_vec(),
-            // Limits take turns under a few rules, so that some of them change under live keys.
+            // Limits share a few rules, so that the limits of some keys change.
             rules: (0..limits.len()).map(|index| RuleId::new(&format!("rule {}", index % 7))).collect(),
             keys: vec![Key::from("alice").owned(), Key::of(["acme", "bob"])],
             dice: fastrand::Rng::with_seed(seed),
@@ -83,7 +83,7 @@ impl World {
         if reserved { charge.reserve(Micros::from_secs(60)) } else { charge }
     }
 
-    /// A request of any kind, in the names of each of two stores.
+    /// A request of any kind, encoded with the names of each of two stores.
     fn request(&mut self, names: [&Names; 2], receipts: &[Receipt]) -> [Frame; 2] {
         let id = ReceiptId::new(self.dice.u128(..));
         let (kind, asked) = (self.dice.u32(..12), self.charges());
@@ -106,7 +106,7 @@ impl World {
         })
     }
 
-    /// Something to settle, made in each of two stores.
+    /// Makes a reservation in each of two stores, to be settled later.
     fn hold(&mut self, names: [&Names; 2], connection: &mut Connection) -> Option<Receipt> {
         let id = ReceiptId::new(self.dice.u128(..));
         let asked = self.charges();
@@ -120,9 +120,9 @@ impl World {
     }
 }
 
-/// A renewal of a lease of the present epoch, with this many tokens of each sort if there is anything to report.
+/// A renewal of a lease of the present epoch. Reports this many tokens of each kind if there is anything to report.
 fn renewed<'a>(charge: &Charge<'a>, reported: Option<u64>) -> LeaseRequest<'a> {
-    let generation = Generation { epoch: NOW / EPOCH.get(), part: None };
+    let generation = LeaseGeneration { epoch: NOW / EPOCH.get(), part: None };
     let tokens = reported.unwrap_or_default();
     let renewal = Renewal {
         generation: reported.map(|_| generation),
@@ -145,14 +145,14 @@ fn call(frames: &[Frame], connection: &mut Connection) -> Vec<Vec<u8>> {
     command(frames, &NOW.to_string()).query(connection).unwrap()
 }
 
-/// All that lies under a prefix, without it.
+/// All keys and values under a prefix. The names do not include the prefix.
 fn image(prefix: &str, connection: &mut Connection) -> BTreeMap<String, Vec<u8>> {
     let names: Vec<String> = redis::cmd("KEYS").arg(format!("{prefix}:*")).query(connection).unwrap();
     let strip = |name: &String| name.strip_prefix(prefix).unwrap().to_owned();
     names.iter().map(|name| (strip(name), content(name, connection))).collect()
 }
 
-/// The value of a key. A bucket ends with how long Redis keeps it longer than it must, which says nothing of what is owed.
+/// The value of a key, without the spare lifetime at the end of a bucket, which does not affect its debt.
 fn content(name: &str, connection: &mut Connection) -> Vec<u8> {
     let kind: String = redis::cmd("TYPE").arg(name).query(connection).unwrap();
     if kind != "string" {
@@ -166,7 +166,7 @@ fn content(name: &str, connection: &mut Connection) -> Vec<u8> {
     state
 }
 
-/// However many requests share a call, and whatever they share, they are decided one after the other.
+/// Any number of requests in a call are decided one after the other, even if they share keys.
 #[test]
 fn requests_in_one_call_are_decided_as_if_each_had_its_own() {
     let mut connection = server::connection();

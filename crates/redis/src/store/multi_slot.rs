@@ -1,22 +1,22 @@
 //! Requests whose keys are in several slots of a cluster.
 //!
-//! No script can decide such a request at one instant, so it is decided slot by slot, in the order of slot numbers, each
-//! slot all or none. The charge in a slot takes effect at once, and can be refunded for ten seconds. When a later slot denies
-//! the request, the earlier ones are refunded, exactly once, by the receipt's id.
+//! No script can decide such a request at one instant. So it is decided slot by slot, in the order of slot numbers, each
+//! slot all or none. The charge in a slot takes effect immediately, and can be refunded for ten seconds. When a later slot
+//! denies the request, the earlier slots are refunded exactly once, by the receipt's id.
 //!
 //! # Guarantees
-//! - Never too much is admitted. A request is admitted only when all of its slots have charged it, and no charge is undone by
-//!   itself. A process that dies half-way leaves charges that were not used, which expire as all charges do.
-//! - Too little may be admitted for a moment. A charge counts in its slot until another slot has denied the request and the
-//!   refund has arrived. The fixed order prevents that two requests block each other: of those that meet in a slot, the first
-//!   goes on.
-//! - A request that is not admitted is refunded: on a denial, on an error, when its deadline passes, and when its future is
-//!   dropped. While the server is unreachable the refund is retried for ten seconds ([`refund`](super::refund)). If an answer
-//!   was lost, the request may still be in flight, so the refund of that slot is retried for a moment, until there was
-//!   something to refund. The last slot is final at once: a charge whose answer was lost there may stay, as it may for a
-//!   request with a single slot.
+//! - Never too much is admitted. A request is admitted only when all of its slots have charged it, and charges are not
+//!   undone implicitly. A process that crashes half-way leaves unused charges, which expire like all charges.
+//! - Too little may be admitted temporarily. A charge counts in its slot until another slot has denied the request and the
+//!   refund has arrived. The fixed order prevents requests from blocking each other: of the requests that meet in a slot,
+//!   the first continues.
+//! - A request that is not admitted is refunded: after a denial, after an error, when its deadline passes, and when its
+//!   future is dropped. While the server is unreachable, the refund is retried for ten seconds ([`refund`](super::refund)).
+//!   If an answer was lost, the request may still be in flight, so the refund of that slot is retried for a short time,
+//!   until there was something to refund. The last slot is final immediately: a charge whose answer was lost there may
+//!   stay, as for a request with a single slot.
 //! - Only the last place in a shaper's queue can be refunded. A place stays taken if another request has queued behind it.
-//! - The whole request is bound by its deadline. A slot costs a round trip, a denial one more.
+//! - The deadline applies to the whole request. Each slot takes one round trip, and a denial one more.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl RedisStore {
         for part in 0..request.parts.len() {
             let asked = request.asked(part);
             let frame = frame::decide_some(&self.names, request.numbered(part, &asked), request.id)?;
-            // From here on the slot may be charged, whatever becomes of the answer or of this future.
+            // From here on the slot may be charged, even if the answer is lost or this future is dropped.
             taken.may_take(part);
             let answer = self.ask_by(frame, request.deadline).await;
             let answer = answer.and_then(|reply| reply::decisions_and_marks(&reply, &asked).map_err(unusable));
@@ -71,7 +71,7 @@ impl RedisStore {
         Ok(told.admission(charges, request.id))
     }
 
-    /// The answer to a request that one slot has denied. The other slots are peeked at for what they have left.
+    /// The answer to a request that one slot has denied. The other slots are peeked at for their remaining quota.
     async fn deny(
         &self,
         request: &SlotRequest<'_>,
@@ -88,7 +88,7 @@ impl RedisStore {
             match looked {
                 Ok(decisions) => told.tell(&request.parts[part], &decisions),
                 Err(PeekFailure::Foreign(charges)) => foreign.extend(charges),
-                // The denial stands, even if nothing is known of the other slots.
+                // The denial is valid even if nothing is known of the other slots.
                 Err(PeekFailure::NoAnswer) => {}
             }
         }
@@ -98,7 +98,7 @@ impl RedisStore {
         Err(refunded.unless_unconfirmed(foreign_keys(foreign)))
     }
 
-    /// The error of a request that failed in one slot. It says that nothing was charged only if that is certain.
+    /// The error of a request that failed in one slot. States that nothing was charged only if that is certain.
     async fn fail(
         &self,
         request: &SlotRequest<'_>,
@@ -107,7 +107,7 @@ impl RedisStore {
         error: StoreError,
     ) -> StoreError {
         match error {
-            // The refund goes on in the background: there is no time to wait for it.
+            // The refund continues in the background, because there is no time left to wait for it.
             StoreError::AnswerLost { .. } => error,
             StoreError::UnusableKey { charges, .. } => {
                 let (refunded, rest) = tokio::join!(taken.refund(), self.peek_rest(request, failed + 1));
@@ -122,7 +122,8 @@ impl RedisStore {
         }
     }
 
-    /// Peeks at the slots from `first` on: a denial if they would deny, else what is left.
+    /// Peeks at the slots from `first` on. Each decision is a denial if the slot would deny, and otherwise contains the
+    /// remaining quota.
     async fn peek_rest(&self, request: &SlotRequest<'_>, first: usize) -> Vec<(usize, Result<Decisions, PeekFailure>)> {
         let look = |part: usize| async move { (part, self.peek_part(request, part).await) };
         join_all((first..request.parts.len()).map(look)).await
@@ -157,9 +158,9 @@ impl RedisStore {
     }
 }
 
-/// A slot that could not be peeked at.
+/// Why a slot could not be peeked at.
 enum PeekFailure {
-    /// The keys of these charges hold data of another program.
+    /// The keys of these charges contain data of another program.
     Foreign(Places),
     NoAnswer,
 }
@@ -168,8 +169,8 @@ enum PeekFailure {
 struct SlotRequest<'a> {
     charges: &'a [Charge<'a>],
     parts: Parts,
-    /// The number under which each charge is held: first those of the caller's receipt, in its order, then those that are held
-    /// only until all slots have answered.
+    /// The number under which each charge is held. First come the charges of the caller's receipt, in order, then those
+    /// that are held only until all slots have answered.
     numbers: SmallVec<[usize; 4]>,
     id: ReceiptId,
     deadline: Instant,
@@ -187,7 +188,7 @@ impl<'a> SlotRequest<'a> {
         SlotRequest { charges, parts, numbers, id, deadline: Instant::now() + deadline }
     }
 
-    /// The charges as they are sent to a slot: all slots but the last hold them.
+    /// The charges as sent to a slot. All slots except the last one hold them.
     fn asked(&self, part: usize) -> Charges<'a> {
         let is_last = part + 1 == self.parts.len();
         let asked = |&place: &usize| {
@@ -205,7 +206,7 @@ impl<'a> SlotRequest<'a> {
         asked.iter().copied().zip(self.parts[part].iter().map(|&place| self.numbers[place]))
     }
 
-    /// The charges of a slot, each at the sum of the costs to its key so far, by which it is decided.
+    /// The charges of a slot, each with the sum of the costs to its key so far, by which it is decided.
     fn summed(&self, part: usize) -> Charges<'a> {
         let mut summed = Charges::new();
         for &place in &self.parts[part] {
@@ -229,27 +230,27 @@ impl<'a> SlotRequest<'a> {
         let taken = || self.numbered(part, &asked).rev().filter(|(charge, _)| charge.cost > 0);
         let free: Charges<'_> = asked.iter().map(|charge| charge.cost(0)).collect();
         let things = taken().count();
-        // A request that fits a frame has a refund that fits one.
+        // The refund of a request that fits a frame always fits one.
         let settle = frame::give_back(&store.names, taken(), self.id).ok().filter(|_| things > 0)?;
         let look = if is_certain { frame::peek(&store.names, &free).ok() } else { None };
         Some(Refund { settle, things, look, is_certain })
     }
 }
 
-/// The slots that a request was charged in. They are refunded on drop, unless they are kept.
+/// The slots in which a request was charged. They are refunded on drop, unless they are kept.
 struct TakenCharges<'a> {
     store: &'a RedisStore,
     request: &'a SlotRequest<'a>,
-    /// The number of slots, from the first.
+    /// The number of charged slots, counted from the first.
     parts: usize,
-    /// Whether the last of them was certainly charged.
+    /// Whether the last of these slots was certainly charged.
     is_certain: bool,
 }
 
 /// The outcome of the refunds.
 struct Refunded {
     is_confirmed: bool,
-    /// The counts left in the slots that were refunded.
+    /// The remaining quota in the refunded slots.
     left: Vec<(usize, Decisions)>,
 }
 
@@ -258,14 +259,14 @@ impl Refunded {
         match self.is_confirmed {
             true => error,
             false => StoreError::AnswerLost {
-                reason: format!("{error}; what other slots have charged is still to be given back").into(),
+                reason: format!("{error}; charges at other slots have yet to be refunded").into(),
             },
         }
     }
 }
 
 impl TakenCharges<'_> {
-    /// Records that a slot may be charged from now on. The last slot is final: its charges are not held, and not refunded.
+    /// Records that a slot may be charged from now on. The last slot is final: its charges are neither held nor refunded.
     fn may_take(&mut self, part: usize) {
         if part + 1 < self.request.parts.len() {
             (self.parts, self.is_certain) = (part + 1, false);
@@ -310,7 +311,7 @@ impl TakenCharges<'_> {
 
 impl Drop for TakenCharges<'_> {
     fn drop(&mut self) {
-        // The tasks go on by themselves.
+        // The tasks run without their handles.
         drop(self.begin());
     }
 }

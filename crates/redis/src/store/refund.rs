@@ -1,7 +1,7 @@
 //! Refunds of requests that were charged in some slots of a cluster and denied in others.
 //!
-//! A caller may stop waiting before the refund has arrived, so tasks make refunds, and retry until the server has confirmed
-//! them. A refund that is made twice is harmless: a charge is held under an id, and gone once it was refunded.
+//! A caller may stop waiting before the refund has arrived. So tasks make refunds, and retry until the server has confirmed
+//! them. A repeated refund has no effect: a charge is held under an id, and removed once it is refunded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,30 +16,31 @@ use crate::frame::Frame;
 use crate::link::Link;
 use crate::reply;
 
-/// The time for which a charge can be refunded, and refunds are retried. After it the charge stays.
+/// The time in which a charge can be refunded and refunds are retried. After that the charge stays.
 pub(super) const REFUNDABLE_FOR: Micros = Micros::from_secs(10);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// The deadline of one attempt. No caller waits for it.
+/// Deadline of one attempt. No caller waits for it.
 const ATTEMPT: Duration = Duration::from_millis(250);
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// The time for which a request whose answer was lost may still arrive, once the server answers others.
+/// The time in which a request whose answer was lost may still arrive once the server answers other calls.
 const OVERTAKEN_FOR: Duration = Duration::from_secs(1);
 
-/// The most refunds that are retried. Beyond it each is attempted once, so that an unavailable server does not fill the
-/// memory.
+/// Maximum number of refunds that are retried. Beyond it each refund is attempted once, so that an unavailable server does
+/// not exhaust memory.
 const MOST_WAITING: usize = 4_096;
 
-/// Refunds of requests that were charged in some slots of a cluster and not admitted in others, counted by slot.
+/// Counts of refunds, by slot, of requests that were charged in some slots of a cluster and not admitted in others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RefundCounts {
     /// Refunds that a server has confirmed.
     pub refunded: u64,
-    /// Refunds in flight or to be retried.
+    /// Refunds that are in flight or will be retried.
     pub waiting: usize,
-    /// Charges that were not refunded within ten seconds, or whose refund was refused. They stay, and expire as all charges do.
+    /// Charges that were not refunded within ten seconds, or whose refund was refused. They stay, and expire like all
+    /// charges.
     pub lost: u64,
 }
 
@@ -50,10 +51,10 @@ pub(super) struct Refund {
     pub(super) settle: Frame,
     /// The number of charges.
     pub(super) things: usize,
-    /// Peeks at what is left afterwards.
+    /// Peeks at the remaining quota afterwards.
     pub(super) look: Option<Frame>,
-    /// Whether the slot was certainly charged. If not, the request may still be in flight on a closed connection: the refund is
-    /// retried for a moment, until there was something to refund.
+    /// Whether the slot was certainly charged. If not, the request may still be in flight on a closed connection, so the
+    /// refund is retried for a short time, until there was something to refund.
     pub(super) is_certain: bool,
 }
 
@@ -96,7 +97,7 @@ impl Refunds {
         }
     }
 
-    /// Starts a refund, which goes on whether or not the handle is awaited.
+    /// Starts a refund, which continues even if the handle is dropped.
     pub(super) fn begin(self: &Arc<Self>, what: Refund) -> JoinHandle<RefundOutcome> {
         let waiting = RefundInProgress::one_of(self);
         self.runtime.spawn(async move { waiting.at.refund(what).await })
@@ -125,11 +126,11 @@ impl Refunds {
                         Instant::now()
                     });
                     if is_too_late || since.elapsed() > OVERTAKEN_FOR {
-                        // It was never charged.
+                        // The slot was never charged.
                         return RefundOutcome::default();
                     }
                 }
-                // The key was overwritten by another program: there is nothing to refund.
+                // Another program has overwritten the key, so there is nothing to refund.
                 Ok(Err(error)) => {
                     self.lose(&error);
                     return RefundOutcome::default();
@@ -162,7 +163,7 @@ impl Refunds {
     }
 }
 
-/// Counts a refund as waiting, for as long as its task lives.
+/// Counts a refund as waiting while its task runs.
 struct RefundInProgress {
     at: Arc<Refunds>,
 }

@@ -1,9 +1,9 @@
 //! Requests with rules in shadow mode: one call for all of them.
 //!
-//! The exception is a request whose keys are in several slots of a cluster. The enforced charges are decided first, and then
-//! all rules in shadow mode at once, within the rest of the request's time. The request is charged by then, so a failure to
-//! decide a rule in shadow mode is no error. It is an error if no charge is enforced: then the caller's failure policy
-//! applies.
+//! The exception is a request whose keys are in several slots of a cluster. The enforced charges are decided first, and
+//! then all rules in shadow mode at once, within the remaining time of the request. By then the request is charged, so a
+//! failure to decide a rule in shadow mode is not an error. If no charge is enforced, it is an error, so that the caller's
+//! failure policy applies.
 
 use std::time::Duration;
 
@@ -85,8 +85,8 @@ impl RedisStore {
     }
 }
 
-/// The error of groups that could not be decided. Unusable keys are left out: the other groups were decided, and a retry would
-/// charge them again.
+/// The error of groups that could not be decided. Does not include unusable keys: the other groups were decided, and a
+/// retry would charge them again.
 fn failure(decided: &[Result<Answer, StoreError>]) -> Option<StoreError> {
     let errors = decided.iter().filter_map(|decided| decided.as_ref().err());
     let mut errors = errors.filter(|error| !matches!(error, StoreError::UnusableKey { .. }));

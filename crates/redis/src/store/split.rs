@@ -1,4 +1,4 @@
-//! Keys in several slots of a cluster: the split by slot, and operations on all slots at once.
+//! Keys in several slots of a cluster: splitting by slot, and operations on all slots at once.
 
 use smallvec::SmallVec;
 use tidegate_core::lease::{Grant, Grants, LeaseRequest};
@@ -17,7 +17,7 @@ pub(super) type Places = SmallVec<[usize; 4]>;
 pub(super) type Parts = SmallVec<[Places; 4]>;
 
 impl RedisStore {
-    /// The split of these keys by slot, in the order of slot numbers; `None` if all are in one slot.
+    /// Splits these keys by slot, in the order of slot numbers; `None` if all are in one slot.
     pub(super) fn apart<'k>(&self, mut keys: impl Iterator<Item = (&'k RuleId, &'k Key<'k>)> + Clone) -> Option<Parts> {
         if !self.link.is_cluster() {
             return None;
@@ -84,7 +84,7 @@ impl RedisStore {
     /// Renews leases whose keys are in one slot.
     pub(super) async fn lease_together(&self, requests: SmallVec<[LeaseRequest<'_>; 4]>) -> Result<Grants, StoreError> {
         let frame = frame::lease(&self.names, requests.iter())?;
-        // A server that has taken over since does not know that it has to be told of the tokens.
+        // The lowest generation: if a server was replaced after it, the new one does not know the tokens, which must be claimed.
         let generation = requests.iter().map(|request| request.renewal.server_generation).min().unwrap_or_default();
         let reply = self.link.call_in_generation(frame, self.deadline, generation).await?;
         reply::grants(&reply, requests.iter()).map_err(unusable)
@@ -93,7 +93,7 @@ impl RedisStore {
     pub(super) async fn lease_apart(&self, requests: &[LeaseRequest<'_>], parts: &Parts) -> Result<Grants, StoreError> {
         let lease = |places: &Places| self.lease_together(places.iter().map(|&place| requests[place]).collect());
         let granted = join_all(parts.iter().map(lease)).await;
-        // A renewal that ran must not be taken for one that did not, whatever has become of the others.
+        // If any renewal ran, none may be reported as certainly not run.
         let any_ran = granted.iter().any(Result::is_ok);
         let granted = whole(parts, granted).map_err(|error| if any_ran { done_in_some(&error) } else { error })?;
         Ok(in_order::<Grant, _>(parts, granted.into_iter().flatten()))
@@ -105,14 +105,15 @@ pub(super) fn foreign_keys(mut charges: Places) -> StoreError {
     unusable(ReplyError::Foreign { charges: charges.into_iter().collect() })
 }
 
-/// The answers for all places, which are given slot by slot, in the order of the places.
+/// Reorders the answers of slots into the order of the charges.
 fn in_order<T, C: FromIterator<T>>(parts: &Parts, answers: impl Iterator<Item = T>) -> C {
     let mut placed: SmallVec<[(usize, T); 4]> = parts.iter().flatten().copied().zip(answers).collect();
     placed.sort_unstable_by_key(|&(place, _)| place);
     placed.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// The answers of all slots to a change. A change that was made in some slots only is an [`StoreError::AnswerLost`].
+/// The answers of all slots to a change. If the change was made only in some slots, the error is
+/// [`StoreError::AnswerLost`].
 fn all_done<T>(parts: &Parts, answers: Vec<Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
     let any_done = answers.iter().any(Result::is_ok);
     whole(parts, answers).map_err(|error| match error {
@@ -134,7 +135,7 @@ fn whole<T>(parts: &Parts, answers: Vec<Result<T, StoreError>>) -> Result<Vec<T>
             Err(StoreError::UnusableKey { charges, .. }) => {
                 foreign.extend(charges.into_iter().filter_map(|charge| places.get(charge).copied()));
             }
-            // An error that may have charged has priority.
+            // An error that may have charged takes precedence.
             Err(error) if error.may_have_charged() || failure.is_none() => failure = Some(error),
             Err(_) => {}
         }

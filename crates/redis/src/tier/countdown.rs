@@ -1,10 +1,10 @@
-//! Past decisions brought to the present, for keys that were not charged since.
+//! Conversion of past decisions to the present, for keys that were not charged in between.
 
 use tidegate_core::limit::{Algorithm, Rate};
 use tidegate_core::{Decision, Limit, Micros, Outcome};
 
-/// The denial of `wanted` now that follows from a decision on `cost`, `passed` ago. `None` if none follows, or if the wait
-/// is not known.
+/// The present denial of `wanted` that follows from a decision on `cost` made `passed` ago. `None` if none follows, or if
+/// the wait is unknown.
 pub(super) fn refusal(limit: &Limit, given: &Decision, cost: u64, wanted: u64, passed: Micros) -> Option<Decision> {
     let outcome = match given.outcome {
         Outcome::Allow { .. } => return None,
@@ -21,7 +21,7 @@ pub(super) fn refusal(limit: &Limit, given: &Decision, cost: u64, wanted: u64, p
     Some(Decision { outcome, ..standing(limit, given, passed) })
 }
 
-/// The state of the key now, from a decision `passed` ago. What remains is a lower bound.
+/// The present state of the key, from a decision made `passed` ago. `remaining` is a lower bound.
 pub(super) fn standing(limit: &Limit, given: &Decision, passed: Micros) -> Decision {
     let delay = match given.outcome {
         Outcome::Allow { delay } => less(delay, passed),
@@ -41,7 +41,7 @@ fn wait_for_more(limit: &Limit, more: u64) -> Option<u64> {
         return Some(0);
     }
     match limit.algorithm() {
-        // The window's end is the same for all.
+        // The end of the window is the same for every cost.
         Algorithm::FixedWindow(_) => Some(0),
         Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::Concurrency(_) => None,
         Algorithm::TokenBucket(_) | Algorithm::Gcra(_) | Algorithm::Meter(_) | Algorithm::Shaper(_) => {
@@ -52,7 +52,7 @@ fn wait_for_more(limit: &Limit, more: u64) -> Option<u64> {
     }
 }
 
-/// The tokens of a bucket that will be full again in this time: a lower bound.
+/// The tokens of a bucket that will be full again after this time, as a lower bound.
 fn left_in_bucket(capacity: u64, rate: Rate, reset_after: Micros) -> u64 {
     let per_token = u128::from(rate.drops_per_token());
     let full = u128::from(capacity) * per_token;
@@ -101,7 +101,7 @@ mod tests {
     ];
 
     proptest! {
-        /// Whatever was spent and whenever it is asked, the store itself would say the same.
+        /// For any spending at any time, the store would give the same denial.
         #[test]
         fn a_refusal_that_is_counted_down_is_what_the_limit_says(
             limit in select(&LIMITS[..]),
@@ -116,7 +116,7 @@ mod tests {
                 limit.decide(&mut state, cost, now);
                 now = now + Micros::new(wait);
             }
-            // As much as there is, so that the next is denied.
+            // Spends everything, so that the next request is denied.
             let left = limit.evaluate(&state, 0, now).remaining;
             limit.decide(&mut state, left, now);
             let cost = cost.max(limit.evaluate(&state, 0, now).remaining + 1).min(limit.capacity());

@@ -1,7 +1,7 @@
 //! A bounded table of remembered denials.
 //!
-//! Clients choose keys, so keys are hashed with a secret. The hash selects a small set for a key; a full set drops the entry
-//! that would expire first. Dropping an entry is always correct: the store is called instead.
+//! Clients choose keys, so keys are hashed with a secret. The hash selects a small set for a key. A full set drops the
+//! entry that would expire first. Dropping an entry is always correct: the store is called instead.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::slice::from_ref;
@@ -17,22 +17,22 @@ use super::countdown::{refusal, standing};
 
 const KEYS_A_SET: usize = 8;
 
-/// The clocks of two machines drift: the lifetime of a denial is shorter than its wait by this fraction.
+/// Clocks drift, so the lifetime of a denial is shorter than its wait by this fraction.
 const DRIFT: u64 = 1_024;
 
 /// The keyed hash of a rule and a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fingerprint(u64, u64);
+struct ChargeHash(u64, u64);
 
 /// The last decision of the store on a key.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
-    of: Fingerprint,
+    of: ChargeHash,
     limit: Limit,
     /// The cost that was denied.
     cost: u64,
     decision: Decision,
-    /// The time of the answer. The decision was made then or a little earlier.
+    /// When the answer was received. The decision was made then or slightly earlier.
     answered: Timestamp,
     /// The end of its lifetime.
     until: Timestamp,
@@ -47,7 +47,7 @@ impl Remembered {
 
 #[derive(Default)]
 struct DenialSet {
-    /// The number of changes to keys of the set, other than by requests.
+    /// Number of changes to keys of the set, other than by requests.
     changes: u32,
     known: Vec<Remembered>,
 }
@@ -55,9 +55,9 @@ struct DenialSet {
 /// The remembered decision on a charge, before the store is called.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lookup {
-    of: Fingerprint,
+    of: ChargeHash,
     changes: u32,
-    /// The cost of the charge and of those to the same key before it.
+    /// The cost of the charge, plus those of earlier charges to the same key.
     cost: u64,
     /// The decision if the store is not called.
     pub(super) told: Decision,
@@ -86,17 +86,17 @@ impl Denials {
         }
     }
 
-    fn fingerprint(&self, rule: &RuleId, key: &Key<'_>) -> Fingerprint {
+    fn fingerprint(&self, rule: &RuleId, key: &Key<'_>) -> ChargeHash {
         let hash = |state: &RandomState| {
             let mut hasher = state.build_hasher();
             rule.hash(&mut hasher);
             key.hash(&mut hasher);
             hasher.finish()
         };
-        Fingerprint(hash(&self.hashers[0]), hash(&self.hashers[1]))
+        ChargeHash(hash(&self.hashers[0]), hash(&self.hashers[1]))
     }
 
-    fn set(&self, of: Fingerprint) -> MutexGuard<'_, DenialSet> {
+    fn set(&self, of: ChargeHash) -> MutexGuard<'_, DenialSet> {
         let number = usize::try_from(of.0 % self.sets.len() as u64).unwrap_or_default();
         self.sets[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,7 +111,7 @@ impl Denials {
         self.look_up(charge, self.fingerprint(charge.rule, charge.key), charge.cost, now)
     }
 
-    fn look_up(&self, charge: &Charge<'_>, of: Fingerprint, cost: u64, now: Timestamp) -> Lookup {
+    fn look_up(&self, charge: &Charge<'_>, of: ChargeHash, cost: u64, now: Timestamp) -> Lookup {
         let set = self.set(of);
         let known = set.known.iter().find(|known| known.of == of && known.holds(charge, now));
         let told = known.map_or_else(|| unknown(charge), |known| known.tell(cost, now));
@@ -134,7 +134,7 @@ impl Denials {
         seen
     }
 
-    /// Records an answer of the store to a call at `asked`, answered at `answered`.
+    /// Records an answer of the store. The call was made at `asked` and answered at `answered`.
     pub(super) fn learn(
         &self,
         question: Question<'_>,
@@ -182,7 +182,8 @@ impl Denials {
             if denied && set.changes != seen.changes {
                 continue;
             }
-            // A key in debt denies even a cost of zero. The waits of other costs do not follow from that to the microsecond.
+            // A key in debt denies even a cost of zero. The waits of other costs cannot be derived exactly from such a
+            // denial.
             let is_useful = denied && (seen.cost > 0 || decision.is_allowed());
             let until = if is_useful { self.trusted_until(charge, decision, asked) } else { None };
             match until {
@@ -195,16 +196,16 @@ impl Denials {
         }
     }
 
-    /// The end of the lifetime of a decision of a denied request; `None` if it must not be remembered.
+    /// The end of the lifetime of a decision on a denied request; `None` if it must not be remembered.
     fn trusted_until(&self, charge: &Charge<'_>, decision: &Decision, asked: Timestamp) -> Option<Timestamp> {
         let longest = match charge.reserve {
             Some(_) => self.settings.longest_reserved,
             None => self.settings.longest,
         };
         let trusted = match decision.outcome {
-            // Slots are released at any instant.
+            // Slots may be released at any time.
             Outcome::Deny { .. } if charge.limit.holds_slots() => return None,
-            // Counted from the call: the store may have decided at any instant since.
+            // Counted from the call, because the store may have decided at any instant after it.
             Outcome::Deny { retry_after } => {
                 longest.min(Micros::new(retry_after.get() - retry_after.get().div_ceil(DRIFT)))
             }
@@ -213,7 +214,7 @@ impl Denials {
         Some(asked + trusted)
     }
 
-    /// Forgets a key, and answers about it that are in flight.
+    /// Forgets a key, and ignores answers about it that are in flight.
     pub(super) fn forget(&self, rule: &RuleId, key: &Key<'_>) {
         let of = self.fingerprint(rule, key);
         let mut set = self.set(of);
@@ -233,7 +234,7 @@ impl Remembered {
 
 impl DenialSet {
     fn add(&mut self, new: Remembered, charge: &Charge<'_>, now: Timestamp) {
-        // A denial is kept rather than an allowance, and of two denials in one answer the one at the smaller cost.
+        // A denial takes precedence over an allowance, and of two denials in one answer the one with the smaller cost.
         let says_more = |known: &Remembered| {
             known.of == new.of
                 && known.holds(charge, now)

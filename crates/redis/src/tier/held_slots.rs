@@ -1,13 +1,13 @@
-//! Receipts of requests, some of whose slots lie in blocks of a node.
+//! Receipts with slots in blocks of a node.
 
 use tidegate_core::lease::Block;
 use tidegate_core::{Clock, Receipt, Settlement, Store, StoreError};
 
-use super::Shared;
+use super::TierInner;
 use super::blocks::{SlotRenewal, renew_block};
 use crate::reply::together;
 
-impl<S: Store, C: Clock> Shared<S, C> {
+impl<S: Store, C: Clock> TierInner<S, C> {
     pub(super) async fn settle_in_store(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
         let keys = receipt.held.iter().map(|held| (&held.rule, &held.key));
         self.changing(keys, || self.store.settle(receipt, actual)).await
@@ -18,8 +18,8 @@ impl<S: Store, C: Clock> Shared<S, C> {
         self.changing(keys, || self.store.renew(receipt)).await
     }
 
-    /// Takes back slots of blocks, and has the store settle the rest. Slots in the block of another node stay held until their time
-    /// to live is over.
+    /// Takes back slots of blocks, and settles the rest with the store. Slots in the block of another node stay held until
+    /// their time to live ends.
     pub(super) async fn settle_slots(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
         let now = self.clock.now();
         let mut settlement = Settlement::Gone;
@@ -34,8 +34,8 @@ impl<S: Store, C: Clock> Shared<S, C> {
         Ok(together(settlement, self.settle_in_store(&rest, &actual).await?))
     }
 
-    /// Restarts the time to live of slots in blocks, and has the store do that for the rest. `false` if any has ended, or lies in a
-    /// block of another node.
+    /// Restarts the time to live of slots in blocks, and renews the rest with the store. `false` if any has ended, or is in
+    /// a block of another node.
     pub(super) async fn renew_slots(&self, receipt: &Receipt) -> Result<bool, StoreError> {
         let mut are_all = true;
         for held in receipt.held.iter().filter(|held| Block::is_in_block(held)) {
@@ -56,7 +56,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
     }
 }
 
-/// The part of a receipt that the store has given, and the numbers of the things in it. `None` if there is none.
+/// The part of a receipt that the store issued, and the indexes of its holds. `None` if there is none.
 fn rest_of(receipt: &Receipt) -> Option<(Receipt, Vec<usize>)> {
     let numbers: Vec<usize> =
         (0..receipt.held.len()).filter(|&number| !Block::is_in_block(&receipt.held[number])).collect();

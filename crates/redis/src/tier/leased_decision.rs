@@ -1,4 +1,4 @@
-//! Decisions on requests, some of whose charges are paid from leases.
+//! Decisions on requests with charges that are paid from leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,38 +9,39 @@ use tidegate_core::{Charge, Clock, Decision, Micros, Question, Store, StoreError
 use tokio::sync::futures::Notified;
 use tokio::time::timeout;
 
-use super::Shared;
+use super::TierInner;
 use super::denials::Lookup;
 use super::leases::{LeasedKey, Leases, Step, add};
 use super::payments::Payments;
 
-/// The most renewals that a request waits for, one after the other. After that it asks the store.
+/// Maximum number of consecutive renewals for which a request waits. After that, it is decided by the store.
 const MOST_WAITS: usize = 3;
 
-/// The longest wait of a request without a deadline. The store has one of its own, so this is for a task that is gone.
+/// Maximum wait of a request without a deadline. The store has its own deadline, so this applies only if the task that
+/// renews leases has ended.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// The way in which a charge is decided.
+/// The place where a charge is decided.
 enum Plan {
     /// From the lease.
     Lease {
         key: Arc<LeasedKey>,
-        /// Whether its demand was recorded already.
+        /// Whether the demand was already recorded.
         is_recorded: bool,
     },
-    /// By slots of a block.
+    /// With slots of a block.
     Slots,
     /// By the store.
     Store,
-    /// It is denied.
+    /// Denied without asking the store.
     Denied(Decision),
 }
 
-impl<S, C: Clock> Shared<S, C> {
+impl<S, C: Clock> TierInner<S, C> {
     /// Decides a request from leases alone. Returns whether that was possible; if not, nothing was taken.
     #[inline]
     pub(super) fn pay_from_leases(&self, leases: &Leases, question: Question<'_>, answer: &mut Answer) -> bool {
-        // Most requests have one limit, and nothing to put back.
+        // Fast path: most requests have one limit, and nothing to put back.
         if let ([charge], []) = (question.counting, question.shadows)
             && !charge.limit.holds_slots()
         {
@@ -74,8 +75,8 @@ impl<S, C: Clock> Shared<S, C> {
         true
     }
 
-    /// Finds out whether a request is certain to be denied: by a remembered denial, or because tokens are scarce. Returns whether it
-    /// is, and counts it then.
+    /// Checks whether a request is certain to be denied: by a remembered denial, or because tokens are scarce. If so,
+    /// counts the request.
     pub(super) fn deny_now(
         &self,
         leases: &Leases,
@@ -103,6 +104,7 @@ impl<S, C: Clock> Shared<S, C> {
                 seen.told = key.standing(now);
             } else if seen.is_denied() {
                 key.record(charge.cost, now);
+                seen.told = key.as_told(&seen.told, now);
                 is_denied = true;
             } else if let Some(denial) = key.deny(charge.cost, now) {
                 seen.told = denial;
@@ -116,7 +118,7 @@ impl<S, C: Clock> Shared<S, C> {
     }
 }
 
-impl<S: Store, C: Clock> Shared<S, C> {
+impl<S: Store, C: Clock> TierInner<S, C> {
     /// Decides a request by leases and by the store: takes what is leased, and asks the store once for the rest, all or none.
     pub(super) async fn decide_with_leases(
         &self,
@@ -195,13 +197,16 @@ impl<S: Store, C: Clock> Shared<S, C> {
             .zip(decided)
             .map(|(charge, decided)| match decided {
                 Some(decision) if is_allowed => decision,
-                // Without this request.
+                // The decision without this request.
                 Some(decision) => leases
                     .find(charge)
                     .and_then(|found| Some(found.get()?.standing(now)))
                     .or_else(|| leases.blocks.standing(charge, now))
                     .unwrap_or(decision),
-                None => leases.told_by_store(charge, of_store.next().unwrap_or(Decision::NONE), now),
+                None => {
+                    let decision = of_store.next().unwrap_or(Decision::NONE);
+                    leases.decided_by_store(charge, decision, is_allowed || !decision.is_allowed(), now)
+                }
             })
             .collect();
         Ok(())
@@ -247,7 +252,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
         Ok(answers.into())
     }
 
-    /// Finds out how to decide a charge. Waits for a renewal if there are no tokens, and one is under way or due.
+    /// Determines how to decide a charge. Waits for a renewal if there are no tokens and one is in flight or due.
     async fn plan(
         &self,
         leases: &Leases,
@@ -263,7 +268,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
             return Ok(Plan::Store);
         };
         for wait in 0..MOST_WAITS {
-            // Before the look at the key, so that no answer is missed.
+            // Before the key is read, so that no answer is missed.
             let answered = key.answered.notified();
             let now = self.clock.now();
             if key.can_pay(charge.cost, now) {
@@ -278,10 +283,10 @@ impl<S: Store, C: Clock> Shared<S, C> {
                         return Ok(Plan::Store);
                     }
                     match key.error() {
-                        // The store may still decide.
+                        // The store may still be able to decide the request.
                         None | Some(StoreError::Failed { .. } | StoreError::UnusableKey { .. } | StoreError::Full) => {}
                         Some(StoreError::Unreachable { reason } | StoreError::AnswerLost { reason }) => {
-                            // This request has taken nothing.
+                            // This request has taken nothing, whatever happened to the renewal.
                             return Err(StoreError::Unreachable { reason });
                         }
                         Some(error) => return Err(error),
@@ -293,7 +298,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
     }
 }
 
-/// Waits for the answer to a renewal, as long as the request may wait. Returns whether it came.
+/// Waits for the answer to a renewal, at most as long as the request may wait. Returns whether it arrived.
 async fn wait_for(
     answered: Notified<'_>,
     has_timers: bool,
@@ -322,7 +327,7 @@ pub(super) fn told(question: Question<'_>, seen: &[Lookup]) -> Answer {
     Answer { shadows: question.shadows.iter().map(|shadow| tell(shadow)).collect(), ..counting }
 }
 
-/// The error with the numbers of charges of the whole request, from one about a part of it.
+/// Converts an error about a part of the request to the indexes of the whole request.
 fn numbered_anew(error: StoreError, number_of: impl Fn(usize) -> usize) -> StoreError {
     match error {
         StoreError::UnusableKey { charges, reason } => {

@@ -1,29 +1,30 @@
 //! A tier in front of a remote store that decides most requests from memory: repeated denials, and requests for leased keys.
 //!
-//! [`Tier`] is a [`Store`] around another one. It remembers denials for a moment, so that a client that is blocked and keeps
-//! sending requests costs the store one call a second, however many requests it sends. And it [leases](tidegate_core::lease)
-//! keys that are busy, so that a key costs the store a few calls a second, however many requests are admitted.
+//! [`Tier`] is a [`Store`] around another store. It remembers denials for a short time: a blocked client that keeps sending
+//! requests costs the store one call per second, for any number of requests. It also [leases](tidegate_core::lease) keys
+//! with much traffic: such a key costs the store a few calls per second, for any number of admitted requests.
 //!
 //! # Guarantees of leases
 //! All nodes together never admit more than the limit, as without leases. The store charges a lease in full when it grants it.
 //!
-//! - A node can deny a request while other nodes hold tokens that they have not spent. At most half of a limit is outstanding at
-//!   a time. Tokens that a node does not use are returned within a third of a second, and end after at most four seconds if the
+//! - A node can deny a request while other nodes hold unspent tokens. At most half of a limit is outstanding at a time.
+//!   Tokens that a node does not use are returned within a third of a second, and end after at most four seconds if the
 //!   node crashes.
-//! - `remaining` is what this node holds, and what the store had left at the last renewal. It is never 0 while this node would
-//!   admit a request. The instant of a reset is the one of the last renewal.
-//! - The wait of a denial is at most one interval between renewals (200 ms) longer than the store's. It is enough at this node, if
-//!   nobody else spends, and nobody else has since the last renewal. If others have used up a window meanwhile, the next denial says
-//!   when it ends. A shorter wait can be enough, if another node returns tokens.
-//! - While the store is unavailable, a node spends what it holds. After that, requests fail.
+//! - `remaining` is what this node holds, plus what the store had left at its last answer to a renewal or a request. It is
+//!   never 0 while this node holds any tokens. The reset time is that of the same answer.
+//! - The wait of a denial is at most one interval between renewals (200 ms) longer than the store's. It is sufficient at
+//!   this node, if no other node has spent anything since the last renewal. If other nodes have used up a window in the
+//!   meantime, the next denial states when it ends. A shorter wait may be sufficient if another node returns tokens.
+//! - While the store is unavailable, a node spends the tokens that it holds. After that, requests fail.
 //!
-//! Slots of concurrency limits are leased in blocks, if the rule says so. Requests begin and end with them here, and receipts of such
-//! slots can be settled and renewed at this node only.
+//! Slots of concurrency limits are leased in blocks, if the rule has `lease`. Requests take and release them at this node,
+//! and receipts of such slots can be settled and renewed only at this node.
 //!
-//! Not leased are keys with few requests, reserved costs, shapers, logs, costs above a quarter of a lease, and limits that
-//! [say so](tidegate_core::lease::Leasing). Of a request over several limits, the leased ones are paid first, and the store is
-//! asked once for the rest; if it denies, what was paid is put back. Credits, penalties and resets at this node return the lease
-//! of their key first, so they take effect at once here, unless a renewal is on its way. Other nodes go on to spend what they hold.
+//! Keys with few requests, reserved costs, shapers, logs, costs above a quarter of a lease, and limits with [leases
+//! off](tidegate_core::lease::Leasing) are not leased. For a request over several limits, the leased ones are paid first,
+//! and the store is asked once for the rest. If it denies, what was paid is put back. Credits, penalties and resets at this
+//! node first return the lease of their key, so they take effect here immediately, unless a renewal is in flight. Other
+//! nodes continue to spend the tokens that they hold.
 //!
 //! # Guarantees of a remembered denial
 //! A request is answered from memory only if one of its charges is certain to be denied: the store denied the same key under
@@ -31,29 +32,30 @@
 //! denied, as the store would have denied it.
 //!
 //! - The wait counts down from the store's. It is never too short, and too long by at most the time that the store took to
-//!   answer (and a microsecond, if the cost is larger than the remembered one). Under a sliding window or a log the wait for
-//!   a larger cost does not follow from that for a smaller one, so the store is called.
-//! - The time until the key has recovered counts down likewise. `remaining` is never overstated. It is exact for a denial at a
-//!   cost of one and under fixed windows, and exact to the token under buckets; in a sliding window or a log it may have
-//!   grown since.
-//! - For the *other* charges of the request, only recent answers of the store about their keys are known; without one,
-//!   `remaining` is 0. One of them may deny too, and for longer: a client that retries in time gets that denial then. Rules in
-//!   shadow mode are treated alike, and never cause a call of the store.
+//!   answer (and a microsecond, if the cost is larger than the remembered one). Under a sliding window or a log, the wait
+//!   for a larger cost does not follow from that for a smaller one, so the store is called.
+//! - The time until the key has recovered counts down likewise. `remaining` is never overstated. It is exact for a denial
+//!   at a cost of one and under fixed windows, and exact to the token under buckets. In a sliding window or a log it may
+//!   have grown since the store's answer.
+//! - For the *other* charges of the request, only recent answers of the store about their keys are known. Without one,
+//!   `remaining` is 0. One of these charges may be denied too, and for longer: a client that retries in time then gets that
+//!   denial. Rules in shadow mode are treated in the same way, and never cause a call of the store.
 //!
 //! # Staleness
 //! Changes by this process are never missed: settling, renewing, credits, penalties and resets forget the denials of their
-//! keys, before and after the store is called, and so does an admission. A changed limit is another limit.
+//! keys, before and after the store is called, and so does an admission. Denials of a changed limit do not apply.
 //!
-//! Changes by other processes are not seen. After a credit, a reset or a settled reservation there, or if the store loses its
-//! data, a key can be denied here for longer than by the store: for at most a second, and a tenth of a second for limits
-//! with reservations, which are settled all the time ([`Settings`]). A denial by a concurrency limit is never remembered:
-//! slots are released at any instant.
+//! Changes by other processes are not seen. After a credit, a reset or a settled reservation there, or if the store loses
+//! its data, a key can be denied here for longer than by the store: for at most a second, and for at most a tenth of a
+//! second for limits with reservations, which are settled frequently ([`Settings`]). A denial by a concurrency limit is
+//! never remembered, because slots may be released at any time.
 //!
-//! In a cluster, a request over several slots charges some of them for a moment, until it is denied and refunded. A denial
-//! that is caused by such a charge is remembered too, for a second at most.
+//! In a cluster, a request over several slots briefly charges some of them, until it is denied and refunded. A denial
+//! caused by such a charge is remembered too, for a second at most.
 //!
-//! Just after a rule has changed its algorithm or its rate, a key drains as the old limit says until it is charged under the
-//! new one. The waits of denials are estimates then, those of the store too, and are remembered for no longer than others.
+//! After a rule has changed its algorithm or its rate, a key drains under the old limit until it is charged under the new
+//! one. During that time, the waits of denials are estimates, including those of the store, and are remembered for no
+//! longer than others.
 
 mod blocks;
 mod countdown;
@@ -75,10 +77,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::lease::Block;
-use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::store::{Adjustment, Answer, Decisions, NowOrLater, Readiness};
 use tidegate_core::{
-    Charge, Clock, Decision, Key, Micros, NowOrLater, Question, Readiness, Receipt, RuleId, Settlement, Store,
-    StoreError, Timestamp,
+    Charge, Clock, Decision, Key, Micros, Question, Receipt, RuleId, Settlement, Store, StoreError, Timestamp,
 };
 use tokio::runtime::Handle;
 use tokio::sync::futures::Notified;
@@ -89,19 +90,20 @@ use self::leases::{LeasedKey, Leases};
 use self::store_keys::StoreCalls;
 use crate::join_all::join_all;
 
-/// The longest wait for renewals that are in flight when all leases are returned. Well below the second that a server waits for
-/// all of it.
+/// Maximum wait for renewals that are in flight when all leases are returned. Shorter than the second for which a server
+/// waits for the whole shutdown of its leases.
 const LAST_ANSWER: Duration = Duration::from_millis(500);
 
 /// Bounds on remembered denials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The most remembered keys, of about 200 bytes each. Beyond it the denial that would expire first is dropped.
+    /// Maximum number of remembered keys, of about 200 bytes each. Beyond it, the denial that would expire first is
+    /// dropped.
     pub most_keys: usize,
-    /// The longest lifetime of a denial. A limiter considers a failed store recovered after an answer and a second without
+    /// Maximum lifetime of a denial. A limiter considers a failed store recovered after an answer and a second without
     /// failures; denials from memory that live longer could pass for such answers.
     pub longest: Micros,
-    /// The longest lifetime of a denial of a charge with a reservation.
+    /// Maximum lifetime of a denial of a charge with a reservation.
     pub longest_reserved: Micros,
 }
 
@@ -118,19 +120,19 @@ pub struct TierStats {
     pub asked: u64,
     /// Requests that were denied by a remembered denial.
     pub spared: u64,
-    /// Remembered keys, expired ones included.
+    /// Number of remembered keys, including expired ones.
     pub keys: usize,
-    /// The leases. `None` if there are none.
+    /// The counters of leases. `None` without leases.
     pub leases: Option<LeaseStats>,
 }
 
-/// A store in front of another one, which it calls less often. See the [module](self) for its guarantees.
+/// A store in front of another store, which it calls less often. See the [module](self) for its guarantees.
 pub struct Tier<S, C = SinceStart> {
-    shared: Arc<Shared<S, C>>,
+    shared: Arc<TierInner<S, C>>,
 }
 
 /// The parts of a tier, which the task that renews leases shares.
-struct Shared<S, C> {
+struct TierInner<S, C> {
     store: S,
     clock: C,
     denials: Denials,
@@ -141,8 +143,8 @@ struct Shared<S, C> {
 }
 
 impl<S: Store + 'static> Tier<S> {
-    /// A tier in front of `store`, with the default settings. Leases are renewed on the runtime of the caller. Without a runtime
-    /// there are none.
+    /// A tier in front of `store`, with the default settings. Leases are renewed on the caller's Tokio runtime. Without a
+    /// runtime there are no leases.
     pub fn new(store: S) -> Tier<S> {
         Tier::with_clock(store, Settings::default(), SinceStart::new()).with_leases(LeaseSettings::default())
     }
@@ -154,25 +156,25 @@ impl<S, C> Tier<S, C> {
         let denials = Denials::new(settings);
         let (asked, spared) = (AtomicU64::new(0), AtomicU64::new(0));
         let calls = StoreCalls::new();
-        Tier { shared: Arc::new(Shared { store, clock, denials, leases: None, asked, spared, calls }) }
+        Tier { shared: Arc::new(TierInner { store, clock, denials, leases: None, asked, spared, calls }) }
     }
 
-    /// The same tier with leases, which the caller renews: [`Tier::renew_leases`] has to run all the time, because requests wait
-    /// for renewals. For simulations and tests in virtual time.
+    /// The same tier with leases that the caller renews. [`Tier::renew_leases`] must run continuously, because requests
+    /// wait for renewals. For simulations and tests in virtual time.
     #[must_use]
     pub fn with_leases_by_hand(self, settings: LeaseSettings) -> Tier<S, C> {
         self.leasing(settings, false)
     }
 
     fn leasing(mut self, settings: LeaseSettings, is_background: bool) -> Tier<S, C> {
-        // Nobody else has a reference before the task is started.
+        // Before the task is started, there is no other reference.
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.leases = Some(Leases::new(settings, is_background));
         }
         self
     }
 
-    /// The store behind.
+    /// The inner store.
     pub fn behind(&self) -> &S {
         &self.shared.store
     }
@@ -190,8 +192,8 @@ impl<S, C: Clock> Tier<S, C> {
         }
     }
 
-    /// The `most` keys that the store was called for most often in the last 10 to 20 seconds. A key is hot at 1 % of the calls to
-    /// its server. `servers` share the keys: 1, or the primaries of a cluster.
+    /// The `most` keys for which the store was called most often in the last 10 to 20 seconds. A key is hot from 1 % of the
+    /// calls to its server. `servers` share the keys: 1, or the number of primaries of a cluster.
     pub fn store_keys(&self, servers: usize, most: usize) -> StoreKeys {
         self.shared.calls.top(servers as u64, most, self.shared.clock.now())
     }
@@ -205,23 +207,24 @@ impl<S, C: Clock> Tier<S, C> {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Tier<S, C> {
-    /// The same tier with leases, which are renewed on the runtime of the caller. Without a runtime there are no leases.
+    /// The same tier with leases, which are renewed on the caller's Tokio runtime. Without a runtime there are no leases.
     #[must_use]
     pub fn with_leases(self, settings: LeaseSettings) -> Tier<S, C> {
         let Ok(runtime) = Handle::try_current() else { return self };
         let tier = self.leasing(settings, true);
-        let shared: Weak<Shared<S, C>> = Arc::downgrade(&tier.shared);
+        let shared: Weak<TierInner<S, C>> = Arc::downgrade(&tier.shared);
         runtime.spawn(leases::run(shared));
         tier
     }
 }
 
 impl<S: Store, C: Clock> Tier<S, C> {
-    /// Sends all renewals that are due, and returns tokens that are not used. Only for tiers
-    /// [without a task](Tier::with_leases_by_hand) that does this.
+    /// Sends all renewals that are due, and returns unused tokens. Only for tiers [without a
+    /// task](Tier::with_leases_by_hand) that does this.
     pub async fn renew_leases(&self) {
         let Some(leases) = &self.shared.leases else { return };
-        leases.sweep(self.shared.store.server_generation(), self.shared.clock.now());
+        let mut sweep = leases.begin_sweep();
+        while leases.sweep_some(&mut sweep, self.shared.store.server_generation(), self.shared.clock.now()) {}
         self.send_due(leases).await;
     }
 
@@ -231,26 +234,26 @@ impl<S: Store, C: Clock> Tier<S, C> {
         }
     }
 
-    /// Returns everything that this node holds, and takes no more leases: for a node that shuts down. Requests are decided by the
-    /// store from now on.
+    /// Returns all tokens and slots that this node holds, and takes no more leases, because the node shuts down. The store
+    /// decides all requests from now on.
     pub async fn return_leases(&self) {
         let Some(leases) = &self.shared.leases else { return };
         let keys = leases.close();
         let in_flight = keys.iter().filter_map(|key| {
-            // Before the look at the key, so that no answer is missed.
+            // Before the key is read, so that no answer is missed.
             let answered = key.answered.notified();
             (leases.is_background && key.is_asking()).then(|| self.return_after(answered, key))
         });
         let in_flight: Vec<_> = in_flight.collect();
         let now = self.shared.clock.now();
-        // Blocks whose slots are in use are released when they are idle, or end by themselves.
+        // Blocks with slots in use are released when they are idle, or end when their time is over.
         tend(&self.shared, leases.blocks.close(self.shared.store.server_generation(), now)).await;
         let held: Vec<_> = keys.iter().filter(|key| key.begin_return(now)).map(Arc::clone).collect();
         for keys in held.chunks(leases::KEYS_A_ROUND) {
             leases::renew(&self.shared, keys.to_vec()).await;
         }
         if !in_flight.is_empty() {
-            // The tokens of a renewal without an answer end by themselves.
+            // The tokens of a renewal without an answer end when their time is over.
             let _ = tokio::time::timeout(LAST_ANSWER, join_all(in_flight.into_iter())).await;
         }
     }
@@ -264,7 +267,7 @@ impl<S: Store, C: Clock> Tier<S, C> {
     }
 }
 
-impl<S: Store, C: Clock> Shared<S, C> {
+impl<S: Store, C: Clock> TierInner<S, C> {
     /// Asks the store to decide, and learns from its answer.
     async fn ask_store(
         &self,
@@ -287,8 +290,8 @@ impl<S: Store, C: Clock> Shared<S, C> {
         keys: impl Iterator<Item = (&'k RuleId, &'k Key<'k>)> + Clone,
         doing: impl FnOnce() -> F,
     ) -> Result<T, StoreError> {
-        // Before the change: no request is denied by a stale entry. After it, on drop too: an answer that was in flight
-        // meanwhile, and may be older, is not remembered.
+        // Called before the change, so that no request is denied by a stale entry. Called again after it, or on drop, so
+        // that an answer that was in flight meanwhile, and may be older, is not remembered.
         let forget = || keys.clone().for_each(|(rule, key)| self.denials.forget(rule, key));
         forget();
         let _after = AtEnd(forget);
@@ -297,7 +300,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
         Ok(done)
     }
 
-    /// Returns the lease of a key that somebody is about to change, so that the change takes effect at once.
+    /// Returns the lease of a key before a change to it, so that the change takes effect immediately.
     async fn return_lease(&self, rule: &RuleId, key: &Key<'_>) {
         let Some(leases) = &self.leases else { return };
         let Some(key) = leases.find_key(rule, key) else { return };
@@ -318,7 +321,7 @@ impl<F: Fn()> Drop for AtEnd<F> {
 }
 
 impl<S: Store, C: Clock> Store for Tier<S, C> {
-    // A denial from memory is there at once, but most requests are for the store behind, unless their keys are leased.
+    // A denial from memory is available immediately, but most requests go to the inner store, unless their keys are leased.
     fn readiness(&self) -> Readiness {
         match &self.shared.leases {
             Some(leases) if leases.is_in_use() => Readiness::Often,
@@ -355,7 +358,7 @@ impl<S: Store, C: Clock> Store for Tier<S, C> {
         }
         NowOrLater::Later(async move {
             match &shared.leases {
-                // Boxed: keeps the large future of this path out of the one of every request.
+                // Boxed: keeps the large future of this path out of the future of every request.
                 Some(leases) if leases.is_in_use() => {
                     Box::pin(shared.decide_with_leases(leases, question, answer, seen, asked)).await
                 }

@@ -1,4 +1,4 @@
-//! Payments of a request: tokens and slots that are taken from leases, all or none.
+//! Payments of a request: tokens and slots taken from leases, all or none.
 
 use smallvec::SmallVec;
 use tidegate_core::lease::Taken;
@@ -13,7 +13,7 @@ use super::leases::{Found, Leases};
 pub(super) struct Payments<'l> {
     leases: &'l Leases,
     paid: SmallVec<[Payment; 4]>,
-    /// Whether they last while the store is asked.
+    /// Whether the payments remain valid while the store is asked.
     are_kept: bool,
     /// The receipt under which slots are held.
     id: Option<ReceiptId>,
@@ -42,7 +42,7 @@ impl<'l> Payments<'l> {
         Payments { leases, paid: SmallVec::new(), are_kept, id: None }
     }
 
-    /// Pays for a charge that counts, if it is leased and there are tokens or slots for it.
+    /// Pays for a counting charge, if it is leased and enough tokens or slots are available.
     pub(super) fn pay_counting(&mut self, charge: &Charge<'_>, clock: &impl Clock) -> Option<Decision> {
         if !charge.limit.holds_slots() {
             return self.pay(charge, clock);
@@ -54,7 +54,8 @@ impl<'l> Payments<'l> {
         Some(decision)
     }
 
-    /// Pays for a charge, if it is leased and there are tokens for it. Slots of rules in shadow mode are taken from the store.
+    /// Pays for a charge, if it is leased and enough tokens are available. Slots of rules in shadow mode are taken from the
+    /// store.
     #[inline]
     fn pay(&mut self, charge: &Charge<'_>, clock: &impl Clock) -> Option<Decision> {
         let found = self.leases.find(charge)?;
@@ -67,7 +68,7 @@ impl<'l> Payments<'l> {
         Some(paid.decision)
     }
 
-    /// Pays for all charges that count, or none.
+    /// Pays for all counting charges, or none.
     pub(super) fn pay_all_counting(
         &mut self,
         charges: &[Charge<'_>],
@@ -103,20 +104,20 @@ impl<'l> Payments<'l> {
         self.paid.drain(from..).for_each(|payment| payment.put_back());
     }
 
-    /// The request is admitted. Returns the receipt of its slots; `None` if it has none.
+    /// Keeps the payments of an admitted request. Returns the receipt of its slots; `None` if it has none.
     pub(super) fn commit(mut self) -> Option<Receipt> {
         let slots = |payment: &Payment| match payment {
             Payment::Tokens(..) => None,
             Payment::Slots(slots) => Some(slots.held()),
         };
-        // Only those that count have slots, in the order of their charges.
+        // Only counting charges have slots, in the order of the charges.
         let receipt = self.id.map(|id| Receipt { id, held: self.paid.iter().filter_map(slots).collect() });
         self.paid.clear();
         receipt.filter(|receipt| !receipt.held.is_empty())
     }
 
-    /// The same, for a request of which the store has decided the `rest`. Slots of blocks are held under the store's receipt, if
-    /// there is one.
+    /// Like `commit`, for a request of which the store has decided the `rest`. Slots of blocks are held under the store's
+    /// receipt, if there is one.
     pub(super) fn commit_with(
         mut self,
         counting: &[Charge<'_>],

@@ -2,9 +2,9 @@
 
 use tidegate_core::{Clock, Timestamp};
 
-/// A monotonic clock that counts from its creation, and not from the epoch. Steps of the wall clock do not affect it.
+/// A monotonic clock that counts from its creation instead of the epoch. Steps of the wall clock do not affect it.
 ///
-/// On Linux it counts the time for which the machine was suspended, so a lease does not outlive it.
+/// On Linux it includes the time for which the machine was suspended, so that a lease does not outlast its end.
 #[derive(Clone, Copy, Debug)]
 pub struct SinceStart {
     start: Instant,
@@ -31,7 +31,7 @@ impl Clock for SinceStart {
     }
 }
 
-/// An instant of the clock that counts suspension.
+/// An instant of the clock that includes suspension.
 #[cfg(target_os = "linux")]
 #[derive(Clone, Copy, Debug)]
 struct Instant {

@@ -1,7 +1,7 @@
-//! Keys that the store is called for: those that leases and remembered denials do not keep away from it.
+//! Keys for which the store is called despite leases and remembered denials.
 //!
-//! One key lies on one server, which has one thread. A key that takes a large part of a server's calls is a bottleneck that
-//! more servers do not remove, so it is worth knowing.
+//! Each key is on one server, which has one thread. A key with a large part of a server's calls is a bottleneck that more
+//! servers do not remove, so it is reported.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,70 +10,71 @@ use ahash::RandomState;
 use tidegate_core::sketch::{Sketch, SketchEntry};
 use tidegate_core::{Key, Micros, RuleId, Timestamp};
 
-/// The most keys with a counter. Every key with more than so small a part of all calls has one.
+/// Maximum number of keys with a counter. Every key with more than this fraction of all calls has one.
 const KEYS: usize = 1024;
-/// The length of a window. Counts cover one to two windows.
+/// Length of a window. Counts cover one to two windows.
 const WINDOW: Micros = Micros::from_secs(10);
-/// The calls in a window up to which each is counted. Beyond that, one in a power of two is, with that weight.
+/// Number of calls in a window up to which each call is counted. Beyond that, one call in a power of two is counted, with
+/// that weight.
 const COUNTED: u64 = 20_000;
 /// The largest weight.
 const MOST_WEIGHT: u32 = 64;
-/// A key is hot if it takes one in so many of its server's calls, and so many a second at least.
+/// A key is hot from one in this many of its server's calls, with a minimum per second that follows.
 const HOT_PART: u64 = 100;
 const HOT_CALLS_A_SECOND: u64 = 50;
 
-/// The keys that the store was called for most often in the last 10 to 20 seconds.
+/// The keys for which the store was called most often in the last 10 to 20 seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreKeys {
-    /// The time that was counted.
+    /// The length of the counted period.
     pub period: Micros,
-    /// The calls for all keys in it. A call for several keys counts for each.
+    /// The number of calls for all keys in that period. A call for several keys counts for each.
     pub calls: u64,
-    /// The keys, the busiest first.
+    /// The keys, busiest first.
     pub keys: Vec<StoreKey>,
 }
 
-/// A key that the store is called for.
+/// A key for which the store is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreKey {
     /// The limit.
     pub rule: RuleId,
     /// The key.
     pub key: Key<'static>,
-    /// Upper bound of the number of calls.
+    /// Upper bound on the number of calls.
     pub calls: u64,
-    /// By how much that may be too large.
+    /// Upper bound on the error of that number.
     pub error: u64,
-    /// Whether it takes at least 1 % of the calls to its server, and at least 50 a second.
+    /// Whether the key takes at least 1 % of the calls to its server, and at least 50 calls per second.
     pub is_hot: bool,
 }
 
 /// Counts the calls of each key.
 pub(super) struct StoreCalls {
     hasher: RandomState,
-    /// One call in so many is counted. A power of two.
+    /// One call in this many is counted. A power of two.
     weight: AtomicU32,
-    windows: Mutex<Windows>,
+    windows: Mutex<CallWindows>,
 }
 
-struct Windows {
+struct CallWindows {
     since: Timestamp,
     past_since: Timestamp,
-    present: Sketch<Name>,
-    past: Sketch<Name>,
+    present: Sketch<CalledKey>,
+    past: Sketch<CalledKey>,
 }
 
 #[derive(Clone)]
-struct Name {
+struct CalledKey {
     rule: RuleId,
     key: Key<'static>,
 }
 
 impl StoreCalls {
     pub(super) fn new() -> StoreCalls {
-        // The first call begins a window, unless the clock counts from about now.
+        // The first call begins a window, unless the clock has just started.
         let since = Timestamp::EPOCH;
-        let windows = Windows { since, past_since: since, present: Sketch::new(KEYS), past: Sketch::new(KEYS) };
+        let windows = CallWindows { since, past_since: since, present: Sketch::new(KEYS), past: Sketch::new(KEYS) };
         StoreCalls { hasher: RandomState::new(), weight: AtomicU32::new(1), windows: Mutex::new(windows) }
     }
 
@@ -87,12 +88,12 @@ impl StoreCalls {
         self.turn(&mut windows, now);
         for (rule, key) in keys {
             let hash = self.hasher.hash_one((rule.stable_hash(), key));
-            windows.present.add(hash, weight.into(), || Name { rule: rule.clone(), key: key.owned() });
+            windows.present.add(hash, weight.into(), || CalledKey { rule: rule.clone(), key: key.owned() });
         }
     }
 
     /// Begins a new window if the present one is over.
-    fn turn(&self, windows: &mut Windows, now: Timestamp) {
+    fn turn(&self, windows: &mut CallWindows, now: Timestamp) {
         let lasted = now.since(windows.since);
         if lasted < WINDOW && now >= windows.since {
             return;
@@ -101,18 +102,18 @@ impl StoreCalls {
         let wanted = past.total().saturating_mul(WINDOW.get()) / lasted.get().max(1) / COUNTED;
         let weight = u32::try_from(wanted).unwrap_or(MOST_WEIGHT).clamp(1, MOST_WEIGHT).next_power_of_two();
         self.weight.store(weight, Ordering::Relaxed);
-        // After a pause there is no past window.
+        // After a pause there is no previous window.
         let is_recent = lasted.get() < 2 * WINDOW.get() && now >= windows.since;
         (windows.past, windows.past_since) = if is_recent { (past, windows.since) } else { (Sketch::new(KEYS), now) };
         windows.since = now;
     }
 
-    /// The keys that the store was called for most often, if the keys are spread evenly over so many servers.
+    /// The keys for which the store was called most often, if the keys are spread evenly over `servers`.
     pub(super) fn top(&self, servers: u64, most: usize, now: Timestamp) -> StoreKeys {
         let mut windows = self.windows();
         self.turn(&mut windows, now);
         let (calls, period) = (windows.present.total() + windows.past.total(), now.since(windows.past_since));
-        let mut all: Vec<SketchEntry<Name>> = windows.present.entries().to_vec();
+        let mut all: Vec<SketchEntry<CalledKey>> = windows.present.entries().to_vec();
         let mut places: std::collections::HashMap<u64, usize> =
             all.iter().enumerate().map(|(place, entry)| (entry.hash(), place)).collect();
         for entry in windows.past.entries() {
@@ -130,12 +131,12 @@ impl StoreCalls {
         let is_hot = |certain: u64| {
             let part = u128::from(certain) * u128::from(HOT_PART) * u128::from(servers.max(1));
             let speed = u128::from(certain) * 1_000_000;
-            // Too short a time says nothing about the next.
+            // A shorter period is not representative.
             period >= WINDOW
                 && part >= u128::from(calls)
                 && speed >= u128::from(HOT_CALLS_A_SECOND) * u128::from(period.get())
         };
-        let keys = all.into_iter().map(|SketchEntry { name: Name { rule, key }, count, error, .. }| StoreKey {
+        let keys = all.into_iter().map(|SketchEntry { name: CalledKey { rule, key }, count, error, .. }| StoreKey {
             rule,
             key,
             calls: count,
@@ -145,7 +146,7 @@ impl StoreCalls {
         StoreKeys { period, calls, keys: keys.collect() }
     }
 
-    fn windows(&self) -> MutexGuard<'_, Windows> {
+    fn windows(&self) -> MutexGuard<'_, CallWindows> {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,7 +159,7 @@ mod tests {
         Timestamp::from_secs(1_000 + count)
     }
 
-    /// Ten seconds of calls for the hot key, and of others for keys of their own, so many a second.
+    /// Ten seconds of calls: `hot` per second for the hot key, and `others` per second for keys of their own.
     fn called(calls: &StoreCalls, from: u64, hot: u64, others: u64) {
         let (rule, key) = (RuleId::new("api"), Key::from("hot"));
         for second in from..from + 10 {
@@ -176,7 +177,7 @@ mod tests {
             (60, 5_000, 1, true),
             (60, 9_000, 1, false),
             (60, 9_000, 2, true),
-            // Few calls are no load, however few others there are.
+            // A few calls are not load, even if there are hardly any others.
             (30, 0, 1, false),
             (60, 0, 1, true),
         ] {

@@ -1,4 +1,4 @@
-//! Decisions on requests, some of whose charges are decided by copies.
+//! Decisions on requests with charges that are decided by copies.
 
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -6,12 +6,12 @@ use tidegate_core::store::{Answer, Decisions};
 use tidegate_core::write_behind::{LocalAnswer, Noted, WriteBehind};
 use tidegate_core::{Charge, Clock, Decision, Key, Question, RuleId, Store, StoreError, Timestamp};
 
-use super::keys::Keys;
-use super::{Shared, add};
+use super::keys::CopyTable;
+use super::{WriteBehindInner, add};
 
-/// Costs noted for a request, which are taken back if it is not admitted.
+/// Costs noted for a request. They are taken back if the request is not admitted.
 struct Notes<'k> {
-    keys: &'k Keys,
+    keys: &'k CopyTable,
     noted: SmallVec<[(u64, Noted); 4]>,
 }
 
@@ -36,7 +36,7 @@ fn setting(charge: &Charge<'_>) -> Option<WriteBehind> {
     charge.write_behind.filter(|_| charge.reserve.is_none() && WriteBehind::supports(charge.limit))
 }
 
-impl<S, C: Clock> Shared<S, C> {
+impl<S, C: Clock> WriteBehindInner<S, C> {
     /// Plans a report of a key that somebody has changed.
     pub(super) fn look_again(&self, rule: &RuleId, key: &Key<'_>) {
         if self.keys.plan_now(rule, key, self.clock.now()) {
@@ -56,7 +56,7 @@ impl<S, C: Clock> Shared<S, C> {
         told.answer
     }
 
-    /// The decision on a charge that neither a copy nor the store was asked about.
+    /// The decision on a charge about which neither a copy nor the store was asked.
     fn standing(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         let known = setting(charge).and_then(|_| self.keys.standing(charge.rule, charge.key, now));
         known.unwrap_or(Decision { limit: charge.limit.capacity(), ..Decision::NONE })
@@ -99,7 +99,7 @@ impl<S, C: Clock> Shared<S, C> {
         Answer::new(decisions, None)
     }
 
-    /// Decides a request by copies alone. Returns whether that was possible; if not, nothing was noted.
+    /// Decides a request by copies alone. Returns whether that was possible. If not, nothing was noted.
     pub(super) fn decide_by_copies(&self, question: Question<'_>, answer: &mut Answer) -> bool {
         if !question.charges().all(|charge| setting(charge).is_some()) {
             return false;
@@ -135,7 +135,7 @@ impl<S, C: Clock> Shared<S, C> {
     }
 }
 
-impl<S: Store, C: Clock> Shared<S, C> {
+impl<S: Store, C: Clock> WriteBehindInner<S, C> {
     /// Decides a request by copies, and asks the store once for the rest.
     pub(super) async fn decide_with_store(
         &self,
@@ -197,7 +197,7 @@ impl<S: Store, C: Clock> Shared<S, C> {
     }
 }
 
-/// The error with the numbers of charges of the whole request, from one about those that the store was asked about.
+/// Converts an error about the charges sent to the store to the indexes of the whole request.
 fn numbered_anew<'q>(
     error: StoreError,
     question: Question<'q>,

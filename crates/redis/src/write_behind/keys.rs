@@ -14,24 +14,25 @@ const SHARDS: usize = 64;
 /// The interval between checks for keys that have recovered.
 const SWEEP_EVERY: Micros = Micros::from_secs(1);
 
-pub(super) struct Keys {
+pub(super) struct CopyTable {
     hasher: RandomState,
-    shards: Box<[Mutex<HashMap<u64, Entry>>]>,
-    /// The reports that are due, by time. Those whose entry says otherwise were replaced by an earlier one.
+    shards: Box<[Mutex<HashMap<u64, CopyEntry>>]>,
+    /// The reports that are due, ordered by time. Ones that differ from the time in the entry were replaced by an earlier
+    /// one.
     due: Mutex<BinaryHeap<Reverse<(Timestamp, u64)>>>,
     len: AtomicUsize,
     most: usize,
     next_sweep: AtomicU64,
 }
 
-struct Entry {
+struct CopyEntry {
     rule: RuleId,
     key: Key<'static>,
     setting: WriteBehind,
     copy: LocalCopy,
-    /// The time of its next report.
+    /// When the next report is due.
     due: Option<Timestamp>,
-    /// The earliest time of a report after one that has failed.
+    /// The earliest time of the next report, after a failed one.
     not_before: Timestamp,
 }
 
@@ -44,16 +45,16 @@ pub(super) struct Report {
     pub(super) sum: u64,
 }
 
-/// The answer of a copy, and whether a report has to be sent earlier than planned.
+/// The answer of a copy, and whether a report must be sent earlier than planned.
 pub(super) struct CopyAnswer {
     pub(super) hash: u64,
     pub(super) answer: LocalAnswer,
     pub(super) is_urgent: bool,
 }
 
-impl Keys {
-    pub(super) fn new(most: usize) -> Keys {
-        Keys {
+impl CopyTable {
+    pub(super) fn new(most: usize) -> CopyTable {
+        CopyTable {
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             due: Mutex::default(),
@@ -78,12 +79,12 @@ impl Keys {
         hasher.finish()
     }
 
-    fn shard(&self, hash: u64) -> MutexGuard<'_, HashMap<u64, Entry>> {
+    fn shard(&self, hash: u64) -> MutexGuard<'_, HashMap<u64, CopyEntry>> {
         let number = usize::try_from(hash % SHARDS as u64).unwrap_or_default();
         self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides a charge by its copy, with a share for one of this many nodes. A key that is new is added to the table.
+    /// Decides a charge by its copy, with the share of one of `nodes` nodes. A new key is added to the table.
     pub(super) fn decide(&self, charge: &Charge<'_>, setting: WriteBehind, nodes: u32, now: Timestamp) -> CopyAnswer {
         let hash = self.hash(charge.rule, charge.key);
         let ask = CopyAnswer { hash, answer: LocalAnswer::Ask, is_urgent: false };
@@ -94,7 +95,7 @@ impl Keys {
             None if charge.cost > most || most == 0 || self.len() >= self.most => return ask,
             None => {
                 self.len.fetch_add(1, Ordering::Relaxed);
-                shard.entry(hash).or_insert_with(|| Entry {
+                shard.entry(hash).or_insert_with(|| CopyEntry {
                     rule: charge.rule.clone(),
                     key: charge.key.owned(),
                     setting,
@@ -116,7 +117,7 @@ impl Keys {
         let mut answer = entry.copy.decide(charge.cost, most, now);
         let is_half_used = entry.copy.unreported() >= most.div_ceil(2);
         let at = match &mut answer {
-            // A copy that knows nothing should know soon.
+            // A new copy should learn the state of the key soon.
             LocalAnswer::Admitted(..) if is_new || is_half_used => now,
             LocalAnswer::Ask if entry.copy.unsent() > 0 || entry.copy.is_unknown() => now,
             LocalAnswer::Ask => return ask,
@@ -125,7 +126,7 @@ impl Keys {
                 if let Outcome::Deny { retry_after } = &mut decision.outcome
                     && entry.copy.unreported() > 0
                 {
-                    // What is not reported yet begins to drain when it is.
+                    // Unreported costs begin to drain only when they are reported.
                     *retry_after = Micros::new(retry_after.get().saturating_add(setting.every().get()));
                 }
                 now + setting.every()
@@ -149,8 +150,9 @@ impl Keys {
         }
     }
 
-    /// Plans a report, unless one is planned earlier or in flight. Returns whether it is the next one of all.
-    fn plan(&self, hash: u64, entry: &mut Entry, at: Timestamp) -> bool {
+    /// Plans a report, unless an earlier one is planned or one is in flight. Returns whether it is now the next report of
+    /// all keys.
+    fn plan(&self, hash: u64, entry: &mut CopyEntry, at: Timestamp) -> bool {
         let at = at.max(entry.not_before);
         if entry.copy.is_reporting() || entry.due.is_some_and(|due| due <= at) {
             return false;
@@ -162,13 +164,13 @@ impl Keys {
         is_first
     }
 
-    /// Plans a report of a key that somebody has changed. Returns whether it is the next one of all.
+    /// Plans a report for a key that was changed. Returns whether it is now the next report of all keys.
     pub(super) fn plan_now(&self, rule: &RuleId, key: &Key<'_>, now: Timestamp) -> bool {
         let hash = self.hash(rule, key);
         self.shard(hash).get_mut(&hash).is_some_and(|entry| self.plan(hash, entry, now))
     }
 
-    /// Plans reports of all keys with something unreported.
+    /// Plans reports for all keys with unreported costs.
     pub(super) fn make_all_due(&self) {
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +180,7 @@ impl Keys {
         }
     }
 
-    /// The time of the next report.
+    /// When the next report is due.
     pub(super) fn next_at(&self) -> Option<Timestamp> {
         let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         due.peek().map(|Reverse((at, _))| *at)
@@ -205,7 +207,8 @@ impl Keys {
         }
     }
 
-    /// Ends a report, and plans the next one if there is something to report. Returns whether that is the next one of all.
+    /// Ends a report, and plans the next one if there is something to report. Returns whether it is now the next report of
+    /// all keys.
     pub(super) fn end_report(
         &self,
         hash: u64,
@@ -217,12 +220,12 @@ impl Keys {
         let Some(entry) = shard.get_mut(&hash) else { return false };
         end(&mut entry.copy);
         let next = now + entry.setting.every();
-        // Requests that find nothing left ask for a report each.
+        // Requests that find no allowance left request a report each.
         entry.not_before = if has_failed { next } else { now };
         entry.copy.unsent() > 0 && self.plan(hash, entry, next)
     }
 
-    /// Forgets keys whose copies are blank, once a second.
+    /// Removes keys whose copies are blank, once a second.
     pub(super) fn sweep(&self, now: Timestamp) {
         if now.as_micros() < self.next_sweep.load(Ordering::Relaxed) {
             return;
@@ -238,7 +241,7 @@ impl Keys {
 
     /// The sum of all costs that are not known to be charged.
     pub(super) fn unreported(&self) -> u64 {
-        let sum = |shard: &Mutex<HashMap<u64, Entry>>| -> u64 {
+        let sum = |shard: &Mutex<HashMap<u64, CopyEntry>>| -> u64 {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.values().map(|entry| entry.copy.unreported()).sum()
         };

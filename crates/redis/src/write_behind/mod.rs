@@ -1,14 +1,16 @@
-//! A tier in front of a remote store that decides limits with [`write_behind`](tidegate_core::write_behind) by copies of their
-//! keys.
+//! A tier in front of a remote store that decides limits with [`write_behind`](tidegate_core::write_behind) by copies of
+//! their keys.
 //!
-//! [`WriteBehindTier`] is a [`Store`] around another one. Charges without write-behind pass through. A charge with it is
-//! decided by this node's copy of the key, at once, and a task reports the sums of what was admitted. The number of nodes
-//! ([`WriteBehindTier::set_nodes`]) says how much a node may have unreported. Past that, or while the number is unknown, the
-//! store decides as it does for other charges, so the failure policy of the rule applies while it is unavailable.
+//! [`WriteBehindTier`] is a [`Store`] around another store. Charges without write-behind pass through. A charge with
+//! write-behind is decided immediately by this node's copy of the key, and a task reports the sums of admissions. The
+//! number of nodes ([`WriteBehindTier::set_nodes`]) determines how much a node may have unreported. Beyond that, or while
+//! the number is unknown, the store decides as for other charges, so the failure policy of the rule applies while it is
+//! unavailable.
 //!
-//! Of a request over several limits, the copies are asked first, and the store once for the rest. If it denies, what was noted is
-//! taken back, unless a report has left with it in the meantime: then it stays spent. A credit, a penalty or a reset takes effect
-//! when the copies have asked the store: at this node at once, at others after the interval between reports.
+//! For a request over several limits, the copies are asked first, and the store once for the rest. If it denies, the noted
+//! costs are taken back, except for those that a report has already sent: they stay spent. A credit, a penalty or a reset
+//! takes effect when the copies have asked the store: immediately at this node, and after the interval between reports at
+//! other nodes.
 
 mod decision;
 mod keys;
@@ -18,17 +20,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use tidegate_core::lease::{Grants, LeaseRequest};
-use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{
-    Charge, Clock, Decision, Key, NowOrLater, Question, Readiness, Receipt, RuleId, Settlement, Store, StoreError,
-};
+use tidegate_core::store::{Adjustment, Answer, Decisions, NowOrLater, Readiness};
+use tidegate_core::{Charge, Clock, Decision, Key, Question, Receipt, RuleId, Settlement, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use self::keys::Keys;
+use self::keys::CopyTable;
 use crate::tier::SinceStart;
 
-/// The most keys with a copy, of about 300 bytes each. The store decides the requests of others.
+/// Maximum number of keys with a copy, of about 300 bytes each. The store decides the requests of other keys.
 const MOST_KEYS: usize = 1 << 16;
 
 /// Counters of write-behind.
@@ -38,7 +38,7 @@ pub struct WriteBehindStats {
     pub admitted: u64,
     /// Charges that copies denied.
     pub denied: u64,
-    /// Charges sent to the store because the budget of unreported charges was used up, or the table of keys was full.
+    /// Charges sent to the store because the allowance of unreported costs was used up, or the table of keys was full.
     pub asked: u64,
     /// Reports that the store has answered.
     pub reports: u64,
@@ -54,12 +54,12 @@ pub struct WriteBehindStats {
     pub cost_unreported: u64,
     /// Keys with a copy.
     pub keys: usize,
-    /// The number of nodes by which copies decide; 0 if it is unknown.
+    /// The number of nodes that copies use in decisions; 0 if it is unknown.
     pub nodes: u32,
 }
 
 #[derive(Default)]
-struct Counters {
+struct CopyCounters {
     admitted: AtomicU64,
     denied: AtomicU64,
     asked: AtomicU64,
@@ -74,23 +74,24 @@ fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
 }
 
-/// A store in front of another one, which decides limits with write-behind by itself. See the [module](self).
+/// A store in front of another store, which decides limits with write-behind itself. See the [module](self).
 pub struct WriteBehindTier<S, C = SinceStart> {
-    shared: Arc<Shared<S, C>>,
+    shared: Arc<WriteBehindInner<S, C>>,
 }
 
-struct Shared<S, C> {
+struct WriteBehindInner<S, C> {
     store: S,
     clock: C,
-    keys: Keys,
+    keys: CopyTable,
     nodes: AtomicU32,
-    counters: Counters,
-    /// Notified when a report is due earlier than those before.
+    counters: CopyCounters,
+    /// Notified when a report is due before all others.
     work: Arc<Notify>,
 }
 
 impl<S: Store + 'static> WriteBehindTier<S> {
-    /// A tier in front of `store`, which reports on the runtime of the caller. Without a runtime the store decides everything.
+    /// A tier in front of `store`, which reports on the caller's Tokio runtime. Without a runtime, the store decides
+    /// everything.
     pub fn new(store: S) -> WriteBehindTier<S> {
         let tier = WriteBehindTier::with_clock(store, SinceStart::new());
         if let Ok(runtime) = Handle::try_current() {
@@ -105,31 +106,31 @@ impl<S, C> WriteBehindTier<S, C> {
     /// A tier whose reports the caller [sends](WriteBehindTier::send_due). The clock only measures elapsed time, and should
     /// never step. For simulations and tests in virtual time.
     pub fn with_clock(store: S, clock: C) -> WriteBehindTier<S, C> {
-        let shared = Shared {
+        let shared = WriteBehindInner {
             store,
             clock,
-            keys: Keys::new(MOST_KEYS),
+            keys: CopyTable::new(MOST_KEYS),
             nodes: AtomicU32::new(0),
-            counters: Counters::default(),
+            counters: CopyCounters::default(),
             work: Arc::new(Notify::new()),
         };
         WriteBehindTier { shared: Arc::new(shared) }
     }
 
-    /// Sets the number of nodes that share the limits, this one included. 0 means that it is unknown: the store decides everything
-    /// then.
+    /// Sets the number of nodes that share the limits, including this one. 0 means that it is unknown; the store then
+    /// decides everything.
     pub fn set_nodes(&self, nodes: u32) {
         self.shared.nodes.store(nodes, Ordering::Relaxed);
     }
 
-    /// The store behind.
+    /// The inner store.
     pub fn behind(&self) -> &S {
         &self.shared.store
     }
 
     /// The counters.
     pub fn stats(&self) -> WriteBehindStats {
-        let Shared { counters, keys, nodes, .. } = &*self.shared;
+        let WriteBehindInner { counters, keys, nodes, .. } = &*self.shared;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         WriteBehindStats {
             admitted: read(&counters.admitted),
@@ -148,7 +149,7 @@ impl<S, C> WriteBehindTier<S, C> {
 }
 
 impl<S: Store, C: Clock> WriteBehindTier<S, C> {
-    /// Sends all reports that are due, one after the other, and forgets keys that have recovered.
+    /// Sends all reports that are due, one after the other, and removes keys that have recovered.
     pub async fn send_due(&self) {
         let shared = &*self.shared;
         let now = shared.clock.now();
@@ -158,13 +159,13 @@ impl<S: Store, C: Clock> WriteBehindTier<S, C> {
         }
     }
 
-    /// Reports everything, and decides nothing by copies any more: for a node that shuts down.
+    /// Reports all costs, and decides nothing by copies any longer, because the node shuts down.
     pub async fn finish(&self) {
         let shared = &*self.shared;
         shared.nodes.store(0, Ordering::Relaxed);
         shared.keys.make_all_due();
         while let Some(report) = shared.keys.next_due(shared.clock.now()) {
-            // A store that is unavailable is not waited for again and again.
+            // If the store is unavailable, no further reports are attempted.
             if !reports::send(shared, report).await {
                 return;
             }
@@ -172,7 +173,7 @@ impl<S: Store, C: Clock> WriteBehindTier<S, C> {
     }
 }
 
-/// A decision that has to wait for the store.
+/// A decision that must wait for the store.
 enum DeferredDecision<P, C> {
     /// By the store alone.
     Passed(P),
@@ -209,7 +210,7 @@ impl<S: Store, C: Clock> Store for WriteBehindTier<S, C> {
         NowOrLater::Later(async move {
             match way {
                 DeferredDecision::Passed(later) => later.await,
-                // Boxed: keeps the large future of this path out of the one of every request.
+                // Boxed: keeps the large future of this path out of the future of every request.
                 DeferredDecision::Copies(later) => Box::pin(later).await,
             }
         })

@@ -11,15 +11,15 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::keys::Report;
-use super::{Shared, add};
+use super::{WriteBehindInner, add};
 
-/// The most reports in flight. Those that become due meanwhile wait, and their sums grow.
+/// Maximum number of reports in flight. Reports that become due meanwhile wait, and their sums grow.
 const MOST_CALLS: usize = 256;
-/// The longest sleep, after which keys that have recovered are forgotten.
+/// Maximum sleep, after which keys that have recovered are removed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Reports until the tier is dropped.
-pub(super) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<Shared<S, C>>) {
+pub(super) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<WriteBehindInner<S, C>>) {
     let calls = Arc::new(Semaphore::new(MOST_CALLS));
     loop {
         let Some(shared) = tier.upgrade() else { return };
@@ -36,7 +36,7 @@ pub(super) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<Share
         let Some(shared) = tier.upgrade() else { return };
         shared.keys.sweep(shared.clock.now());
         loop {
-            // Before the report is begun, so that its sum grows while it waits.
+            // Acquired before the report begins, so that its sum grows while it waits.
             let Ok(permit) = Arc::clone(&calls).acquire_owned().await else { return };
             let Some(report) = shared.keys.next_due(shared.clock.now()) else { break };
             let shared = Arc::clone(&shared);
@@ -49,16 +49,16 @@ pub(super) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<Share
 }
 
 /// A report on its way. It counts as lost if nobody waits for the answer any more.
-struct InFlight<'t, S, C: Clock> {
-    tier: &'t Shared<S, C>,
+struct ReportInFlight<'t, S, C: Clock> {
+    tier: &'t WriteBehindInner<S, C>,
     report: Report,
     is_answered: bool,
 }
 
-impl<S, C: Clock> InFlight<'_, S, C> {
+impl<S, C: Clock> ReportInFlight<'_, S, C> {
     fn end(&mut self, result: Result<Decision, StoreError>) {
         self.is_answered = true;
-        let Shared { counters, keys, clock, work, .. } = self.tier;
+        let WriteBehindInner { counters, keys, clock, work, .. } = self.tier;
         let (now, sum) = (clock.now(), self.report.sum);
         let is_next = match result {
             Ok(standing) => {
@@ -82,7 +82,7 @@ impl<S, C: Clock> InFlight<'_, S, C> {
     }
 }
 
-impl<S, C: Clock> Drop for InFlight<'_, S, C> {
+impl<S, C: Clock> Drop for ReportInFlight<'_, S, C> {
     fn drop(&mut self) {
         if !self.is_answered {
             self.end(Err(StoreError::AnswerLost { reason: "the report was cancelled".into() }));
@@ -91,8 +91,8 @@ impl<S, C: Clock> Drop for InFlight<'_, S, C> {
 }
 
 /// Sends a report, and waits for the answer. Returns whether there was one.
-pub(super) async fn send<S: Store, C: Clock>(tier: &Shared<S, C>, report: Report) -> bool {
-    let mut call = InFlight { tier, report, is_answered: false };
+pub(super) async fn send<S: Store, C: Clock>(tier: &WriteBehindInner<S, C>, report: Report) -> bool {
+    let mut call = ReportInFlight { tier, report, is_answered: false };
     let Report { rule, key, limit, sum, .. } = &call.report;
     let charge = Charge::new(rule, key, limit).cost(*sum);
     let result = if *sum > 0 {

@@ -1,4 +1,4 @@
-//! A cluster whose nodes die and whose slots move. Every request lies in two slots.
+//! A cluster whose nodes are killed and whose slots migrate. The keys of every request are in two slots.
 
 use tidegate_redis::Settings;
 use tidegate_redis::slot_of;
@@ -10,7 +10,7 @@ async fn crowd(cluster: &Cluster) -> Crowd {
     Crowd::gather(Settings::cluster(cluster.urls()).unwrap()).await
 }
 
-/// The slot that every request has a part in.
+/// The slot in which every request has a key.
 fn everyones_slot() -> u16 {
     slot_of(format!("tidegate:{{{ADDRESS}}}").as_bytes())
 }
@@ -31,7 +31,7 @@ async fn a_primary_killed() {
     crowd.some_work().await;
     let refunds = crowd.limiter.store().behind().refunds();
     println!("a cluster's primary killed: {refunds:?}");
-    // The replica may not have heard of the last that was admitted; at worst, of nothing.
+    // The replica may lack the last admissions; in the worst case, all of them.
     crowd.disperse("a cluster's primary killed", Some(back), 1).await;
 }
 

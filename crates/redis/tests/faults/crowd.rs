@@ -1,4 +1,4 @@
-//! Clients that never stop asking, under rules with each of the policies, and what became of their requests.
+//! Clients that send requests continuously, under rules with each failure policy, and the outcomes of their requests.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,23 +11,26 @@ use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::{DecidedBy, Limiter, Request, RuleSet, Ruling};
 use tidegate_test_redis::eventually;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// The time that a request may wait for the store, unless its rules say otherwise.
+/// The time that a request may wait for the store, unless its rules state otherwise.
 const DEADLINE: Duration = Duration::from_millis(20);
-/// The time that a busy machine may add to it in a test: tasks were seen to be a second late. On an idle one it is less than 5
-/// milliseconds.
+/// Additional time that a busy machine may need in a test: tasks were observed to be a second late. On an idle machine it
+/// is less than 5 milliseconds.
 const SLACK: Duration = Duration::from_millis(1_500);
 
-const CALLERS: usize = 24;
+const CALLERS: usize = 12;
+/// A crowd asks as fast as it is answered: more of them at once would leave too little of the machine to meet deadlines.
+static CROWDS: Semaphore = Semaphore::const_new(2);
 /// The most that a client may be admitted by the store, and by this process alone.
 const LIMIT: u64 = 50;
 const SHARE: u64 = 25;
-/// The number of requests of a client before the next client's turn.
+/// Number of requests of a client before the next client's turn.
 const ASKS: u64 = 80;
 
-/// Every request is charged to its user and to its address, which lie apart in a cluster.
+/// Every request is charged to its user and to its address, whose keys are in different slots of a cluster.
 const RULES: &str = "
 rules:
   - { id: open, match: { path: /open }, key: user, limit: fixed 50/year calendar, on_store_failure: allow }
@@ -38,7 +41,7 @@ rules:
   - { id: part-all, match: { path: /part }, key: address, limit: fixed 1000000000/year calendar, on_store_failure: local }
 ";
 
-/// The address that all requests come from.
+/// The address of all requests.
 pub(crate) const ADDRESS: &str = "203.0.113.7";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +71,7 @@ impl Policy {
     }
 }
 
-/// The amount that one client was admitted.
+/// The number of requests of one client that were admitted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Admitted {
     by_store: u64,
@@ -80,7 +83,7 @@ struct Admitted {
 struct Lived {
     admitted: Mutex<HashMap<(Policy, String), Admitted>>,
     by_store: AtomicU64,
-    /// For each of the policies.
+    /// By failure policy.
     by_policy: [AtomicU64; 3],
     /// In microseconds.
     longest: AtomicU64,
@@ -126,6 +129,7 @@ pub(crate) struct Crowd {
     lived: Arc<Lived>,
     stop: Arc<AtomicBool>,
     callers: JoinSet<()>,
+    _turn: SemaphorePermit<'static>,
 }
 
 async fn ask(limiter: &Limiter<Tier<RedisStore>>, lived: &Lived, policy: Policy, user: &str) -> Ruling<'static> {
@@ -138,8 +142,9 @@ async fn ask(limiter: &Limiter<Tier<RedisStore>>, lived: &Lived, policy: Policy,
 }
 
 impl Crowd {
-    /// Clients of a limiter over these servers, once it works.
+    /// Starts clients of a limiter with these servers. Returns once the store decides requests.
     pub(crate) async fn gather(settings: Settings) -> Crowd {
+        let turn = CROWDS.acquire().await.unwrap();
         let store = Tier::new(RedisStore::open(settings).unwrap());
         let limiter = Arc::new(Limiter::new(RuleSet::parse("rules.yaml", RULES).unwrap().rules, store));
         let (lived, stop) = (Arc::new(Lived::default()), Arc::new(AtomicBool::new(false)));
@@ -149,7 +154,7 @@ impl Crowd {
             let policy = Policy::ALL[caller % 3];
             callers.spawn(async move {
                 let mut asked = 0;
-                // Answers by policy come back at once; there is no point in making a million of them.
+                // Answers by policy return immediately, so the rate is limited.
                 let mut pace = interval(Duration::from_millis(1));
                 pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 while !stop.load(Ordering::Relaxed) {
@@ -164,24 +169,24 @@ impl Crowd {
                 }
             });
         }
-        let crowd = Crowd { limiter, lived, stop, callers };
+        let crowd = Crowd { limiter, lived, stop, callers, _turn: turn };
         crowd.some_work().await;
         crowd
     }
 
-    /// Waits until the store has decided some more.
+    /// Waits until the store has decided more requests.
     pub(crate) async fn some_work(&self) {
         let before = self.lived.by_store.load(Ordering::Relaxed);
         eventually("some work", async || (self.lived.by_store.load(Ordering::Relaxed) > before + 1_000).then_some(()))
             .await;
     }
 
-    /// Waits until every policy has decided some.
+    /// Waits until every policy has decided some requests.
     pub(crate) async fn policies_decide(&self) {
         self.policies_decide_times(10).await;
     }
 
-    /// Waits until every policy has decided so many.
+    /// Waits until every policy has decided this many requests.
     pub(crate) async fn policies_decide_times(&self, times: u64) {
         let before = self.lived.by_policy();
         eventually("decisions by every policy", async || {
@@ -191,7 +196,7 @@ impl Crowd {
         .await;
     }
 
-    /// Waits until so many more were decided, whoever decides.
+    /// Waits until this many more requests were decided, by the store or by policies.
     pub(crate) async fn decisions(&self, times: u64) {
         let all = || self.lived.by_store.load(Ordering::Relaxed) + self.lived.by_policy().iter().sum::<u64>();
         let before = all();
@@ -199,17 +204,18 @@ impl Crowd {
     }
 
     /// Waits until no calls have been sent to the server for so long, but for probes.
-    pub(crate) async fn away_for(&self, span: Duration) {
+    pub(crate) async fn unavailable_for(&self, span: Duration) {
         let link = self.limiter.store().behind();
         eventually("an outage that lasts", async || {
             let servers = link.stats().servers;
-            let is_away = |server: &ServerStats| server.breaker != BreakerState::Closed && server.lasting >= span;
-            servers.iter().all(is_away).then_some(())
+            let is_unavailable =
+                |server: &ServerStats| server.breaker != BreakerState::Closed && server.lasting >= span;
+            servers.iter().all(is_unavailable).then_some(())
         })
         .await;
     }
 
-    /// The time from now until the store decides again, some in a row under every rule.
+    /// The time until the store decides again, several times in a row under every rule.
     pub(crate) async fn back(&self) -> Duration {
         let (began, mut in_a_row) = (Instant::now(), 0);
         eventually("service that is back", async || {
@@ -224,7 +230,7 @@ impl Crowd {
         began.elapsed()
     }
 
-    /// Ends it, and checks what was lived through. The servers have lost their memory `losses` times.
+    /// Stops the clients, and checks the outcomes. The servers have lost their data `losses` times.
     pub(crate) async fn disperse(mut self, what: &str, back: Option<Duration>, losses: u64) {
         eventually("a store that counts as well", async || self.limiter.health().store.is_healthy().then_some(()))
             .await;

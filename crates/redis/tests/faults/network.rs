@@ -1,7 +1,8 @@
-//! A server that is healthy, behind a network that is not.
+//! A healthy server behind a failing network.
 
 use std::time::Duration;
 
+use tidegate_core::contract::seed::seed;
 use tidegate_redis::Settings;
 use tidegate_test_redis::{Break, Proxy, Server, eventually};
 
@@ -55,14 +56,15 @@ async fn broken_at_random() {
         Break::BlackHole,
         Break::Refuse,
     ];
+    let mut dice = fastrand::Rng::with_seed(seed(fastrand::u64(..)));
     for _ in 0..40 {
-        let breaks = kinds[fastrand::usize(..kinds.len())];
-        if fastrand::bool() {
+        let breaks = kinds[dice.usize(..kinds.len())];
+        if dice.bool() {
             proxy.once(breaks);
         } else {
             proxy.set(breaks);
         }
-        crowd.decisions(fastrand::u64(1..500)).await;
+        crowd.decisions(dice.u64(1..500)).await;
         proxy.set(Break::Nothing);
         crowd.back().await;
     }

@@ -15,6 +15,6 @@ async fn the_primary_killed() {
     eventually("another primary", async || (set.primary() != first).then_some(())).await;
     let back = crowd.back().await;
     crowd.some_work().await;
-    // The replica may not have heard of the last that was admitted; at worst, of nothing.
+    // The replica may lack the last admissions; in the worst case, all of them.
     crowd.disperse("primary behind Sentinel killed", Some(back), 1).await;
 }

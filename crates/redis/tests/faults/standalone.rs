@@ -13,7 +13,7 @@ async fn crowd(server: &Server) -> Crowd {
     Crowd::gather(Settings::standalone(&server.url()).unwrap()).await
 }
 
-/// Breaks something, waits until policies decide, mends it, and waits until the store does.
+/// Injects a fault, waits until policies decide, repairs it, and waits until the store decides.
 async fn through(server: &mut Server, what: &str, losses: u64, breaks: fn(&mut Server), mends: fn(&mut Server)) {
     let crowd = crowd(server).await;
     breaks(server);
@@ -35,7 +35,7 @@ async fn frozen_for_five_seconds() {
     let crowd = crowd(&server).await;
     server.freeze();
     crowd.policies_decide().await;
-    crowd.away_for(Duration::from_secs(5)).await;
+    crowd.unavailable_for(Duration::from_secs(5)).await;
     server.thaw();
     let back = crowd.back().await;
     crowd.some_work().await;
@@ -49,7 +49,7 @@ async fn clients_paused() {
         let crowd = crowd(&server).await;
         server.run::<()>(&["CLIENT", "PAUSE", "1500", which]);
         crowd.policies_decide().await;
-        // A write of the test's own waits for as long as the pause lasts.
+        // A write by the test itself waits as long as the pause lasts.
         tokio::task::block_in_place(|| {
             until("the end of the pause", || server.try_run::<Value>(&["SET", "pause", "over"]).ok());
         });
@@ -105,11 +105,11 @@ async fn turned_into_a_replica_and_back() {
     let crowd = crowd(&server).await;
     server.run::<()>(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     crowd.policies_decide_times(100).await;
-    // Whoever is connected when it changes sides may be sent away.
+    // Connected clients may be disconnected when the server changes roles.
     until("a primary again", || server.try_run::<()>(&["REPLICAOF", "NO", "ONE"]).ok());
     let back = crowd.back().await;
     crowd.some_work().await;
-    // The other one was empty.
+    // The other server was empty.
     crowd.disperse("REPLICAOF, and back", Some(back), 1).await;
     server.kill();
 }

@@ -1,21 +1,21 @@
-//! Nodes that follow, each with a limiter of its own.
+//! Nodes that follow, each with its own limiter.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_core::MemoryStore;
-use tidegate_redis::fleet::{Event, FleetControl, Following, Node};
+use tidegate_redis::fleet::{Event, FleetControl, Following, NodeIdentity};
 use tidegate_redis::link::Settings;
 use tidegate_rules::{Limiter, Mode, Request, RuleSet};
 use tidegate_test_redis::eventually;
 
-pub(crate) fn steering(url: &str) -> FleetControl {
+pub(crate) fn fleet_control(url: &str) -> FleetControl {
     let mut settings = Settings::standalone(url).unwrap();
     settings.connect_timeout = Duration::from_secs(2);
     FleetControl::new(&settings).unwrap()
 }
 
-/// Rules with one rule, which lets one request pass.
+/// Rules with one rule, which admits one request.
 pub(crate) fn one_rule(id: &str) -> String {
     format!("rules:\n- {{ id: {id}, limit: fixed 1/366d }}\n")
 }
@@ -28,17 +28,17 @@ pub(crate) struct Follower {
 
 impl Follower {
     /// A node that begins with a rule called `own`.
-    pub(crate) fn start(steering: &FleetControl, id: &str) -> Follower {
+    pub(crate) fn start(control: &FleetControl, id: &str) -> Follower {
         let own = RuleSet::parse("own", &one_rule("own")).unwrap();
-        Follower::start_with(steering, id, Arc::new(Limiter::new(own.rules, MemoryStore::new())))
+        Follower::start_with(control, id, Arc::new(Limiter::new(own.rules, MemoryStore::new())))
     }
 
-    pub(crate) fn start_with(steering: &FleetControl, id: &str, limiter: Arc<Limiter<MemoryStore>>) -> Follower {
+    pub(crate) fn start_with(control: &FleetControl, id: &str, limiter: Arc<Limiter<MemoryStore>>) -> Follower {
         let events = Arc::new(Mutex::new(Vec::new()));
         let written = Arc::clone(&events);
-        let node = Node::new(id, "test-host").unwrap();
+        let node = NodeIdentity::new(id, "test-host").unwrap();
         let following =
-            steering.follow(Arc::clone(&limiter), node, move |event| written.lock().unwrap().push(event)).unwrap();
+            control.follow(Arc::clone(&limiter), node, move |event| written.lock().unwrap().push(event)).unwrap();
         Follower { limiter, events, following }
     }
 
@@ -46,7 +46,7 @@ impl Follower {
         self.events.lock().unwrap().clone()
     }
 
-    /// Waits for an event of this kind, and forgets it and all before it.
+    /// Waits for an event of this kind, and removes it and all earlier events.
     pub(crate) async fn next(&self, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
         eventually(what, async || {
             let mut events = self.events.lock().unwrap();
@@ -56,7 +56,7 @@ impl Follower {
         .await
     }
 
-    /// Waits until what is published under this number is in force.
+    /// Waits until the published version with this number is in force.
     pub(crate) async fn applied(&self, wanted: u64) -> Event {
         let is = |event: &Event| matches!(event, Event::Applied { version, .. } if *version == wanted);
         self.next(&format!("version {wanted} in force"), is).await

@@ -1,4 +1,4 @@
-//! Redis unreachable, slow, or empty after a restart: rules and switches stay as they were.
+//! Redis unreachable, slow, or empty after a restart: rules and switches stay unchanged.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use tidegate_rules::Mode;
 use tidegate_test_redis::{Break, Proxy, Server, eventually};
 use tokio::time::Instant;
 
-use crate::nodes::{Follower, one_rule, steering};
+use crate::nodes::{Follower, fleet_control, one_rule};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_cut_off_catches_up() {
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;
-    let direct = steering(&server.url());
-    let follower = Follower::start(&steering(&proxy.url()), "far");
+    let direct = fleet_control(&server.url());
+    let follower = Follower::start(&fleet_control(&proxy.url()), "far");
     direct.publish_rules("r.yaml", &one_rule("v1"), "ann", None).await.unwrap();
     follower.applied(1).await;
     for (round, breaks) in
@@ -37,24 +37,24 @@ async fn a_node_that_was_cut_off_catches_up() {
 async fn a_node_may_start_before_redis() {
     let mut server = Server::start();
     server.kill();
-    let follower = Follower::start(&steering(&server.url()), "early");
+    let follower = Follower::start(&fleet_control(&server.url()), "early");
     follower.lost().await;
     assert_eq!(follower.rules(), ["own"]);
     server.restart();
     follower.found().await;
-    steering(&server.url()).publish_rules("r.yaml", &one_rule("v1"), "ann", None).await.unwrap();
+    fleet_control(&server.url()).publish_rules("r.yaml", &one_rule("v1"), "ann", None).await.unwrap();
     follower.applied(1).await;
-    // What goes on for a while is told once.
+    // A lasting condition is reported only once.
     assert!(!follower.events().iter().any(|event| matches!(event, Event::Lost { .. })), "{:?}", follower.events());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_publications_stay_in_force() {
     let mut server = Server::start();
-    let steering = steering(&server.url());
-    let followers = [Follower::start(&steering, "a"), Follower::start(&steering, "b")];
+    let control = fleet_control(&server.url());
+    let followers = [Follower::start(&control, "a"), Follower::start(&control, "b")];
     for version in 1..=3 {
-        steering.publish_rules("r.yaml", &one_rule(&format!("v{version}")), "ann", None).await.unwrap();
+        control.publish_rules("r.yaml", &one_rule(&format!("v{version}")), "ann", None).await.unwrap();
         followers[0].applied(version).await;
         followers[1].applied(version).await;
     }
@@ -66,7 +66,7 @@ async fn lost_publications_stay_in_force() {
         assert_eq!(follower.rules(), ["v3"]);
     }
     let fleet = eventually("both reports", async || {
-        let fleet = steering.fleet().await.ok()?;
+        let fleet = control.fleet().await.ok()?;
         (fleet.nodes.len() == 2).then_some(fleet)
     })
     .await;
@@ -75,10 +75,10 @@ async fn lost_publications_stay_in_force() {
         (report.version, *state) == (3, NodeState::Kept)
     };
     assert!(fleet.nodes.iter().all(says), "{fleet:?}");
-    // It counts from one again, and the same numbers now mean something else.
+    // Versions count from one again, so the same numbers have another meaning.
     for version in 1..=3 {
         let id = format!("again{version}");
-        assert_eq!(steering.publish_rules("r.yaml", &one_rule(&id), "ann", None).await.unwrap().version, version);
+        assert_eq!(control.publish_rules("r.yaml", &one_rule(&id), "ann", None).await.unwrap().version, version);
         for follower in &followers {
             follower.applied(version).await;
             assert_eq!(follower.rules(), [id.as_str()]);
@@ -89,14 +89,14 @@ async fn lost_publications_stay_in_force() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_stands_still_is_noticed_and_waited_for() {
     let server = Server::start();
-    let steering = steering(&server.url()).with_timeout(Duration::from_millis(500));
-    let follower = Follower::start(&steering, "a");
+    let control = fleet_control(&server.url()).with_timeout(Duration::from_millis(500));
+    let follower = Follower::start(&control, "a");
     follower.found().await;
     server.freeze();
     follower.lost().await;
     server.thaw();
     follower.found().await;
-    steering.publish_mode(&PublicationTarget::All, Some(Mode::Off), "ann", None).await.unwrap();
+    control.publish_mode(&PublicationTarget::All, Some(Mode::Off), "ann", None).await.unwrap();
     follower.applied(1).await;
     assert_eq!(follower.mode("own"), Some(Mode::Off));
 }
@@ -104,23 +104,23 @@ async fn a_server_that_stands_still_is_noticed_and_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_is_away_is_told_of() {
     let mut server = Server::start();
-    let steering = steering(&server.url());
+    let control = fleet_control(&server.url());
     server.kill();
-    let error = steering.published().await.unwrap_err();
+    let error = control.published().await.unwrap_err();
     assert!(error.to_string().starts_with("Redis cannot be reached: 127.0.0.1:"), "{error}");
-    assert!(steering.fleet().await.is_err());
-    assert!(steering.publish_mode(&PublicationTarget::All, None, "ann", None).await.is_err());
+    assert!(control.fleet().await.is_err());
+    assert!(control.publish_mode(&PublicationTarget::All, None, "ann", None).await.is_err());
 }
 
-/// The bytes that the system buffers at both ends of a connection, and the largest publication.
+/// Number of bytes that the system buffers at both ends of a connection, plus the largest publication.
 const BUFFERED: usize = 64 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_sends_without_end_is_left() {
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;
-    let direct = steering(&server.url());
-    let follower = Follower::start(&steering(&proxy.url()), "far");
+    let direct = fleet_control(&server.url());
+    let follower = Follower::start(&fleet_control(&proxy.url()), "far");
     direct.publish_rules("r.yaml", &one_rule("v1"), "ann", None).await.unwrap();
     follower.applied(1).await;
     for flood in [&b"$536870912\r\n"[..], b"*100000000\r\n", b">3\r\n$536870912\r\n", b"+"] {

@@ -1,4 +1,4 @@
-//! Every kind of Redis: with TLS, with users who may do little, behind sentinels, in a cluster, and Valkey.
+//! Every kind of Redis: with TLS, with users with few permissions, behind sentinels, in a cluster, and Valkey.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use tidegate_rules::Mode;
 use tidegate_test_redis::{Cluster, Flavour, PRIMARY, Sentinels, Server, TlsServer, eventually};
 use tokio::time::Instant;
 
-use crate::nodes::{Follower, one_rule, steering};
+use crate::nodes::{Follower, fleet_control, one_rule};
 
 fn with(mut settings: Settings) -> FleetControl {
     settings.connect_timeout = Duration::from_secs(2);
     FleetControl::new(&settings).unwrap()
 }
 
-/// Rules and a switch reach a node, which says so.
+/// Checks that rules and a switch reach a node, which reports them.
 async fn works(publisher: &FleetControl, node: &FleetControl) -> Follower {
     let follower = Follower::start(node, "node");
     follower.found().await;
@@ -36,16 +36,16 @@ async fn works(publisher: &FleetControl, node: &FleetControl) -> Follower {
 async fn standalone_servers_of_every_make() {
     for flavour in Flavour::present() {
         let server = Server::start_as(flavour, "");
-        let steering = steering(&server.url());
-        works(&steering, &steering).await;
+        let control = fleet_control(&server.url());
+        works(&control, &control).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unix_socket() {
     let server = Server::start();
-    let steering = steering(&format!("unix://{}", server.unix_socket().display()));
-    works(&steering, &steering).await;
+    let control = fleet_control(&format!("unix://{}", server.unix_socket().display()));
+    works(&control, &control).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,13 +56,13 @@ async fn tls_with_certificates_on_both_sides() {
         authorities: Some(server.authority.certificate().into_bytes()),
         identity: Some((server.client.certificate.clone().into_bytes(), server.client.key.clone().into_bytes())),
     });
-    let steering = with(settings);
-    works(&steering, &steering).await;
+    let control = with(settings);
+    works(&control, &control).await;
     let stranger = with(Settings::standalone(&server.url()).unwrap());
     assert!(stranger.published().await.is_err(), "nobody whom browsers believe vouches for this server");
 }
 
-/// Gives a server the users that the guide names, all with the password `pw`.
+/// Creates the users of the guide on a server, all with the password `pw`.
 fn users_of_the_guide(server: &Server) {
     let guide = include_str!("../../../../docs/fleet.md");
     let lines: Vec<&str> = guide.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();
@@ -73,16 +73,16 @@ fn users_of_the_guide(server: &Server) {
     }
 }
 
-/// The permissions that the guide names, and no others.
+/// The permissions in the guide are sufficient.
 #[tokio::test(flavor = "multi_thread")]
 async fn users_who_may_do_only_what_they_need() {
     let server = Server::start();
     users_of_the_guide(&server);
-    let as_user = |user: &str| steering(&format!("redis://{user}:pw@{}", server.address()));
+    let as_user = |user: &str| fleet_control(&format!("redis://{user}:pw@{}", server.address()));
     let follower = works(&as_user("operator"), &as_user("serving")).await;
     let is_expected = |event: &Event| matches!(event, Event::Switched(_) | Event::Counted { .. });
     assert!(follower.events().iter().all(is_expected), "{:?}", follower.events());
-    let wrong = steering(&format!("redis://serving:no@{}", server.address())).published().await.unwrap_err();
+    let wrong = fleet_control(&format!("redis://serving:no@{}", server.address())).published().await.unwrap_err();
     assert!(wrong.to_string().starts_with("Redis answered: "), "{wrong}");
     assert!(!format!("{wrong:?}").contains("pw"));
 }
@@ -133,8 +133,8 @@ async fn a_serving_user_may_do_all_that_the_store_does() {
 async fn a_user_who_may_not_listen_finds_by_looking() {
     let server = Server::start();
     server.run::<()>(&["ACL", "SETUSER", "deaf", "on", ">pw", "~*", "resetchannels", "+@all", "-subscribe"]);
-    let deaf = steering(&format!("redis://deaf:pw@{}", server.address()));
-    works(&steering(&server.url()), &deaf).await;
+    let deaf = fleet_control(&format!("redis://deaf:pw@{}", server.address()));
+    works(&fleet_control(&server.url()), &deaf).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,15 +164,15 @@ async fn a_cluster_whichever_node_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_that_name_another_primary() {
     let mut set = Sentinels::start();
-    let steering = with(Settings::sentinel(PRIMARY, set.urls()).unwrap());
-    let follower = works(&steering, &steering).await;
+    let control = with(Settings::sentinel(PRIMARY, set.urls()).unwrap());
+    let follower = works(&control, &control).await;
     let first = set.primary();
     set.servers[first].kill();
     follower.lost().await;
     let killed = Instant::now();
     follower.found().await;
     let version = eventually("a publication", async || {
-        steering
+        control
             .publish_mode(&PublicationTarget::All, None, "ann", None)
             .await
             .ok()

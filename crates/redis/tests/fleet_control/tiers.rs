@@ -8,14 +8,14 @@ use tidegate_redis::fleet::{FleetControl, ServingTiers};
 use tidegate_rules::{Limiter, Request, RuleSet, Secret, TierCounts, TierDirectory, TierLookup, TierSettings};
 use tidegate_test_redis::{Break, Proxy, Server};
 
-use crate::nodes::steering;
+use crate::nodes::fleet_control;
 
 const RULES: &str = "
 tiers: { from: store, default: free }
 rules: [{ id: r, key: api_key, tiers: { free: fixed 10/day, paid: fixed 100/day } }]
 ";
 
-/// A node that looks tiers up at `url`.
+/// A node that looks up tiers at `url`.
 struct Node {
     limiter: Limiter<MemoryStore>,
     tiers: ServingTiers,
@@ -46,7 +46,7 @@ fn name(api_key: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tier_is_set_looked_up_and_removed() {
     let server = Server::start();
-    let control = steering(&server.url());
+    let control = fleet_control(&server.url());
     let entries: Vec<(String, String)> =
         (0..1_200).map(|number| (name(&format!("k_{number}")), "paid".to_owned())).collect();
     control.set_tiers(&entries).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_tier_is_set_looked_up_and_removed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_requests_of_new_keys_share_calls() {
     let server = Server::start();
-    let control = steering(&server.url());
+    let control = fleet_control(&server.url());
     let node = Arc::new(Node::new(&control));
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..2_000 {
@@ -84,12 +84,12 @@ async fn many_requests_of_new_keys_share_calls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_entry_means_the_default() {
     let server = Server::start();
-    let control = steering(&server.url());
+    let control = fleet_control(&server.url());
     control.set_tiers(&[(name("k_1"), "x".repeat(200))]).await.unwrap();
     let node = Node::new(&control);
     assert_eq!(node.limit("k_1").await, 10);
     assert_eq!(node.counts().broken, 1);
-    // Data of somebody else.
+    // Foreign data.
     server.run::<()>(&["DEL", "tidegate:{#steering}:tiers"]);
     server.run::<()>(&["SET", "tidegate:{#steering}:tiers", "x"]);
     assert_eq!(node.limit("k_2").await, 10);
@@ -100,10 +100,10 @@ async fn a_broken_entry_means_the_default() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_fails_means_the_default_and_one_that_comes_back_is_asked() {
     let server = Server::start();
-    let direct = steering(&server.url());
+    let direct = fleet_control(&server.url());
     direct.set_tiers(&[(name("k_1"), "paid".to_owned()), (name("k_3"), "paid".to_owned())]).await.unwrap();
     let proxy = Proxy::start(server.port()).await;
-    let node = Node::new(&steering(&proxy.url()));
+    let node = Node::new(&fleet_control(&proxy.url()));
     assert_eq!(node.limit("k_1").await, 100);
     proxy.set(Break::Refuse);
     assert_eq!(node.limit("k_2").await, 10);
@@ -111,7 +111,7 @@ async fn a_server_that_fails_means_the_default_and_one_that_comes_back_is_asked(
     assert_eq!(node.counts().failed, 1);
     proxy.set(Break::Nothing);
     let limit = tidegate_test_redis::eventually("a tier", async || {
-        // A key for each attempt: one that has failed is not asked about again at once.
+        // A new key for each attempt, because a failed look-up is not retried immediately.
         let key = format!("k_{}", fastrand::u32(1_000..));
         direct.set_tiers(&[(name(&key), "paid".to_owned())]).await.ok()?;
         Some(node.limit(&key).await).filter(|&limit| limit == 100)

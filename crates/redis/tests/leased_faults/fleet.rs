@@ -1,4 +1,4 @@
-//! Nodes with leases of one key, each admission of which is noted.
+//! Nodes with leases of one key, whose admissions are recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,29 +7,28 @@ use std::time::Duration;
 use tidegate_core::{Charge, Key, Limit, RuleId, Store};
 use tidegate_redis::tier::{LeaseStats, Tier};
 use tidegate_redis::{RedisStore, Settings};
-use tidegate_test_redis::eventually;
+use tidegate_test_redis::{Admission, Admissions, eventually};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
-
-use super::admissions::{Admission, Admissions};
 
 const NODES: usize = 20;
 const LIMIT: &str = "4000/s burst 4000";
 pub(super) const BURST: f64 = 4_000.0;
 const RATE: f64 = 4_000.0;
 
-/// The time between two looks of a node at its load.
+/// Time between two checks of the load by a node.
 const TICK: Duration = Duration::from_millis(10);
-/// Requests of a node in a tick: all nodes together want half of the limit, or ten times as much as it allows.
+/// Requests of a node per tick. With `HALF`, all nodes together use half of the limit; the other value is ten times what
+/// the limit allows.
 const HALF: u64 = 1;
 const TOO_MUCH: u64 = 20;
 
-/// Denials after which the limit is known to be used up. Remembered denials end within milliseconds.
+/// Number of denials after which the limit is certainly used up. Remembered denials end within milliseconds.
 const MANY: u64 = 4_000;
 
 /// The requests of all nodes.
 struct Load {
-    /// Requests of a node in a tick, zero to end.
+    /// Requests of a node per tick; zero to stop.
     requests: AtomicU64,
     denied: AtomicU64,
 }
@@ -42,7 +41,8 @@ pub(super) struct LeasedFleet {
 }
 
 impl LeasedFleet {
-    /// Starts nodes that together want half of the limit, and waits until all of them hold leases. Node `n` connects to `url(n)`.
+    /// Starts nodes that together use half of the limit, and waits until all of them hold leases. Node `n` connects to
+    /// `url(n)`.
     pub(super) async fn start(url: impl Fn(usize) -> String) -> LeasedFleet {
         let load = Arc::new(Load { requests: AtomicU64::new(HALF), denied: AtomicU64::new(0) });
         let mut fleet = LeasedFleet { nodes: Vec::new(), load, tasks: JoinSet::new(), admissions: Vec::new() };
@@ -63,12 +63,12 @@ impl LeasedFleet {
         self.leases().map(|leases| count(&leases)).sum()
     }
 
-    /// The tokens that all nodes hold.
+    /// The tokens held by all nodes.
     pub(super) fn held(&self) -> u64 {
         self.sum(|leases| leases.outstanding)
     }
 
-    /// Everything that the servers have charged for the fleet: tokens granted, and requests decided without leases.
+    /// Everything that the servers have charged for the fleet: granted tokens, and requests decided without leases.
     pub(super) fn charged(&self) -> u64 {
         self.sum(|leases| leases.granted) + self.nodes.iter().map(|node| node.stats().asked).sum::<u64>()
     }
@@ -101,9 +101,10 @@ impl LeasedFleet {
         .await;
     }
 
-    /// All nodes want ten times as much as the limit allows, for long enough to use up everything there is.
+    /// Makes all nodes send ten times as many requests as the limit allows, until everything is used up.
     ///
-    /// Time alone is not long enough on a slow machine, and denials alone may be remembered ones of before a fault.
+    /// A fixed time would be too short on a slow machine, and a number of denials might be remembered denials from before a
+    /// fault.
     pub(super) async fn wants_too_much(&self) {
         self.load.requests.store(TOO_MUCH, Ordering::Relaxed);
         sleep(Duration::from_millis(1_500)).await;
@@ -112,12 +113,12 @@ impl LeasedFleet {
         eventually("a limit that is used up", async || (denied() > before + MANY).then_some(())).await;
     }
 
-    /// All nodes together want half of the limit again.
+    /// Makes all nodes together use half of the limit again.
     pub(super) fn wants_half(&self) {
         self.load.requests.store(HALF, Ordering::Relaxed);
     }
 
-    /// All nodes crash: their tokens are neither spent nor returned. Others take their place.
+    /// Crashes all nodes and replaces them: their tokens are neither spent nor returned.
     pub(super) async fn crash(&mut self, url: impl Fn(usize) -> String) {
         self.load.requests.store(0, Ordering::Relaxed);
         while let Some(admissions) = self.tasks.join_next().await {
@@ -128,7 +129,7 @@ impl LeasedFleet {
         (self.nodes, self.load, self.tasks) = (nodes, load, tasks);
     }
 
-    /// Ends, and returns what was admitted.
+    /// Stops the nodes, and returns the admissions.
     pub(super) async fn end(mut self) -> Admissions {
         self.load.requests.store(0, Ordering::Relaxed);
         while let Some(admissions) = self.tasks.join_next().await {
@@ -151,13 +152,15 @@ async fn requests(tier: Arc<Tier<RedisStore>>, load: Arc<Load>) -> Vec<Admission
             return admissions;
         }
         for _ in 0..requests {
-            let asked = Instant::now();
+            let asked = Instant::now().into_std();
             match tier.decide(&[Charge::new(&rule, &key, &limit)]).await {
-                Ok(answer) if answer.is_allowed() => admissions.push(Admission { asked, answered: Instant::now() }),
+                Ok(answer) if answer.is_allowed() => {
+                    admissions.push(Admission { asked, answered: Instant::now().into_std() });
+                }
                 Ok(_) => {
                     load.denied.fetch_add(1, Ordering::Relaxed);
                 }
-                // A rule's policy would decide. Here nothing is admitted.
+                // A rule's policy would decide. In this test, nothing is admitted.
                 Err(_) => {}
             }
         }

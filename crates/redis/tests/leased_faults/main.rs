@@ -1,7 +1,8 @@
-//! Nodes with leases on a real server that fails. Each fault strikes while the nodes hold leases and the limit is not used up. Then
-//! all of them want more than there is: in no interval they are admitted more than the limit, and what the fault may cost.
+//! Nodes with leases on a real server that fails. Each fault is injected while the nodes hold leases and the limit is not
+//! used up. Then all nodes send more requests than the limit allows. In no interval may they be admitted more than the
+//! limit plus the guaranteed bound for the fault.
 //!
-//! These fleets take whole processors, so they are a program of their own: tests of waiting times run beside others.
+//! These fleets use whole processors, so they are a separate program: tests of waiting times run concurrently with others.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod admissions;
@@ -31,7 +32,7 @@ async fn leases_are_kept_to_while_a_server_stands_still() {
     fleet.end().await.are_within(0.0);
 }
 
-/// Half of the nodes are cut off, and spend what they hold. The others take everything else.
+/// Half of the nodes are cut off, and spend the tokens that they hold. The other nodes take everything else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_are_kept_to_by_nodes_that_are_cut_off() {
     let server = Server::start();
@@ -80,7 +81,7 @@ async fn a_server_that_loses_its_data_costs_one_burst() {
     server.run::<()>(&["FLUSHALL"]);
     fleet.wants_too_much().await;
     let admissions = fleet.end().await;
-    // All of it is seen: the limit was used up before.
+    // The whole excess is observed, because the limit was used up before.
     assert!(admissions.excess_of_answers() > BURST / 2.0, "{}", admissions.excess_of_answers());
     admissions.are_within(BURST);
 }
@@ -99,8 +100,8 @@ async fn a_server_that_is_killed_and_starts_empty_costs_one_burst() {
     fleet.end().await.are_within(BURST);
 }
 
-/// The replica is cut off from the primary, which goes on, and takes its place and its address. Charges meanwhile are unknown to it,
-/// and so may be the renewals of leases that nodes still hold, until they claim them.
+/// The replica is cut off from the primary, which continues, and then replaces it at its address. The replica lacks the
+/// charges made meanwhile. It may also lack the renewals of leases that nodes still hold, until the nodes claim them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_lags_costs_what_it_did_not_know_of() {
     let primary = Server::start();
@@ -125,8 +126,8 @@ async fn a_replica_that_lags_costs_what_it_did_not_know_of() {
     fleet.end().await.are_within(f64::from(more));
 }
 
-/// Nodes make renewals for the servers that they know of. One that is made before a server is replaced claims nothing there, so it
-/// must not run.
+/// Nodes make renewals for the servers that they know. A renewal made before a server is replaced claims nothing there, so
+/// it must not run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_for_a_server_that_was_replaced_does_not_run() {
     let mut server = Server::start();

@@ -1,10 +1,12 @@
-//! Nodes that lease slots of one concurrency limit in blocks, on a real server that fails: at no instant more requests hold slots than
-//! there are.
+//! Nodes that lease slots of one concurrency limit in blocks, on a real server that fails: at no instant do more requests
+//! hold slots than there are.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fastrand::Rng;
+use tidegate_core::contract::seed::seed;
 use tidegate_core::{Charge, Key, Limit, RuleId, Store};
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
@@ -13,17 +15,17 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 const NODES: usize = 8;
-/// Clients of a node. All together want twice as many slots as there are.
+/// Number of clients of a node. All clients together use twice as many slots as there are.
 const CLIENTS: usize = 16;
 const SLOTS: usize = 64;
-/// Slots whose answers are lost come back after the time to live, or twice that in a block.
+/// If an answer is lost, slots become free after the time to live, or after twice that in a block.
 const LIMIT: &str = "concurrent 64 ttl 3s";
 const TTL: Duration = Duration::from_secs(3);
 
 /// The requests that hold slots.
 #[derive(Default)]
 struct SlotUse {
-    /// The instants at which they asked for their slots. After the time to live they hold none any more.
+    /// When they asked for their slots. After the time to live, they no longer hold any.
     asked: Mutex<Vec<Instant>>,
     most: AtomicUsize,
     begun: AtomicU64,
@@ -31,7 +33,7 @@ struct SlotUse {
     is_over: AtomicBool,
 }
 
-/// A request that holds a slot. It is counted a little later than it holds the slot, and not longer.
+/// A request that holds a slot. The counted time is within the time for which it holds the slot.
 struct Request<'r> {
     slots: &'r SlotUse,
     asked: Instant,
@@ -61,12 +63,14 @@ struct SlotFleet {
     slots: Arc<SlotUse>,
     /// The clients of each node.
     clients: Vec<JoinSet<()>>,
+    dice: Rng,
 }
 
 impl SlotFleet {
     /// Starts nodes, and waits until most of them hold blocks and requests are denied. Node `n` connects to `url(n)`.
     async fn start(url: impl Fn(usize) -> String) -> SlotFleet {
-        let mut fleet = SlotFleet { nodes: Vec::new(), slots: Arc::default(), clients: Vec::new() };
+        let dice = Rng::with_seed(seed(fastrand::u64(..)));
+        let mut fleet = SlotFleet { nodes: Vec::new(), slots: Arc::default(), clients: Vec::new(), dice };
         for number in 0..NODES {
             fleet.add(&url(number));
         }
@@ -78,13 +82,13 @@ impl SlotFleet {
         let tier = Arc::new(Tier::new(RedisStore::open(Settings::standalone(url).unwrap()).unwrap()));
         let mut clients = JoinSet::new();
         for _ in 0..CLIENTS {
-            clients.spawn(requests(Arc::clone(&tier), Arc::clone(&self.slots)));
+            clients.spawn(requests(Arc::clone(&tier), Arc::clone(&self.slots), self.dice.fork()));
         }
         self.nodes.push(tier);
         self.clients.push(clients);
     }
 
-    /// Waits until requests begin by leases and others are denied, from now on.
+    /// Waits until new requests begin by leases and others are denied.
     async fn is_busy(&self) {
         let by_lease = || self.nodes.iter().filter_map(|node| node.stats().leases).map(|leases| leases.admitted).sum();
         let denied = || self.slots.denied.load(Ordering::Relaxed);
@@ -108,7 +112,7 @@ impl SlotFleet {
         .await;
     }
 
-    /// Ends. Returns the most requests that held slots at once.
+    /// Stops the clients. Returns the largest number of requests that held slots at once.
     async fn end(mut self) -> usize {
         self.slots.is_over.store(true, Ordering::Relaxed);
         for clients in &mut self.clients {
@@ -124,7 +128,7 @@ impl SlotFleet {
 }
 
 /// Sends one request after the other, each of which holds a slot for some milliseconds.
-async fn requests(tier: Arc<Tier<RedisStore>>, slots: Arc<SlotUse>) {
+async fn requests(tier: Arc<Tier<RedisStore>>, slots: Arc<SlotUse>, mut dice: Rng) {
     let (rule, key, limit): (_, _, Limit) = (RuleId::new("work"), Key::from("everyone"), LIMIT.parse().unwrap());
     while !slots.is_over.load(Ordering::Relaxed) {
         let asked = Instant::now();
@@ -132,7 +136,7 @@ async fn requests(tier: Arc<Tier<RedisStore>>, slots: Arc<SlotUse>) {
         match answer.ok().map(|answer| answer.receipt) {
             Some(Some(receipt)) => {
                 let request = Request::begin(&slots, asked);
-                sleep(Duration::from_millis(fastrand::u64(1..10))).await;
+                sleep(Duration::from_millis(dice.u64(1..10))).await;
                 drop(request);
                 let _ = tier.settle(&receipt, &[1]).await;
             }
@@ -165,7 +169,7 @@ async fn slots_are_kept_to_by_nodes_that_are_cut_off_and_a_server_that_stands_st
     assert!((8..=SLOTS).contains(&most), "{most} at once");
 }
 
-/// Nodes that crash leave blocks behind. Their requests are gone with them, and their slots end later.
+/// Crashed nodes leave blocks behind. Their requests end immediately, and their slots end later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_of_nodes_that_crash_stay_counted() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Calls to a server that is healthy.
+//! Calls to a healthy server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tidegate_redis::link::{
 use tidegate_test_redis::{Break, Flavour, Proxy, Server, TlsServer, eventually};
 use tokio::task::JoinSet;
 
+use crate::counter_script::{AMPLE, DEADLINE, SCRIPT, add, frame, open, open_url, peek, ready, unreachable};
 use crate::load::Load;
-use crate::toy::{AMPLE, DEADLINE, SCRIPT, add, frame, open, open_url, peek, ready, unreachable};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_is_answered_by_any_kind_of_server() {
@@ -119,7 +119,7 @@ async fn tls_and_users_are_spoken_for() {
         "user limits on >secret ~limit:* +evalsha +script|load +ping +client|setname +get +incr\n",
     );
     let mut settings = Settings::standalone(&server.url()).unwrap();
-    // On a busy machine a handshake may take its time.
+    // A handshake may be slow on a busy machine.
     settings.connect_timeout = AMPLE;
     settings.login = Login { user: Some("limits".into()), password: Some("secret".into()), database: 0 };
     settings.tls = Some(Tls {
@@ -149,7 +149,7 @@ async fn past_the_bound_of_the_queue_calls_fail_at_once() {
     let mut settings = Settings::standalone(&proxy.url()).unwrap();
     settings.queue = 10;
     settings.batch.in_flight = 1;
-    // Nothing is to be given up while the test looks.
+    // No timeout may occur while the test checks.
     settings.connect_timeout = Duration::from_secs(30);
     let link = Arc::new(open(settings));
     ready(&link).await;

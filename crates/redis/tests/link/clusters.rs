@@ -1,4 +1,4 @@
-//! A cluster whose nodes die and whose slots move while it is in use.
+//! A cluster whose nodes are killed and whose slots migrate while it is in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tidegate_redis::slot_of;
 use tidegate_test_redis::{Cluster, Flavour, eventually, until};
 use tokio::time::Instant;
 
+use crate::counter_script::{AMPLE, DEADLINE, add, frame, open, open_url, ready};
 use crate::load::{Load, Report};
-use crate::toy::{AMPLE, DEADLINE, add, frame, open, open_url, ready};
 
-/// The longest time until calls are answered again, once the cluster has healed.
+/// Maximum time until calls are answered again after the cluster has recovered.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
 
 fn link_to(cluster: &Cluster) -> Arc<Link> {
@@ -25,7 +25,7 @@ fn value(cluster: &Cluster, key: &str) -> u64 {
     cluster.nodes[..3].iter().find_map(get).expect("a node that serves the key").unwrap_or(0)
 }
 
-/// A key of a slot that the node owns in the beginning.
+/// A key in a slot that the node owns at the start.
 fn key_on(node: usize) -> String {
     let on = |key: &String| Cluster::first_owner(slot_of(key.as_bytes())) == node;
     (0..).map(|number| format!("key{number}")).find(on).unwrap()
@@ -39,7 +39,7 @@ async fn some_work(link: &Link) {
     answers(link, 500).await;
 }
 
-/// Waits until so many more calls were answered.
+/// Waits until this many more calls were answered.
 async fn answers(link: &Link, calls: u64) {
     let before = answered(link);
     eventually("some work", async || (answered(link) > before + calls).then_some(())).await;
@@ -58,7 +58,7 @@ async fn servers_that_are_no_cluster_are_named() {
 async fn calls_find_their_nodes() {
     for flavour in Flavour::present() {
         let cluster = Cluster::start_as(flavour);
-        // One node is enough to find the others.
+        // One node is enough to discover the others.
         let link = Arc::new(open(Settings::cluster([cluster.nodes[4].url()]).unwrap()));
         ready(&link).await;
         for node in 0..3 {
@@ -89,7 +89,7 @@ async fn a_link_that_does_not_know_of_the_cluster_is_told() {
     assert!(matches!(&error, LinkError::NotRun(Cause::Refused(fault)) if fault.code == ErrorCode::Moved), "{error}");
 }
 
-/// Callers whose keys lie on one node, and others.
+/// Runs callers with keys on one node, and others.
 async fn replaced(cluster: &Cluster, link: &Arc<Link>, began: Instant, what: &str) -> Duration {
     let key = key_on(0);
     until("another primary", || {
@@ -162,7 +162,7 @@ async fn a_primary_that_hands_over_is_followed() {
     report.is_true(get);
 }
 
-/// The slot of a key, the node that owns it at the start, and the one that it moves to.
+/// The slot of a key, the node that owns it at the start, and the node to which it migrates.
 fn moving_slot(key: &str) -> (u16, usize, usize) {
     let slot = slot_of(key.as_bytes());
     let from = Cluster::first_owner(slot);
@@ -175,7 +175,7 @@ async fn a_slot_that_moves_under_load_takes_its_calls_along() {
     let link = link_to(&cluster);
     ready(&link).await;
     let (slot, from, to) = moving_slot("{moving}");
-    // Many keys in the one slot, and some elsewhere.
+    // Many keys in the migrating slot, and some elsewhere.
     let keys =
         (0..32).map(|number| format!("{{moving}}{number}")).chain((0..16).map(|number| format!("still{number}")));
     let load = Load::start_on(&link, keys);
@@ -199,7 +199,7 @@ async fn a_slot_that_moves_under_load_takes_its_calls_along() {
     let report = load.stop().await;
     report.nobody_waited("a slot that moved");
     report.is_true(|key| value(&cluster, key));
-    // The link knows of each step as soon as the nodes do. Only between two steps of theirs may a call find no home.
+    // The link learns of each step as soon as the nodes do. Only between two steps may a call find no node.
     let failed = report.failed_in_time();
     assert!(failed * 100 < report.answered(), "{failed} of {}", report.answered());
 }
@@ -225,7 +225,7 @@ async fn ask_and_tryagain_are_answered_as_they_should_be() {
     assert_eq!(add(&link, "{t}1", AMPLE).await, Ok(4));
 }
 
-/// Calls that are sent together have keys on two nodes. Redis 6 says of all of them that they have moved.
+/// Calls that are sent together have keys on two nodes. Redis 6 redirects all of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_has_not_moved_is_found_although_others_of_its_slot_have() {
     let cluster = Cluster::start();

@@ -9,9 +9,9 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::toy::{DEADLINE, add, open_url, ready};
+use crate::counter_script::{DEADLINE, add, open_url, ready};
 
-/// Keeps what was said loudly enough to be heard in production.
+/// Keeps the messages of levels that are logged in production.
 #[derive(Clone, Default)]
 struct Listener(Arc<Mutex<Vec<String>>>);
 
@@ -56,7 +56,7 @@ async fn breaker(link: &Link, open: bool) {
     .await;
 }
 
-// On one thread, which is where the listener listens.
+// On one thread, because the listener is only installed there.
 #[tokio::test]
 async fn each_change_of_the_breaker_is_said_once() {
     let listener = Listener::default();

@@ -1,12 +1,12 @@
-//! A link notices that another server has taken the place of the one that it was connected to.
+//! A link detects that its server was replaced by another one.
 
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{Cause, Link, Settings};
 use tidegate_test_redis::{Server, eventually};
 
-use crate::toy::{AMPLE, add, frame, open, open_url, peek, ready};
+use crate::counter_script::{AMPLE, add, frame, open, open_url, peek, ready};
 
-/// Ends all connections to a server, and waits until the link has another one.
+/// Ends all connections to a server, and waits until the link has a new one.
 async fn reconnected(server: &Server, link: &Link) {
     let connections = link.stats().servers[0].counts.connections;
     server.run::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);

@@ -1,4 +1,4 @@
-//! Callers that never stop calling, and what they lived through.
+//! Callers that make calls continuously, and their outcomes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use tidegate_test_redis::eventually;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::toy::{DEADLINE, add};
+use crate::counter_script::{DEADLINE, add};
 
-/// The time that a busy machine may add to a deadline in a test. On an idle one it is less than 5 milliseconds.
+/// Additional time to a deadline that a busy machine may need in a test. On an idle machine it is less than 5 milliseconds.
 pub(crate) const SLACK: Duration = Duration::from_millis(1_500);
 
-/// Callers, each with a key of its own that it adds to as fast as it is answered.
+/// Callers, each of which increments its own key as fast as it is answered.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     callers: JoinSet<Caller>,
@@ -34,7 +34,7 @@ pub(crate) struct Caller {
 }
 
 impl Load {
-    /// Keys are `{prefix}{number}`, so they lie in as many slots as there are callers.
+    /// Keys are `{prefix}{number}`, so there are as many slots as callers.
     pub(crate) fn start(link: &Arc<Link>, callers: usize, prefix: &str) -> Load {
         Load::start_on(link, (0..callers).map(|number| format!("{prefix}{number}")))
     }
@@ -57,7 +57,7 @@ impl Load {
 
 impl Caller {
     async fn run(mut self, link: &Link, stop: &AtomicBool) -> Caller {
-        // Failures come back at once; there is no point in making a million of them.
+        // Failures return immediately, so the rate is limited.
         let mut pace = interval(Duration::from_millis(1));
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !stop.load(Ordering::Relaxed) {
@@ -81,12 +81,12 @@ impl Caller {
 }
 
 impl Caller {
-    /// The calls that failed for another reason than that their deadline passed.
+    /// The number of calls that failed for a reason other than their deadline.
     pub(crate) fn failed_in_time(&self) -> u64 {
         self.causes.iter().filter(|(cause, _)| !cause.ends_with("deadline passed")).map(|(_, count)| count).sum()
     }
 
-    /// The calls that may have run, for another reason than that their deadline passed.
+    /// The number of calls that may have run and failed for a reason other than their deadline.
     pub(crate) fn unknown_in_time(&self) -> u64 {
         let unknown = self.causes.iter().filter(|(cause, _)| cause.contains("may have run"));
         unknown.filter(|(cause, _)| !cause.ends_with("deadline passed")).map(|(_, count)| count).sum()
@@ -110,12 +110,12 @@ impl Report {
         self.callers.iter().map(|caller| caller.not_run).sum()
     }
 
-    /// The calls that failed for another reason than that their deadline passed, as it may on a busy machine.
+    /// The number of calls that failed for a reason other than their deadline, which may pass on a busy machine.
     pub(crate) fn failed_in_time(&self) -> u64 {
         self.callers.iter().map(Caller::failed_in_time).sum()
     }
 
-    /// Nobody waited past the deadline.
+    /// Checks that no call waited beyond its deadline.
     pub(crate) fn nobody_waited(&self, what: &str) {
         let longest = self.callers.iter().map(|caller| caller.longest).max().unwrap();
         let mut causes: BTreeMap<&str, u64> = BTreeMap::new();
@@ -131,8 +131,8 @@ impl Report {
         assert!(longest < DEADLINE + SLACK, "{what}: somebody waited {longest:?}");
     }
 
-    /// Every outcome that a caller got agrees with the server: every call that was answered ran once, none ran that is said
-    /// not to have run, and of the others each ran once or not at all.
+    /// Checks that every outcome agrees with the server: each answered call ran once, none that is reported as not run has
+    /// run, and each of the others ran at most once.
     pub(crate) fn is_true(&self, value: impl Fn(&str) -> u64) {
         for caller in &self.callers {
             let ran = value(&caller.key);
@@ -142,7 +142,7 @@ impl Report {
     }
 }
 
-/// The time from now until several calls in a row are answered.
+/// The time until several consecutive calls are answered.
 pub(crate) async fn recovery(link: &Link, what: &str) -> Duration {
     let began = Instant::now();
     let mut in_a_row = 0;

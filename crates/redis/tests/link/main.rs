@@ -1,15 +1,15 @@
-//! The link to Redis, tried on real servers that are healthy, failing and gone.
+//! The link to Redis, tested with real servers that are healthy, failing and down.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
+mod caller_deadlines;
 mod calls;
 mod clusters;
+mod counter_script;
 mod events;
 mod generations;
 mod load;
 mod outages;
-mod oversized;
-mod patience;
+mod oversized_replies;
 mod refusals;
 mod sentinels;
 mod servers;
-mod toy;

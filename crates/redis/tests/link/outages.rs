@@ -1,19 +1,20 @@
-//! Servers that die, hang, or are cut off while they are in use.
+//! Servers that are killed, hang, or are cut off while they are in use.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
+use tidegate_core::contract::seed::seed;
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{BreakerState, Cause, Link, ServerStats, Settings};
 use tidegate_test_redis::{Break, Proxy, Server, eventually, until};
 use tokio::time::Instant;
 
+use crate::counter_script::{AMPLE, DEADLINE, add, open, open_url, ready};
 use crate::load::{Caller, Load, SLACK, recovery};
-use crate::toy::{AMPLE, DEADLINE, add, open, open_url, ready};
 
 const CALLERS: usize = 32;
-/// The promised time; on an idle machine it takes less than one second.
+/// The guaranteed time. On an idle machine it takes less than one second.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
 
 async fn under_load(link: &Arc<Link>) -> Load {
@@ -23,7 +24,7 @@ async fn under_load(link: &Arc<Link>) -> Load {
     load
 }
 
-/// Waits until so many more calls were answered.
+/// Waits until this many more calls were answered.
 async fn answering(link: &Link, calls: u64) {
     let before = link.stats().servers[0].counts.answered;
     eventually("some work", async || (link.stats().servers[0].counts.answered > before + calls).then_some(())).await;
@@ -34,7 +35,7 @@ async fn breaker(link: &Link, open: bool) {
     eventually("the breaker's other state", async || (is_open() == open).then_some(())).await;
 }
 
-/// Waits until no calls have been sent for so long, but for probes.
+/// Waits until no calls except probes have been sent for this long.
 async fn away_for(link: &Link, span: Duration) {
     let is_away = |server: &ServerStats| server.breaker != BreakerState::Closed && server.lasting >= span;
     eventually("an outage that lasts", async || is_away(&link.stats().servers[0]).then_some(())).await;
@@ -46,7 +47,7 @@ fn ended(link: &Link) -> u64 {
     counts.answered + counts.not_run + counts.unknown
 }
 
-/// While the breaker is open nobody waits at all.
+/// Checks that no call waits while the breaker is open.
 async fn calls_fail_at_once(link: &Link) {
     let (began, mut calls) = (Instant::now(), 0);
     while calls < 1_000 {
@@ -73,7 +74,7 @@ async fn a_server_that_stands_still_holds_nobody_up() {
     server.freeze();
     breaker(&link, true).await;
     calls_fail_at_once(&link).await;
-    // Long enough for the link to give the connection up and to try others in vain.
+    // Long enough for the link to close the connection and to fail to open others.
     away_for(&link, Duration::from_secs(5)).await;
     server.thaw();
     back(&link, "frozen for 5 s").await;
@@ -109,7 +110,7 @@ async fn a_server_that_dies_is_found_again_when_it_is_back() {
     back(&link, "killed and restarted").await;
     let report = load.stop().await;
     report.nobody_waited("killed and restarted");
-    // Every caller had at most one call on its way, and knows that of no other it is in doubt.
+    // Every caller had at most one call in flight, so at most one call of each has an unknown outcome.
     assert!(report.callers.iter().all(|caller| caller.unknown_in_time() <= 1));
 }
 
@@ -134,7 +135,7 @@ async fn paused_clients_do_not_wait() {
         calls_fail_at_once(&link).await;
         let paused = until("the end of the pause", || {
             let began = Instant::now();
-            // A write of the test's own waits as long as the pause lasts.
+            // A write by the test itself waits as long as the pause lasts.
             server.try_run::<Value>(&["SET", "pause", "over"]).ok().map(|_| began.elapsed())
         });
         println!("paused ({which}) for another {paused:?}");
@@ -169,7 +170,7 @@ async fn a_request_or_a_reply_that_is_lost_leaves_doubt_and_is_never_sent_again(
     let server = Server::start();
     let proxy = Proxy::start(server.port()).await;
     let link = open_url(&proxy.url());
-    // Whether the call ran. The link cannot tell these apart.
+    // Whether the call ran. The link cannot distinguish these cases.
     let cases = [(Break::BeforeRequest, 0), (Break::MidRequest, 0), (Break::BeforeReply, 1), (Break::MidReply, 1)];
     for (breaks, ran) in cases {
         back(&link, "before the cut").await;
@@ -232,15 +233,16 @@ async fn whatever_breaks_each_caller_is_told_the_truth() {
         Break::BlackHole,
         Break::Refuse,
     ];
+    let mut dice = fastrand::Rng::with_seed(seed(fastrand::u64(..)));
     for round in 0..60 {
         let answered = link.stats().servers[0].counts.answered;
-        let breaks = kinds[fastrand::usize(..kinds.len())];
-        if fastrand::bool() {
+        let breaks = kinds[dice.usize(..kinds.len())];
+        if dice.bool() {
             proxy.once(breaks);
         } else {
             proxy.set(breaks);
         }
-        let (before, calls) = (ended(&link), fastrand::u64(1..500));
+        let (before, calls) = (ended(&link), dice.u64(1..500));
         eventually("calls that end", async || (ended(&link) > before + calls).then_some(())).await;
         proxy.set(Break::Nothing);
         let more = async || (link.stats().servers[0].counts.answered > answered + 50).then_some(());
@@ -248,7 +250,7 @@ async fn whatever_breaks_each_caller_is_told_the_truth() {
     }
     let report = load.stop().await;
     report.nobody_waited("60 random breaks");
-    // What was held back on the way may still arrive.
+    // Delayed bytes may still arrive.
     drop(proxy);
     report.is_true(|key| server.run::<Option<u64>>(&["GET", key]).unwrap_or(0));
 }
@@ -286,8 +288,8 @@ async fn one_call_at_a_time_is_held_up_by_nothing_either() {
     back(&link, "one call at a time").await;
 }
 
-/// A server that cannot keep up answers as many calls as it can. Calls that would come too late are not even sent: to run
-/// them for nobody would leave less time for the others, until there is none for anybody.
+/// An overloaded server answers as many calls as it can. Calls that would be answered too late are not sent: running them
+/// would leave less time for the others, until no call is answered in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_cannot_keep_up_serves_whom_it_can() {
     let server = Server::start();
@@ -305,8 +307,8 @@ async fn a_server_that_cannot_keep_up_serves_whom_it_can() {
     report.nobody_waited("a server that cannot keep up");
     report.is_true(|key| server.run::<Option<u64>>(&["GET", key]).unwrap_or(0));
     println!("the breaker has opened {opened} times");
-    // At best four calls every five milliseconds. A busy machine may be silent for longer than a deadline, and then the
-    // breaker opens; otherwise it does not.
+    // At best four calls every five milliseconds. On a busy machine, an answer may take longer than a deadline, which opens
+    // the breaker; otherwise it stays closed.
     let unknown: u64 = report.callers.iter().map(Caller::unknown_in_time).sum();
     assert!(unknown < report.answered(), "{unknown}");
 }

@@ -1,4 +1,4 @@
-//! Servers that answer with an error, each kind of which means something else.
+//! Servers that answer with errors of different kinds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use tidegate_test_redis::{Server, eventually, run_on, until};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::counter_script::{AMPLE, DEADLINE, add, frame, open, open_url, peek, ready, unreachable};
 use crate::load::{Load, SLACK, recovery};
-use crate::toy::{AMPLE, DEADLINE, add, frame, open, open_url, peek, ready, unreachable};
 
-/// A script that does not catch what its commands run into.
+/// A script that does not catch errors of its commands.
 const CARELESS: &str = r"
 local answers = {}
 for i = 2, #ARGV do answers[i - 1] = tostring(redis.call('INCR', KEYS[i - 1])) end
@@ -103,7 +103,7 @@ async fn readonly_a_replica_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readonly_in_time_the_connection_is_made_anew() {
-    // Behind some names another server takes over, and only a new connection finds it.
+    // Some host names are moved to another server, which only a new connection finds.
     let server = Server::start();
     let link = open_url(&server.url());
     ready(&link).await;
@@ -160,7 +160,7 @@ async fn clusterdown_and_moved_are_for_clusters() {
     assert_eq!(refusal(&link, "a").await, ErrorCode::ClusterDown);
 }
 
-/// Waits for a connection on which no call succeeds.
+/// Waits for a connection on which all calls fail.
 async fn ready_to_refuse(link: &Link) {
     eventually("a connection", async || link.stats().servers[0].connected.then_some(())).await;
 }
@@ -181,7 +181,7 @@ async fn oom_nothing_is_written_and_reading_goes_on() {
 /// A server that cannot save.
 fn misconfigured() -> Server {
     let server = Server::start_with("save 3600 1\nstop-writes-on-bgsave-error yes\nenable-protected-configs yes\n");
-    // Nobody can make a file there.
+    // No file can be created there.
     server.run::<()>(&["CONFIG", "SET", "dir", "/proc"]);
     server.run::<()>(&["BGSAVE"]);
     until("a save that fails", || {
@@ -211,8 +211,8 @@ async fn noreplicas_nothing_is_written() {
     assert_eq!(add(&link, "a", AMPLE).await, Ok(1));
 }
 
-/// The state of the server is looked at before the first write of a script and not after, so a batch that a script did not
-/// live through for such a reason has written nothing, even if it does not catch errors.
+/// The state of the server is checked before the first write of a script and not after it. So a batch whose script was
+/// ended by such an error has written nothing, even if the script does not catch errors.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_refused_as_a_whole_has_written_nothing() {
     let full = Server::start();

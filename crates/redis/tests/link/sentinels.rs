@@ -1,4 +1,4 @@
-//! A primary that sentinels watch over, and that is replaced while it is in use.
+//! A primary monitored by sentinels, which is replaced while it is in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tidegate_redis::link::{Address, Link, Settings, Unreachable};
 use tidegate_test_redis::{PRIMARY, Sentinels, eventually, until};
 use tokio::time::Instant;
 
+use crate::counter_script::{AMPLE, add, open, ready, unreachable};
 use crate::load::{Load, recovery};
-use crate::toy::{AMPLE, add, open, ready, unreachable};
 
-/// The longest time until calls are answered again, once there is another primary.
+/// Maximum time until calls are answered again once there is a new primary.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
 
 fn link_to(set: &Sentinels) -> Arc<Link> {
@@ -24,7 +24,7 @@ fn port(link: &Link) -> Option<u16> {
     }
 }
 
-/// Waits until another server than that is the primary, and then until calls are answered by it.
+/// Waits until another server is the primary and answers calls.
 async fn failed_over(set: &Sentinels, link: &Link, first: usize, began: Instant, what: &str) {
     until("another primary", || (set.primary() != first).then_some(()));
     println!("{what}: another primary after {:?}", began.elapsed());
@@ -37,7 +37,7 @@ async fn failed_over(set: &Sentinels, link: &Link, first: usize, began: Instant,
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_name_the_primary() {
     let mut set = Sentinels::start();
-    // One of them may be gone.
+    // One of the sentinels may be down.
     set.sentinels[0].kill();
     let link = link_to(&set);
     ready(&link).await;
@@ -72,11 +72,11 @@ async fn a_primary_that_was_frozen_is_replaced_and_not_gone_back_to() {
     set.servers[first].freeze();
     failed_over(&set, &link, first, began, "primary frozen").await;
     let new = port(&link);
-    // The old one comes back and thinks that it is the primary, until the sentinels tell it otherwise.
+    // The former primary resumes and reports the role of a primary until the sentinels reconfigure it.
     set.servers[first].thaw();
     until("the old primary as a replica", || {
         assert_eq!(port(&link), new);
-        // Whoever is connected when it turns into a replica is sent away.
+        // Clients are disconnected when the server becomes a replica.
         let role = set.servers[first].try_run::<String>(&["INFO", "replication"]).ok()?;
         role.contains("role:slave").then_some(())
     });

@@ -1,4 +1,4 @@
-//! The launcher of servers: they start, fail as told, and end.
+//! Launching of servers: they start, fail on demand, and stop.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ async fn a_proxy_breaks_what_it_is_told_to_break() {
     let mut connection = connect().await.unwrap();
     assert_eq!(ping(&mut connection).await.as_deref(), Some(&b"+PONG\r\n"[..]));
 
-    // What the client gets, and whether the server saw the request.
+    // The result for the client, and whether the server received the request.
     let cases = [
         (Break::BeforeRequest, None, 0),
         (Break::MidRequest, None, 0),

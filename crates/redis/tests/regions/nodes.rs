@@ -7,7 +7,7 @@ use tidegate_core::regions::Share;
 use tidegate_redis::fleet::{DemandSource, RegionEvent, RegionRecord};
 use tidegate_test_redis::{Break, eventually};
 
-use crate::world::{Node, Region, control, first_shares, regions};
+use crate::world::{Node, Region, control, first_shares, regions, regions_with};
 
 async fn applies(node: &Node, limit: &str) {
     eventually(limit, async || (node.limit() == limit).then_some(())).await;
@@ -21,15 +21,15 @@ async fn nodes_follow_a_transfer() {
     applies(&nodes[1], "40/s").await;
     driver.begin("eu", "us", "", Share::percent(20)).await.unwrap();
     applies(&nodes[0], "40/s").await;
-    driver.resume().await.unwrap();
+    assert!(driver.resume().await.is_over());
     applies(&nodes[1], "60/s").await;
-    // The burst had to settle: 5 seconds, and one in which it comes back.
+    // The burst had to settle: 5 seconds, plus one in which it recovers.
     let RegionRecord { ledger, now } = regions[1].control().region_record().await.unwrap();
     let arrived = ledger.unwrap().shares[""].arrivals[0].at;
     assert!(now.since(arrived) >= Micros::from_secs(6), "{:?}", now.since(arrived));
 }
 
-/// All of the demand is in one region. Each round moves half of the gap.
+/// One region has all of the demand. Each round moves half of the gap.
 #[tokio::test(flavor = "multi_thread")]
 async fn shares_follow_the_demand_that_nodes_report() {
     let (regions, driver) = regions(&[("eu", 60), ("us", 40)]).await;
@@ -47,11 +47,66 @@ async fn shares_follow_the_demand_that_nodes_report() {
         (demand.get("").copied().unwrap_or(0.0) > 100.0).then_some(())
     })
     .await;
-    let moved = driver.balance().await.unwrap();
-    assert_eq!(moved.len(), 1);
-    assert_eq!(regions[1].share().await, Share::percent(67));
-    eventually("another move", async || (!driver.balance().await.unwrap().is_empty()).then_some(())).await;
-    assert_eq!((regions[0].share().await, regions[1].share().await), (Share::percent(19), Share::percent(81)));
+    let share = |text: &str| text.parse::<Share>().unwrap();
+    assert_eq!(driver.balance().await.resumed.outcomes.len(), 1);
+    assert_eq!(regions[1].share().await, share("67.5%"));
+    for [eu, us] in [["18.75%", "81.25%"], ["5%", "95%"]] {
+        eventually("another move", async || (!driver.balance().await.resumed.outcomes.is_empty()).then_some(())).await;
+        assert_eq!((regions[0].share().await, regions[1].share().await), (share(eu), share(us)));
+    }
+}
+
+/// Shares follow demand between the regions that answer, although a share is parked and its rule has a transfer that cannot arrive.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_region_that_cannot_be_reached_does_not_stop_the_others() {
+    let shares = [("ap", 20, None), ("eu", 50, Some(50)), ("us", 30, Some(50))];
+    let (regions, driver) = regions_with(&shares).await;
+    let source = |name: &str, each: u64| {
+        let mut sum = 0;
+        let requests = Box::new(move || {
+            sum += each;
+            BTreeMap::from(["", "own"].map(|rule| (rule.to_owned(), sum)))
+        });
+        DemandSource { node: format!("{name}-1"), requests }
+    };
+    let _nodes = [(1, "eu", 0), (2, "us", 1_000)]
+        .map(|(place, name, each)| Node::with_demand(name, &regions[place].control(), source(name, each)));
+    regions[0].proxy.set(Break::Refuse);
+    driver.begin("eu", "ap", "own", Share::POINT).await.unwrap();
+    driver.begin("eu", "ap", "", Share::POINT).await.unwrap();
+    eventually("another move", async || {
+        let step = driver.balance().await;
+        assert_eq!(step.resumed.problems.len(), 1, "{step:?}");
+        let moved = step.resumed.outcomes.iter().filter(|outcome| outcome.is_over()).count();
+        assert!(step.resumed.outcomes.len() == moved && step.settling.is_empty(), "{step:?}");
+        (moved == 2).then_some(())
+    })
+    .await;
+    // Of 79%, with floors of 5%.
+    assert_eq!((regions[1].share().await, regions[2].share().await), ("27%".parse().unwrap(), "52%".parse().unwrap()));
+}
+
+/// A share of a limit that takes an hour to settle is not followed by another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn shares_do_not_run_ahead_of_those_that_settle() {
+    let (regions, driver) = regions(&[("eu", 60), ("us", 40)]).await;
+    let limits = BTreeMap::from([(String::new(), vec![("api".to_owned(), "1000/h".parse().unwrap())])]);
+    let driver = driver.with_limits(limits);
+    let mut sum = 0;
+    let requests = Box::new(move || {
+        sum += 1_000;
+        BTreeMap::from([(String::new(), sum)])
+    });
+    let source = DemandSource { node: "us-1".to_owned(), requests };
+    let _node = Node::with_demand("us", &regions[1].control(), source);
+    eventually("a move", async || (!driver.balance().await.resumed.outcomes.is_empty()).then_some(())).await;
+    eventually("a rule that waits", async || {
+        let step = driver.balance().await;
+        assert!(step.resumed.is_over() && step.resumed.outcomes.is_empty(), "{step:?}");
+        (step.settling == [""]).then_some(())
+    })
+    .await;
+    assert_eq!(regions[0].share().await, "32.5%".parse().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +135,7 @@ async fn a_node_without_a_record_decides_by_the_floor() {
     region.server.run::<()>(&["FLUSHALL"]);
     applies(&node, "5/s").await;
     assert!(node.has_told(&RegionEvent::Lost));
-    // A node of another region at the same Redis does not use the record.
+    // A node of another region with the same Redis does not use the record.
     driver.init(&first_shares(&[("eu", 60)])).await.unwrap();
     let stranger = Node::start("us", &region.control());
     let foreign = RegionEvent::Foreign { region: "eu".to_owned() };

@@ -9,9 +9,9 @@ use tidegate_core::regions::{RegionShare, Share, ShareLedger};
 use tidegate_redis::fleet::{DemandSource, FleetControl, FollowingRegion, RegionEvent, RegionsControl};
 use tidegate_redis::link::Settings;
 use tidegate_rules::{Limiter, Request, RuleOutcome, RuleSet};
-use tidegate_test_redis::{Proxy, Server};
+use tidegate_test_redis::{Break, Proxy, Server, eventually};
 
-/// One region: its own Redis, and a proxy by which other regions reach it.
+/// A region: its own Redis, and a proxy through which other regions reach it.
 pub(crate) struct Region {
     pub(crate) name: String,
     pub(crate) server: Server,
@@ -25,7 +25,7 @@ impl Region {
         Region { name: name.to_owned(), server, proxy }
     }
 
-    /// The way of nodes of this region to their Redis.
+    /// The connection of the region's nodes to their Redis.
     pub(crate) fn control(&self) -> FleetControl {
         control(&self.server.url())
     }
@@ -45,24 +45,49 @@ pub(crate) fn control(url: &str) -> FleetControl {
     FleetControl::new(&settings).unwrap().with_timeout(Duration::from_secs(2)).looking_every(Duration::from_millis(200))
 }
 
-/// Regions with these shares, and the way of a driver to them.
+/// Regions with these shares, and a driver's connection to them.
 pub(crate) async fn regions(shares: &[(&str, u32)]) -> (Vec<Region>, RegionsControl) {
+    let shares: Vec<_> = shares.iter().map(|(name, percent)| (*name, *percent, None)).collect();
+    regions_with(&shares).await
+}
+
+/// The same, some of them with a share of the rule `own`.
+pub(crate) async fn regions_with(shares: &[(&str, u32, Option<u32>)]) -> (Vec<Region>, RegionsControl) {
     let mut regions = Vec::new();
-    for (name, _) in shares {
+    for (name, _, _) in shares {
         regions.push(Region::start(name).await);
     }
     let driver =
         RegionsControl::new(regions.iter().map(|region| (region.name.clone(), control(&region.proxy.url()))).collect());
-    driver.init(&first_shares(shares)).await.unwrap();
+    driver.init(&first_shares_with(shares)).await.unwrap();
     (regions, driver)
 }
 
-pub(crate) fn first_shares(shares: &[(&str, u32)]) -> BTreeMap<String, BTreeMap<String, RegionShare>> {
-    let of = |percent| BTreeMap::from([(String::new(), RegionShare::new(Share::percent(percent), Share::percent(5)))]);
-    shares.iter().map(|(name, percent)| ((*name).to_owned(), of(*percent))).collect()
+/// Shares of all rules, by region.
+type FirstShares = BTreeMap<String, BTreeMap<String, RegionShare>>;
+
+pub(crate) fn first_shares(shares: &[(&str, u32)]) -> FirstShares {
+    let shares: Vec<_> = shares.iter().map(|(name, percent)| (*name, *percent, None)).collect();
+    first_shares_with(&shares)
 }
 
-/// The sum of all shares, with those that are on their way, in percent.
+pub(crate) fn first_shares_with(shares: &[(&str, u32, Option<u32>)]) -> FirstShares {
+    let share = |percent| RegionShare::new(Share::percent(percent), Share::percent(5));
+    let of_region = |(name, all, own): &(&str, u32, Option<u32>)| {
+        let own = own.map(|percent| ("own".to_owned(), share(percent)));
+        let all = (String::new(), share(*all));
+        ((*name).to_owned(), own.into_iter().chain([all]).collect())
+    };
+    shares.iter().map(of_region).collect()
+}
+
+/// Mends the network to a region, and waits until the driver reaches all regions.
+pub(crate) async fn repair(region: &Region, driver: &RegionsControl) {
+    region.proxy.set(Break::Nothing);
+    eventually("all regions", async || driver.records().await.values().all(Result::is_ok).then_some(())).await;
+}
+
+/// The sum of all shares, including those in transit, in percent.
 pub(crate) async fn sum(regions: &[Region]) -> u32 {
     let mut ledgers = Vec::new();
     for region in regions {
@@ -73,14 +98,15 @@ pub(crate) async fn sum(regions: &[Region]) -> u32 {
         parts += ledger.shares[""].share.parts_per_million();
         for transfer in &ledger.outgoing {
             let to = ledgers.iter().find(|to| to.region == transfer.to).unwrap();
-            let has_arrived = to.received.get(&transfer.from).is_some_and(|last| last.number >= transfer.number);
-            parts += if has_arrived { 0 } else { transfer.amount.parts_per_million() };
+            if transfer.rule.is_empty() && !to.has_received(transfer) {
+                parts += transfer.amount.parts_per_million();
+            }
         }
     }
     parts / 10_000
 }
 
-/// A node that follows the record of its region, with its state in memory.
+/// A node that follows the record of its region, with state in memory.
 pub(crate) struct Node {
     pub(crate) limiter: Arc<Limiter<MemoryStore>>,
     events: Arc<Mutex<Vec<RegionEvent>>>,
@@ -108,7 +134,7 @@ impl Node {
         Node { limiter, events, _following: following }
     }
 
-    /// The limit that it applies.
+    /// The limit that the node applies.
     pub(crate) fn limit(&self) -> String {
         let explained = self.limiter.rules().rules.explain(&Request::new("GET", "/"));
         match &explained.rules[0].outcome {

@@ -1,31 +1,48 @@
 //! A node of the fleet: limiter, tier, store and link, as in production.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::lease::{Grants, LeaseRequest};
-use tidegate_core::store::{Adjustment, Answer, Decisions};
-use tidegate_core::{
-    Charge, Clock, Decision, Key, Micros, NowOrLater, Question, Receipt, RuleId, Settlement, Store, StoreError,
-};
+use tidegate_core::store::{Adjustment, Answer, Decisions, NowOrLater};
+use tidegate_core::{Charge, Clock, Decision, Key, Micros, Question, Receipt, RuleId, Settlement, Store, StoreError};
 use tidegate_redis::link::Dialer;
-use tidegate_redis::tier::{LeaseSettings, Tier};
+use tidegate_redis::tier::{LeaseSettings, LeaseStats, Tier};
 use tidegate_redis::{RedisStore, Settings, tier};
 use tidegate_rules::{Limiter, Request, RuleSet};
 
+use crate::request::{RequestKind, RequestPlan};
 use crate::time::{NodeClock, TrueTime};
 
-/// The longest wait for the answer to a renewal. Requests wait for [less](crate::ideal::LATE).
+/// Maximum wait for the answer to a renewal. Requests wait for [less](crate::ideal::LATE).
 const RENEWAL_DEADLINE: Duration = Duration::from_millis(1_500);
+/// The time within which a reserved cost can be settled.
+const RESERVED_FOR: Micros = Micros::from_secs(60);
 
-/// A safety rule of nodes that is switched off, to see that it is missed. The node is the real one: the store behind its tier makes it
-/// act as one without the rule would.
+/// A disabled safety rule, for tests that its violation is detected. Nodes are real; the store behind their tiers makes them
+/// behave like some without the rule. Rules of the script are disabled in its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
-    /// A renewal whose answer was lost is asked again with its report.
+    /// A renewal whose answer was lost is sent again with its report.
     LostIsAskedAgain,
     /// The end of a lease is counted from the answer.
     EndFromAnswer,
+    /// Tokens of a window, or of a part of one, are spent in the next one.
+    EndBeyondWindow,
+    /// A block of slots counts as renewed although the store has not answered, so requests begin in it that it does not
+    /// outlive.
+    RenewalAssumed,
+    /// The script lets the debt of a bucket drain below what nodes may still spend.
+    NoFloor,
+}
+
+impl Mutant {
+    /// The text of the script that a mutant replaces, and what it replaces it by.
+    pub(crate) const fn change_of_script(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Mutant::NoFloor => Some(("return min(outstanding(state) * state.a, EXACT)", "return 0")),
+            Mutant::LostIsAskedAgain | Mutant::EndFromAnswer | Mutant::EndBeyondWindow | Mutant::RenewalAssumed => None,
+        }
+    }
 }
 
 pub(crate) struct Node {
@@ -43,10 +60,27 @@ impl Node {
         Node { limiter: Limiter::with_clock(rules.clone(), tier, clock) }
     }
 
-    /// Decides a request, which comes under the second rule too or not.
-    pub(crate) async fn admits(self: Arc<Node>, is_both: bool) -> bool {
-        let request = Request::new("GET", if is_both { "/both" } else { "/" }).user("alice");
-        self.limiter.check(&request).await.is_allowed()
+    /// Decides a request. Returns whether it is admitted, and the receipt of what it holds.
+    pub(crate) async fn decide(&self, plan: &RequestPlan) -> (bool, Option<Receipt>) {
+        let target = match plan.kind {
+            RequestKind::Plain | RequestKind::Reserved => "/",
+            RequestKind::Both => "/both",
+            RequestKind::Work => "/work",
+        };
+        let request = Request::new("GET", target).user("alice").header("X-Cost", &plan.cost.to_string());
+        let mut ruling = match plan.kind {
+            RequestKind::Reserved => self.limiter.reserve(&request, RESERVED_FOR).await,
+            _ => self.limiter.check(&request).await,
+        };
+        (ruling.is_allowed(), ruling.receipts.pop())
+    }
+
+    pub(crate) async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
+        self.limiter.settle(receipt, actual).await
+    }
+
+    pub(crate) async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
+        self.limiter.renew(receipt).await
     }
 
     /// Returns all leases, and takes no more.
@@ -54,14 +88,12 @@ impl Node {
         self.limiter.store().return_leases().await;
     }
 
-    /// The tokens that it holds, and the requests that were admitted by leases alone.
-    pub(crate) fn held_and_admitted(&self) -> (u64, u64) {
-        let leases = self.limiter.store().stats().leases.unwrap();
-        (leases.outstanding, leases.admitted)
+    pub(crate) fn leases(&self) -> LeaseStats {
+        self.limiter.store().stats().leases.unwrap()
     }
 }
 
-/// The store in Redis, and the rule that is switched off.
+/// The store in Redis, and the disabled rule.
 struct Behind {
     store: RedisStore,
     time: TrueTime,
@@ -82,7 +114,8 @@ impl Store for Behind {
     }
 
     async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
-        self.store.renew(receipt).await
+        let answer = self.store.renew(receipt).await;
+        if self.mutant == Some(Mutant::RenewalAssumed) { Ok(answer.unwrap_or(true)) } else { answer }
     }
 
     async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decisions, StoreError> {
@@ -108,6 +141,11 @@ impl Store for Behind {
                 let took = self.time.now().since(sent).get();
                 for grant in grants {
                     grant.ends_after = Micros::new(grant.ends_after.get() + took);
+                }
+            }
+            (Ok(grants), Some(Mutant::EndBeyondWindow)) => {
+                for grant in grants.iter_mut().filter(|grant| grant.generation.part.is_some()) {
+                    grant.ends_after = Micros::new(grant.ends_after.get() + 2_000_000);
                 }
             }
             _ => {}

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use tidegate_core::{Clock, Timestamp};
 use tokio::time::Instant;
 
-/// The first instant, in microseconds: some second of some minute.
+/// The first instant, in microseconds, which is not aligned to a minute.
 const START: u64 = 1_794_700_813_000_000;
 
-/// True time: that of the runtime, and the time for which everything stood still. Clones share it.
+/// True time: that of the runtime, plus the time for which everything was suspended. Clones share it.
 #[derive(Clone)]
 pub(crate) struct TrueTime {
     start: Instant,
@@ -17,12 +17,12 @@ pub(crate) struct TrueTime {
 }
 
 impl TrueTime {
-    /// Begins now.
+    /// Starts now.
     pub(crate) fn new() -> TrueTime {
         TrueTime { start: Instant::now(), stood_still: Arc::default() }
     }
 
-    /// Everything stands still for so many milliseconds, and no timer notices.
+    /// Suspends everything for this many milliseconds, without any timer noticing.
     pub(crate) fn stand_still(&self, millis: u64) {
         self.stood_still.fetch_add(1_000 * millis, Ordering::Relaxed);
     }
@@ -39,7 +39,7 @@ impl Clock for TrueTime {
     }
 }
 
-/// The clock of a node, which is faster than true time by so many 65 536ths.
+/// The clock of a node, which is faster than true time by this many 65 536ths.
 #[derive(Clone)]
 pub(crate) struct NodeClock {
     pub(crate) time: TrueTime,
@@ -61,7 +61,7 @@ pub(crate) struct ServerClock {
 }
 
 impl ServerClock {
-    /// Sets the clock ahead or back by so many milliseconds.
+    /// Moves the clock ahead or back by this many milliseconds.
     pub(crate) fn step(&self, millis: i64) {
         self.ahead.fetch_add(1_000 * millis, Ordering::Relaxed);
     }

@@ -1,21 +1,21 @@
-//! The contract of every store, in a cluster, with every rule's keys in another slot.
+//! The contract of every store, in a cluster, with every rule's keys in a different slot.
 //!
-//! All checks but the one of random traces, on which limits change and the clock steps back: a request that is denied
-//! leaves no trace of that in slots that were only looked at. `agreeing` has traces of its own.
+//! Contains all checks except the random traces, in which limits change and the clock steps back: a denied request does not
+//! update the state in slots that were only peeked at. `agreeing` has its own traces.
 
 use std::future::Future;
 
 use tidegate_core::contract::Subject;
 use tidegate_core::lease::{Grants, LeaseRequest};
-use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::store::{Adjustment, Answer, Decisions, NowOrLater};
 use tidegate_core::{
-    Charge, Decision, Key, ManualClock, NowOrLater, Question, Receipt, RuleId, Settlement, Store, StoreError, Timestamp,
+    Charge, Decision, Key, ManualClock, Question, Receipt, RuleId, Settlement, Store, StoreError, Timestamp,
 };
 use tidegate_redis::RedisStore;
 
 use crate::shared;
 
-/// Makes the rule a part of the key, and so of what says where it lies.
+/// Makes the rule a part of the key, and so of the slot.
 struct Spread {
     store: RedisStore,
 }

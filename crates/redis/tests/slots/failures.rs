@@ -1,5 +1,5 @@
-//! Requests over several slots while connections break, replies get lost, and nodes stand still: nothing is ever admitted
-//! that was not charged, and nothing stays charged that was not admitted.
+//! Requests over several slots while connections break, replies are lost, and nodes hang: every admission is charged, and
+//! no charge of a denied request remains.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::spenders::{Spenders, check};
 
 const FAULTS: usize = 40;
 
-/// Breaks something for a moment, or the next thing that passes.
+/// Injects a fault for a moment, or into the next message.
 async fn break_something(cluster: &Cluster, proxies: &[Proxy], dice: &mut fastrand::Rng) {
     let node = dice.usize(..proxies.len());
     let (server, proxy) = (&cluster.nodes[node], &proxies[node]);
-    // Now and then for so long that the connection is given up, and what was sent on it overtaken.
+    // Sometimes long enough that the connection is closed and a call on it is overtaken by later ones.
     let moment = Duration::from_millis(if dice.u8(..5) == 0 { dice.u64(300..700) } else { dice.u64(5..80) });
     match dice.u8(..10) {
         0 => proxy.once(Break::BeforeRequest),
@@ -29,7 +29,7 @@ async fn break_something(cluster: &Cluster, proxies: &[Proxy], dice: &mut fastra
         6 => proxy.set(Break::BlackHole),
         7 => proxy.set(Break::Refuse),
         8 => server.freeze(),
-        // As if an operator had tidied up.
+        // Like an operator's intervention.
         _ => drop(server.try_run::<i64>(&["CLIENT", "KILL", "TYPE", "normal"])),
     }
     sleep(moment).await;
@@ -41,7 +41,7 @@ async fn break_something(cluster: &Cluster, proxies: &[Proxy], dice: &mut fastra
 #[tokio::test(flavor = "multi_thread")]
 async fn partial_failures_are_refunded_and_nothing_is_admitted_twice() {
     let (cluster, proxies) = Cluster::start_behind_proxies().await;
-    // Refunds that find no server for ten seconds are lost, as they may be on a busy machine: then a round proves nothing.
+    // Refunds that find no server for ten seconds are lost, which may happen on a busy machine. Such a round is repeated.
     let mut rounds = 0;
     for _ in 0..6 {
         let seed = seed(fastrand::u64(..));

@@ -1,4 +1,4 @@
-//! Leases of keys in several slots: the failure of one slot does not concern the others.
+//! Leases of keys in several slots: the failure of one slot does not affect the others.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -28,7 +28,7 @@ fn node(prefix: &str, clock: &ManualClock) -> Node {
     Tier::with_clock(store, tier::Settings::default(), clock.clone()).with_leases_by_hand(LeaseSettings::default())
 }
 
-/// Decides a request, and sends the renewals that it waits for.
+/// Decides a request, and sends the renewals for which it waits.
 async fn decide(node: &Node, charge: Charge<'_>) -> Result<Answer, StoreError> {
     let charges = [charge];
     let mut deciding = pin!(node.decide(&charges));
@@ -41,7 +41,7 @@ async fn decide(node: &Node, charge: Charge<'_>) -> Result<Answer, StoreError> {
     }
 }
 
-/// Puts data of somebody else where the state of a key is.
+/// Replaces the state of a key by foreign data.
 fn intrude(prefix: &str, key: &Key<'_>, rule: &str) {
     let key = String::from_utf8_lossy(key.parts().next().unwrap());
     let name = format!("{prefix}:{{{key}}}:{rule}");
@@ -67,7 +67,7 @@ fn a_key_with_foreign_data_in_one_slot_does_not_let_others_be_spent_twice() {
         }
         assert_eq!(node.stats().leases.unwrap().leased, 3, "{:?}", node.stats());
         intrude(&prefix, &keys[2], "api");
-        // All are idle, and returned together.
+        // All keys are idle, and are returned together.
         node.renew_leases().await;
         clock.advance(Micros::from_millis(300));
         node.renew_leases().await;
@@ -83,8 +83,7 @@ fn a_key_with_foreign_data_in_one_slot_does_not_let_others_be_spent_twice() {
     });
 }
 
-/// A caller of the store that asks for keys of several slots at once learns of no more than one error. It must not take renewals that
-/// ran for ones that did not.
+/// A caller that renews keys of several slots at once gets only one error. It must not treat renewals that ran as not run.
 #[test]
 fn renewals_of_which_some_ran_may_have_run() {
     let (prefix, clock, keys) = (shared::prefix(), clock(), shared::clients(&[0, 1]));
@@ -98,7 +97,7 @@ fn renewals_of_which_some_ran_may_have_run() {
     let error = ask.block_on(store.lease(&requests)).unwrap_err();
     assert!(matches!(error, StoreError::AnswerLost { .. }), "{error}");
     assert_eq!(ask.block_on(shared::spent(&store, Charge::new(&rule, &keys[0], &limit))), 20);
-    // None ran.
+    // None of the renewals ran.
     let error = ask.block_on(store.lease(&requests[1..])).unwrap_err();
     assert!(matches!(&error, StoreError::UnusableKey { charges, .. } if charges[..] == [0]), "{error}");
 }
@@ -118,7 +117,7 @@ async fn a_slot_that_stands_still_does_not_stop_the_leases_of_others() {
         Some(())
     })
     .await;
-    // Requests for each key that failed, one every millisecond for so many of them.
+    // The number of failed requests for each key, with one request per millisecond.
     let load = async |millis: usize| {
         let mut tasks = tokio::task::JoinSet::new();
         for (number, key) in keys.iter().cloned().enumerate() {

@@ -1,15 +1,15 @@
-//! The store in a cluster, with requests whose charges lie in several slots.
+//! The store in a cluster, with requests whose charges are in several slots.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
-mod agreeing;
 mod contract;
+mod denied_slots;
 mod failures;
-mod killed;
 mod leases;
 #[path = "../../../core/tests/properties/limits.rs"]
 #[allow(dead_code, reason = "the properties of the limits themselves use all of it")]
 mod limits;
-mod particular;
+mod memory_equivalence;
+mod node_death;
 mod shared;
 mod spenders;
 #[path = "../../../core/tests/properties/traces.rs"]
@@ -18,7 +18,7 @@ mod traces;
 #[path = "../support/two_names.rs"]
 mod two_names;
 
-/// The secret that names keys, while it is rotated: the two names of a key lie in different slots.
+/// The secret that names keys, while it is rotated: the two names of a key are in different slots.
 mod rotation {
     use tidegate_core::contract::seed::seeds;
     use tidegate_core::{ManualClock, Timestamp};

@@ -1,4 +1,4 @@
-//! The one cluster that tests share which break nothing.
+//! A cluster shared by tests that do not break it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub(crate) fn cluster() -> &'static Cluster {
     })
 }
 
-/// A runtime that any number of tests wait on.
+/// A runtime on which any number of tests can wait.
 pub(crate) fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -41,12 +41,12 @@ pub(crate) fn store(prefix: &str, clock: impl Clock + 'static) -> RedisStore {
     RedisStore::open_with_clock(settings, clock).unwrap().with_names(Names::new(prefix).unwrap())
 }
 
-/// The slot that all of a client's keys lie in. Prefixes do not matter.
+/// The slot of all of a client's keys. Prefixes do not affect it.
 pub(crate) fn slot(key: &str) -> u16 {
     slot_of(format!("any:{{{key}}}").as_bytes())
 }
 
-/// Waits until all that was to be given back is.
+/// Waits until all refunds are made.
 pub(crate) async fn all_given_back(store: &RedisStore) {
     tidegate_test_redis::eventually("nothing left to give back", async || (store.refunds().waiting == 0).then_some(()))
         .await;
@@ -58,7 +58,7 @@ pub(crate) async fn spent(store: &RedisStore, charge: Charge<'_>) -> u64 {
     charge.limit.capacity() - left.await[0].remaining
 }
 
-/// Clients whose keys lie in slots of these nodes, one for each.
+/// Clients whose keys are in slots of these nodes, one client for each node.
 pub(crate) fn clients(nodes: &[usize]) -> Vec<Key<'static>> {
     let mut names = (0..).map(|number| format!("client{number}"));
     let mut on = |node: usize| names.find(|name| Cluster::first_owner(slot(name)) == node).unwrap();

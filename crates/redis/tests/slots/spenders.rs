@@ -1,4 +1,4 @@
-//! Callers whose requests lie in several slots, and an account of what they were admitted.
+//! Callers whose requests have keys in several slots, and the record of their admissions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,8 +14,8 @@ use crate::shared;
 
 const CALLERS: u64 = 16;
 
-/// Some are soon used up, so that requests are denied by one slot after they were charged in another. None lets go of
-/// anything while a test lasts.
+/// Some limits are soon used up, so that requests are denied by one slot after they were charged in another. None recovers
+/// during a test.
 const LIMITS: [&str; 6] = [
     "1/h burst 1000000",
     "gcra 1/day burst 300",
@@ -25,14 +25,14 @@ const LIMITS: [&str; 6] = [
     "concurrent 900 ttl 1d",
 ];
 
-/// A limit on a client, and what is known to have been spent of it.
+/// A limit on a client, and its known spending.
 pub(crate) struct Target {
     rule: RuleId,
     key: Key<'static>,
     limit: Limit,
     slot: u16,
     admitted: AtomicU64,
-    /// The amount that may have been charged, because the answer of the last slot was lost or not awaited.
+    /// The amount that may have been charged: the answer of the last slot was lost or not awaited.
     unknown: AtomicU64,
 }
 
@@ -41,7 +41,7 @@ impl Target {
         Charge::new(&self.rule, &self.key, &self.limit)
     }
 
-    /// The node that it lay on in the beginning.
+    /// The node of its slot at the start.
     pub(crate) fn node(&self) -> usize {
         Cluster::first_owner(self.slot)
     }
@@ -110,12 +110,12 @@ impl Spenders {
     }
 }
 
-/// One request over some of the targets.
+/// Makes one request over some of the targets.
 async fn ask(store: &RedisStore, targets: &[Target], counts: &Counts, dice: &mut fastrand::Rng) {
     let some = dice.choose_multiple(targets.iter(), 4);
     let some = &some[..dice.usize(2..=4)];
     let charges: Vec<Charge<'_>> = some.iter().map(|target| target.charge().cost(dice.u64(1..4))).collect();
-    // Now and then nobody waits for the answer.
+    // Sometimes the answer is not awaited.
     let patience = if dice.u8(..6) == 0 { Duration::from_micros(dice.u64(..4_000)) } else { Duration::from_secs(60) };
     let answer = timeout(patience, store.decide(&charges)).await;
     let last = some.iter().map(|target| target.slot).max();
@@ -148,7 +148,7 @@ async fn ask(store: &RedisStore, targets: &[Target], counts: &Counts, dice: &mut
     count.fetch_add(1, Ordering::Relaxed);
 }
 
-/// All that was admitted was charged, and all that was not admitted was given back.
+/// Checks that all admissions were charged, and all charges of denied requests were refunded.
 pub(crate) async fn check<'a>(store: &RedisStore, targets: impl Iterator<Item = &'a Target>) {
     for target in targets {
         let spent = shared::spent(store, target.charge()).await;

@@ -1,5 +1,5 @@
-//! The same random requests, at the same instants, to the store in memory and to those in Redis, on a real server and on the one in
-//! this process: every number is equal.
+//! The same random requests, at the same instants, to the store in memory and to stores in Redis, on a real server and on
+//! the server in this process: every number is equal.
 
 use std::collections::HashMap;
 
@@ -16,12 +16,12 @@ use crate::limits::{Bucket, any_limit, any_spending_limit, buckets, with_capacit
 use crate::remote::Remote;
 use crate::traces::{ClockMove, Cost, TraceClock, costs, moves, starts};
 
-/// A rule, and the limits that it has had.
+/// A rule, and its limits over time.
 #[derive(Clone, Debug)]
 struct Rule {
     limits: Vec<Limit>,
-    /// Whether the limits read each other's states as their own. Where they do not, what is settled above its estimate
-    /// is held to a capacity that the two stores know from different sources.
+    /// Whether the limits share the shape of their states. If not, a settlement above its estimate is capped at a capacity
+    /// that the two stores get from different sources.
     same_shape: bool,
 }
 
@@ -32,7 +32,7 @@ fn rules() -> impl Strategy<Value = Rule> {
     prop_oneof![2 => of_one_shape, 1 => of_many.prop_map(|limits| Rule { limits, same_shape: false })]
 }
 
-/// Rules for which the script has a shorter way.
+/// Rules for which the script has a fast path.
 fn bucket_rules() -> impl Strategy<Value = Rule> {
     let turn = |kind| match kind {
         0 => Bucket::token_bucket,
@@ -50,7 +50,7 @@ fn rule_sets() -> impl Strategy<Value = Vec<Rule>> {
     prop_oneof![2 => prop::collection::vec(rules(), 1..4), 1 => prop::collection::vec(bucket_rules(), 2..5)]
 }
 
-/// Rules whose limits can be leased, at some time at least.
+/// Rules with at least one limit that can be leased.
 fn leasable_rules() -> impl Strategy<Value = Rule> {
     let of_one_shape = (leasable(), 0_u64..2_000)
         .prop_map(|(limit, capacity)| Rule { limits: vec![limit, with_capacity(&limit, capacity)], same_shape: true });
@@ -66,7 +66,7 @@ struct Asked {
     limit: Index,
     cost: Cost,
     reserve: Option<u64>,
-    /// Of the question.
+    /// The group of the question.
     group: u8,
 }
 
@@ -103,7 +103,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         .prop_map(|(rule, key, limit, cost, reserve)| Asked { rule, key, limit, cost, reserve, group: 0 })
 }
 
-/// The charges that count, if any, and up to three rules in shadow mode.
+/// The counting charges, if any, and up to three rules in shadow mode.
 fn with_shadows() -> impl Strategy<Value = Vec<Asked>> {
     prop::collection::vec((asked(), 0_u8..4), 1..7).prop_map(|mut all| {
         all.sort_by_key(|(_, group)| *group);
@@ -134,7 +134,7 @@ fn acts_with_leases() -> impl Strategy<Value = Act> {
 /// A charge: rule, key, limit, cost, time of the reservation, and group.
 type Resolved = (usize, usize, Limit, u64, Option<Micros>, u8);
 
-/// The same admission, as each store told of it.
+/// The same admission, with the receipt of each store.
 struct Admission {
     in_memory: Receipt,
     in_redis: Receipt,
@@ -176,8 +176,8 @@ impl Both {
         }
     }
 
-    /// A store may forget a key that has recovered, or not. That shows when the clock steps back, or did a while ago, or
-    /// when the key comes under a limit that would count what the old one did not: so both forget it.
+    /// Removes a recovered key from both stores, because a store may or may not have forgotten it. The difference would be
+    /// observable after the clock steps back, or under a limit that counts what the old one did not.
     fn forget_if_recovered(&self, rule: usize, key: usize) {
         let (id, Rule { limits, .. }) = &self.rules[rule];
         let is_full = |limit: &Limit| {
@@ -199,7 +199,7 @@ impl Both {
                     self.forget_if_recovered(rule, key);
                 }
             }
-            // The same goes for reservations that have expired.
+            // The same applies to reservations that have expired.
             self.admissions.retain(|admission| admission.expires.is_none_or(|(expires, _)| expires > before));
         }
         self.clock.set(now);
@@ -208,8 +208,8 @@ impl Both {
         }
     }
 
-    /// A denial need not store that leases have ended. That shows when the clock steps back: so it is stored, by renewals that
-    /// ask for nothing.
+    /// A denial need not store that leases have ended, which would be observable when the clock steps back. Renewals that
+    /// ask for nothing store it.
     fn bring_leases_to_the_present(&self) {
         for (&(rule, key), limit) in &self.leased {
             let rule = &self.rules[rule].0;
@@ -403,13 +403,13 @@ impl Both {
     }
 }
 
-/// So many cases, or a multiple of them if the environment says so.
+/// The number of cases, multiplied by the environment variable `TIMES`.
 fn cases(cases: u32) -> ProptestConfig {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     ProptestConfig { max_shrink_iters: 4_000, ..ProptestConfig::with_cases(cases.saturating_mul(times)) }
 }
 
-/// Runs a trace on the store in memory, and on one in Redis beside it.
+/// Runs a trace on the store in memory and on one in Redis.
 fn agree(
     rules: &[Rule],
     start: u64,

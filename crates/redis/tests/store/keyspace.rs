@@ -1,4 +1,4 @@
-//! Keys in Redis: their size, their TTL, and that denials leave none.
+//! Keys in Redis: their size, their TTL, and that denials create none.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn limits() -> Vec<Limit> {
     .to_vec()
 }
 
-/// All keys that begin with `prefix`, with the instant at which they expire, in milliseconds.
+/// All keys that begin with `prefix`, with their expiry in milliseconds.
 fn keys(prefix: &str) -> BTreeMap<String, i64> {
     let mut connection = server::connection();
     let names: Vec<String> = redis::cmd("KEYS").arg(format!("{prefix}:*")).query(&mut connection).unwrap();
@@ -47,8 +47,8 @@ fn server_micros() -> i64 {
     seconds * 1_000_000 + micros
 }
 
-/// For how long a key may stay after it has recovered. Buckets are kept for some seconds, so that not every request has to
-/// say for how long; the others for as long as it takes to say so.
+/// The time that a key may be kept after it has recovered. Buckets are kept for some additional seconds, so that not every
+/// request needs to set their TTL; other keys only for the time that setting it takes.
 fn longest_while(limit: &Limit) -> i64 {
     match limit.algorithm() {
         Algorithm::TokenBucket(_) | Algorithm::Gcra(_) | Algorithm::Meter(_) | Algorithm::Shaper(_) => 4_005_000,
@@ -59,7 +59,7 @@ fn longest_while(limit: &Limit) -> i64 {
     }
 }
 
-/// After random traffic on the server's own clock, every key lives at least until nothing of it counts any more, and not
+/// After random traffic on the server's own clock, every key is kept at least until none of its spending counts, and not
 /// much longer.
 #[test]
 fn every_key_expires_when_it_has_recovered_and_not_before() {
@@ -107,7 +107,7 @@ fn every_key_expires_when_it_has_recovered_and_not_before() {
             states += 1;
             assert!(expires * 1_000 >= before + counts_for, "{name} counts for {counts_for} us, but ends before");
             let is_late = expires * 1_000 > after + counts_for + longest_while(limit);
-            // A freed slot does not shorten the life of the others' key.
+            // A released slot does not shorten the TTL of a key with other slots.
             assert!(!is_late || limit.holds_slots() || counts_for == 0, "{name} stays after it has recovered");
         }
     }
@@ -118,7 +118,7 @@ fn every_key_expires_when_it_has_recovered_and_not_before() {
     assert!(all.values().all(|expires| *expires > 0), "{all:?}");
 }
 
-/// One string of at most 24 bytes, whatever the limit and however deep the debt.
+/// One string of at most 24 bytes, for any limit and any debt.
 #[test]
 fn a_bucket_takes_at_most_24_bytes() {
     let clock = ManualClock::at(Timestamp::from_secs(1_794_700_800));
@@ -150,7 +150,7 @@ fn a_bucket_takes_at_most_24_bytes() {
     }
 }
 
-/// The bytes of every key, and when it expires.
+/// The bytes and the expiry of every key.
 fn image(prefix: &str) -> BTreeMap<String, (Vec<u8>, i64)> {
     let dump = |name: &String| redis::cmd("DUMP").arg(name).query(&mut server::connection()).unwrap();
     keys(prefix).into_iter().map(|(name, expires)| (name.clone(), (dump(&name), expires))).collect()

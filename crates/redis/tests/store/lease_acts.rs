@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use tidegate_core::Limit;
-use tidegate_core::lease::{Generation, Renewal};
+use tidegate_core::lease::{LeaseGeneration, Renewal};
 
 use crate::traces::{Cost, costs};
 
@@ -19,20 +19,20 @@ pub(crate) fn leasable() -> impl Strategy<Value = Limit> {
     prop_oneof![4 => buckets, 2 => fixed, 1 => calendar, 2 => sliding].prop_map(|text| text.parse().unwrap())
 }
 
-/// A renewal, in relation to the tokens that some node holds.
+/// A renewal, relative to the tokens that some node holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RenewalAct {
     pub(crate) rule: Index,
     pub(crate) key: Index,
     pub(crate) limit: Index,
-    /// The lease of the key that it reports on, if any.
+    /// The lease of the key that the renewal reports, if any.
     which: Option<Index>,
-    /// So many 64ths of the tokens, and of the rest.
+    /// This many 64ths of the tokens, and of the rest.
     used: u64,
     returned: u64,
     /// Tokens that were never granted.
     invented: u64,
-    /// Whether the node forgets that it held anything, or reports it again later.
+    /// Whether the node discards its lease, or reports it again later.
     is_kept: bool,
     wanted: Cost,
     least: u64,
@@ -80,12 +80,12 @@ pub(crate) fn renewals() -> impl Strategy<Value = RenewalAct> {
 pub(crate) struct Lease {
     pub(crate) rule: usize,
     pub(crate) key: usize,
-    pub(crate) generation: Generation,
+    pub(crate) generation: LeaseGeneration,
     pub(crate) tokens: u64,
 }
 
 impl RenewalAct {
-    /// The renewal under a limit. Takes the lease that it is about out of those that nodes hold of the key.
+    /// The renewal under a limit. Removes the lease that it reports from those that nodes hold of the key.
     pub(crate) fn renewal(&self, limit: &Limit, place: (usize, usize), leases: &mut Vec<Lease>) -> Renewal {
         let of_key = |lease: &Lease| (lease.rule, lease.key) == place;
         let places: Vec<usize> = (0..leases.len()).filter(|&index| of_key(&leases[index])).collect();

@@ -33,7 +33,7 @@ fn length(name: &str) -> usize {
     redis::cmd("STRLEN").arg(name).query(&mut server::connection()).unwrap()
 }
 
-/// 44 bytes are the most that Redis keeps in one allocation together with the head of the value.
+/// 44 bytes are the maximum that Redis stores in one allocation together with the header of the value.
 #[test]
 fn a_leased_bucket_takes_43_bytes_and_an_ordinary_one_24_again() {
     let (prefix, clock) = (server::prefix(), clock());
@@ -56,12 +56,12 @@ fn a_leased_bucket_takes_43_bytes_and_an_ordinary_one_24_again() {
     }
 }
 
-/// On the server's own clock.
+/// Tests on the server's own clock.
 #[test]
 fn a_leased_key_lives_until_its_leases_have_ended_and_their_tokens_recovered() {
     let prefix = server::prefix();
     let store = server::store_on_server_time(&prefix);
-    // Those that recover sooner than leases end, and those that do not.
+    // Limits that recover sooner than leases end, and limits that do not.
     for text in [
         "1000/s burst 200",
         "10/s burst 100",
@@ -75,7 +75,7 @@ fn a_leased_key_lives_until_its_leases_have_ended_and_their_tokens_recovered() {
         assert!(grant.tokens > 0, "{text}");
         let left: i64 =
             redis::cmd("PTTL").arg(format!("{prefix}:{{alice}}:{rule}")).query(&mut server::connection()).unwrap();
-        // Most of a second for the machine to come here.
+        // Allows most of a second for a slow machine.
         let counts_for = grant.ends_after.max(grant.decision.reset_after).get() / 1_000;
         let counts_for = i64::try_from(counts_for).unwrap();
         assert!(left > counts_for - 900, "{text}: {left} ms are left of {counts_for}");
@@ -101,7 +101,7 @@ fn many_keys_are_renewed_in_one_call() {
             if matches!(request.limit.to_string().split(' ').next(), Some("log" | "concurrent")) { 0 } else { 10 };
         assert_eq!((grant.tokens, grant.decision.remaining), (tokens, 100 - tokens), "{}", request.limit);
     }
-    // The same key several times, each after the other.
+    // The same key several times, each renewal after the previous one.
     let twice = [requests[0], requests[0], requests[0]];
     let grants = server::runtime().block_on(store.lease(&twice)).unwrap();
     assert_eq!(grants.iter().map(|grant| grant.outstanding).collect::<Vec<_>>(), [20, 30, 40]);

@@ -1,4 +1,4 @@
-//! The store in Redis, on a real server. Random traces run on the server in this process too, which simulations use.
+//! The store in Redis, on a real server. Random traces also run on the server in this process, which simulations use.
 //!
 //! For a hundred times as many random traces: `TIMES=100 cargo test -p tidegate-redis --test store differential`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
@@ -11,12 +11,12 @@ mod leased_keys;
 #[path = "../../../core/tests/properties/limits.rs"]
 #[allow(dead_code, reason = "the properties of the limits themselves use all of it")]
 mod limits;
-mod particular;
+mod rare_traces;
 #[path = "../support/redis_in_process/mod.rs"]
 mod redis_in_process;
 mod remote;
 mod server;
-mod sharing;
+mod shared_server;
 #[path = "../../../core/tests/properties/traces.rs"]
 #[allow(dead_code, reason = "the properties of the limits themselves use all of it")]
 mod traces;

@@ -1,4 +1,4 @@
-//! The stores that traces are held against: on a real server, and on the one in this process.
+//! The stores with which traces are compared: on a real server, and on the server in this process.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::redis_in_process::{ScriptedServer, SimulatedNetwork};
 use crate::server;
 
-/// An empty store that follows a clock of the test.
+/// An empty store with a clock of the test.
 pub(crate) enum Remote {
     Server(RedisStore),
     InProcess(Box<InProcess>),
@@ -24,7 +24,7 @@ pub(crate) struct InProcess {
     store: RedisStore,
     network: SimulatedNetwork,
     server: RefCell<ScriptedServer>,
-    // Last: the link's task ends with it.
+    // Last field, so that it is dropped last: the link's task ends with it.
     runtime: Runtime,
 }
 
@@ -35,7 +35,7 @@ impl Remote {
 
     pub(crate) fn in_this_process(clock: impl Clock + 'static) -> Remote {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        // The server's own clock only ends the lives of keys, which a clock of somebody else does not shorten.
+        // The server's own clock only expires keys, which must not depend on the clock of the test.
         let server = ScriptedServer::new(Arc::new(ManualClock::at(Timestamp::from_secs(1_700_000_000))));
         let network = SimulatedNetwork::new(1, 0);
         let mut settings = Settings::standalone("redis://simulated").unwrap();

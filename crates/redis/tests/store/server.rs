@@ -1,4 +1,4 @@
-//! The one server that all tests of this program share.
+//! The single server shared by all tests of this program.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ fn server() -> &'static Server {
     })
 }
 
-/// A runtime that any number of tests wait on.
+/// A runtime on which any number of tests can wait.
 pub(crate) fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -26,7 +26,7 @@ pub(crate) fn runtime() -> &'static Runtime {
     })
 }
 
-/// A connection of the test's own.
+/// A connection for the test itself.
 pub(crate) fn connection() -> redis::Connection {
     redis::Client::open(server().unix_url()).and_then(|client| client.get_connection()).expect("a connection")
 }
@@ -43,13 +43,13 @@ fn settings() -> Settings {
     settings
 }
 
-/// An empty store that follows `clock`.
+/// An empty store that uses `clock`.
 pub(crate) fn store(prefix: &str, clock: impl Clock + 'static) -> RedisStore {
     let _context = runtime().enter();
     named(RedisStore::open_with_clock(settings(), clock).expect("settings"), prefix)
 }
 
-/// An empty store that follows the server's clock.
+/// An empty store that uses the server's clock.
 pub(crate) fn store_on_server_time(prefix: &str) -> RedisStore {
     let _context = runtime().enter();
     named(RedisStore::open(settings()).expect("settings"), prefix)

@@ -1,4 +1,4 @@
-//! A limiter in the middle of a rotation of the secret, held against a model in memory that knows one name.
+//! A limiter during a rotation of the secret, compared with a model in memory with a single name.
 
 use std::time::Duration;
 
@@ -48,8 +48,8 @@ async fn left(store: &RedisStore, secret: &Secret, request: &Request) -> Vec<u64
     store.peek(&free).await.unwrap().iter().map(|decision| decision.remaining).collect()
 }
 
-/// Plays a random trace: what is admitted is charged under both names, and what is denied under neither, whichever of the
-/// names has less left. `settle` waits until nothing is on its way back any more.
+/// Runs a random trace: admissions are charged under both names, and denials under neither, whichever name has less left.
+/// `settle` waits until all refunds are made.
 pub(crate) async fn both_names_are_charged_or_none(
     store: RedisStore,
     clock: ManualClock,
@@ -67,7 +67,7 @@ pub(crate) async fn both_names_are_charged_or_none(
         let request = request(["k1", "k2", "k3"][dice.usize(..3)]);
         match dice.u32(..12) {
             0 => clock.advance(Micros::from(Duration::from_secs(dice.u64(1..900)))),
-            // A node that knows only the previous secret: only what is enforced, each limit at its own cost.
+            // A node that knows only the previous secret: only enforced rules, each limit at its own cost.
             1..=3 => {
                 let matched = of_old.matching(&request);
                 let charges: Vec<Charge<'_>> = matched.rules[0].charges().collect();
@@ -112,7 +112,7 @@ pub(crate) async fn both_names_are_charged_or_none(
                     denied += 1;
                     assert_eq!(after, names, "step {step}");
                 }
-                // Everyone charges the old name, so the new one never has less left.
+                // All nodes charge the old name, so the new name never has less left.
                 assert!(after[0].iter().zip(&after[1]).all(|(new, old)| new >= old), "step {step}: {after:?}");
             }
         }

@@ -1,4 +1,4 @@
-//! Random traces of nodes that lease slots in blocks: all of them together never hold more than there are.
+//! Random traces of nodes that lease slots in blocks: all nodes together never hold more slots than there are.
 
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -16,9 +16,9 @@ const TTL: Micros = Micros::from_secs(1);
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),
-    /// So many requests begin at a node.
+    /// This many requests begin at a node.
     Begin(usize, u8),
-    /// So many requests of a node end, those that began first.
+    /// This many requests of a node end, oldest first.
     End(usize, u8),
     /// The oldest request of a node renews its slot.
     Renew(usize),
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// The requests that are sure of their slots.
+    /// The number of requests that are certain to hold their slots.
     fn held(&self) -> usize {
         let now = self.fleet.clock.now();
         self.running.iter().flatten().filter(|(_, end)| now < *end).count()

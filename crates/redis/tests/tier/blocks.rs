@@ -23,7 +23,8 @@ fn end_all(fleet: &Fleet, node: usize, receipts: &[Receipt]) {
     }
 }
 
-/// Begins a request in each of so many milliseconds, and ends those beyond `most`. Returns those that go on, and the number of denials.
+/// Begins a request in each of this many milliseconds, and ends those beyond `most`. Returns those that are still running,
+/// and the number of denials.
 fn load(fleet: &Fleet, node: usize, charge: Charge<'_>, most: usize, millis: u64) -> (Vec<Receipt>, u64) {
     let (mut running, mut denied) = (Vec::new(), 0);
     for _ in 0..millis {
@@ -39,7 +40,7 @@ fn load(fleet: &Fleet, node: usize, charge: Charge<'_>, most: usize, millis: u64
     (running, denied)
 }
 
-/// The slots that the store has left.
+/// The number of slots that the store has left.
 fn left(fleet: &Fleet, charge: Charge<'_>) -> u64 {
     finish(fleet.store.peek(&[charge.cost(0)])).unwrap()[0].remaining
 }
@@ -136,7 +137,7 @@ fn a_request_over_slots_and_a_reservation_has_one_receipt_for_both() {
         assert_eq!(rules, charges.map(|charge| charge.rule), "in the order of the charges");
         assert_eq!(fleet.leases(0).slots_in_use, in_use + 1);
         assert!(finish(fleet.nodes[0].renew(&receipt)).unwrap());
-        // Another node has the store settle the reservation. The slot is none of its own.
+        // Another node can only settle the reservation with the store, because the slot is in a block of the first node.
         let actual: Vec<u64> = charges.iter().map(|charge| if charge.reserve.is_some() { 40 } else { 1 }).collect();
         assert!(!finish(fleet.nodes[1].renew(&receipt)).unwrap());
         let settled = finish(fleet.nodes[1].settle(&receipt, &actual)).unwrap();
@@ -172,14 +173,14 @@ fn denials_for_lack_of_slots_cost_few_calls() {
     assert_eq!(denied, 1_000);
     assert!(fleet.calls(0) < 150, "{}", fleet.calls(0));
     assert!(fleet.leases(0).denied > 800, "{:?}", fleet.leases(0));
-    // Slots that are free again are found at once.
+    // Released slots are found immediately.
     finish(fleet.store.settle(&all, &[64])).unwrap();
     fleet.wait(30);
     let (running, denied) = load(&fleet, 0, work.charge(), 5, 100);
     assert!(running.len() == 5 && denied <= 1, "{denied}");
 }
 
-/// A node holds at most half of the slots, and less if the rule says so. The store decides the requests beyond.
+/// A node holds at most half of the slots, or less if the rule has a lower share. The store decides further requests.
 #[test]
 fn a_node_leases_no_more_than_its_share() {
     let work = Named::new("work", "concurrent 640 ttl 10s");
@@ -192,7 +193,7 @@ fn a_node_leases_no_more_than_its_share() {
     }
 }
 
-/// As rules with `shed` do: requests of little importance have a part of the slots, others all of them.
+/// Like rules with `shed`: less important requests may use a part of the slots, others all of them.
 #[test]
 fn a_lesser_limit_of_the_same_key_makes_room_for_a_greater_one() {
     let fleet = Fleet::new(2);
@@ -202,7 +203,7 @@ fn a_lesser_limit_of_the_same_key_makes_room_for_a_greater_one() {
     assert_eq!((of_low.len(), denied), (200, 0));
     let (of_critical, _) = load(&fleet, 1, critical.charge(), 1_000, 1_000);
     assert!(of_critical.len() > 350, "{}", of_critical.len());
-    // By now the fleet holds more than the part of the lesser limit. Its requests go on, and none begins.
+    // The fleet now holds more than the lesser limit permits. Its requests continue, but none begins.
     fleet.wait(1_100);
     for _ in 0..200 {
         end(&fleet, 0, &of_low.remove(0));
@@ -212,7 +213,7 @@ fn a_lesser_limit_of_the_same_key_makes_room_for_a_greater_one() {
     fleet.wait(100);
     let (more, _) = load(&fleet, 1, critical.charge(), 1_000, 300);
     assert_eq!(of_critical.len() + more.len(), 640);
-    // Once they are done, it begins again.
+    // Once they have ended, new requests begin.
     end_all(&fleet, 1, &of_critical);
     end_all(&fleet, 1, &more);
     fleet.wait(2_100);
@@ -229,12 +230,13 @@ fn blocks_that_the_store_has_lost_are_given_up_when_they_are_renewed() {
     load(&fleet, 0, work.charge(), 9, 1_500);
     let slots = fleet.leases(0).slots;
     assert!(slots > 0 && left(&fleet, work.charge()) <= 640 - slots, "{:?}", fleet.leases(0));
-    // A reset at the node itself does so at once.
+    // A reset at the node itself takes effect immediately.
     finish(fleet.nodes[0].reset(&work.rule, work.charge().key)).unwrap();
     assert_eq!(fleet.leases(0).slots, 0);
 }
 
-/// While the store does not answer, a node gives out the slots that it has, as long as they last for the time to live of a request.
+/// While the store does not answer, a node assigns the slots that it has, as long as they last for a request's time to
+/// live.
 #[test]
 fn requests_begin_while_the_store_is_unavailable() {
     let (fleet, work) = (Fleet::new(1), Named::new("work", "concurrent 640 ttl 2s"));

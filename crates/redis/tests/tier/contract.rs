@@ -1,7 +1,7 @@
-//! A tier is a store.
+//! A tier fulfils the contract of a store.
 //!
-//! All checks but the one of random traces, which wants every number of a denied request's other charges: those that are
-//! answered from memory say less of them. `differential` has traces of its own, and says what may differ.
+//! Contains all checks except the random traces, which require every number of a denied request's other charges: answers
+//! from memory contain less of them. `differential` has its own traces, and defines what may differ.
 
 use std::future::Future;
 

@@ -1,4 +1,4 @@
-//! The same traffic through a tier and past it, to a store in memory and to one in Redis.
+//! The same traffic with and without a tier, to a store in memory and to one in Redis.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -14,11 +14,11 @@ use tidegate_core::{
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::{Settings, Tier};
 
-use crate::redis_server;
+use crate::server;
 use crate::support::start;
 
-/// Each rule is held to the first of these, and is raised now and then. A rule that is lowered by more than half, or that
-/// changes its algorithm, changes what its keys owe as soon as somebody looks; `fleet` has a test of that.
+/// Each rule begins with the first of these limits, and is raised from time to time. A rule that is lowered by more than
+/// half, or changes its algorithm, changes the debt of its keys when it is next evaluated; `fleet` tests that.
 const LIMITS: [[&str; 3]; 8] = [
     ["5/s burst 9", "5/s burst 12", "5/s burst 15"],
     ["gcra 7/s burst 6", "gcra 7/s burst 7", "shaper 7/s queue 9"],
@@ -41,11 +41,11 @@ struct Asked {
 #[derive(Clone, Debug)]
 enum Step {
     Decide(Vec<Asked>),
-    /// The same request again and again.
+    /// The same request repeatedly.
     Insist(Vec<Asked>, u8, u64),
     Adjust(Asked, Adjustment),
     Reset(Asked),
-    /// Settles the open receipt of this number, at this share in percent.
+    /// Settles the open receipt with this number, at this share in percent.
     Settle(usize, u64),
     Renew(usize),
     /// Raises the limit of this rule.
@@ -74,7 +74,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// A store that can be made anew.
+/// A store that can be recreated.
 trait Fresh: Store {
     fn fresh(clock: &ManualClock) -> Self;
 }
@@ -87,7 +87,7 @@ impl Fresh for MemoryStore<ManualClock> {
 
 impl Fresh for RedisStore {
     fn fresh(clock: &ManualClock) -> Self {
-        redis_server::store(clock.clone())
+        server::store(&server::prefix(), clock.clone())
     }
 }
 
@@ -104,7 +104,7 @@ struct Twins<S> {
 }
 
 fn wait_for<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
-    redis_server::runtime().block_on(answer).unwrap()
+    server::runtime().block_on(answer).unwrap()
 }
 
 impl<S: Fresh> Twins<S> {
@@ -164,7 +164,7 @@ impl<S: Fresh> Twins<S> {
     }
 }
 
-/// The answers from memory that are right for a charge, beside the store's own.
+/// Checks that an answer from memory is valid for a charge, compared with the store's own.
 fn agree(limit: &Limit, cost: u64, told: &Decision, real: &Decision) -> Result<(), TestCaseError> {
     prop_assert_eq!(told.limit, real.limit);
     prop_assert!(told.remaining <= real.remaining, "{:?} {:?}", told, real);
@@ -175,10 +175,10 @@ fn agree(limit: &Limit, cost: u64, told: &Decision, real: &Decision) -> Result<(
         _ => None,
     };
     match (told.outcome, real.outcome) {
-        // It is not among those that are known to deny: nothing more is promised.
+        // A charge that is not known to be denied: nothing further is guaranteed.
         (Outcome::Allow { .. }, _) => return Ok(()),
         (Outcome::Deny { retry_after: told }, Outcome::Deny { retry_after: real }) => {
-            // Where a microsecond is worth more than a drop, the wait of a larger cost is rounded up.
+            // If a microsecond is worth more than one drop, the wait of a larger cost is rounded up.
             let at_most = u64::from(cost > 1 && rate.is_some_and(|rate| rate.drops_per_micro() > 1));
             prop_assert!(told >= real && told.get() - real.get() <= at_most, "{} for {}", told, real);
         }
@@ -212,7 +212,7 @@ fn run<S: Fresh>(steps: Vec<Step>) -> Result<u32, TestCaseError> {
             }
             Step::Reset(asked) => {
                 let charge = twins.charge(&asked);
-                // Whether there was anything to forget may differ: a store may have forgotten what had recovered.
+                // The results may differ, because a store may have forgotten a recovered key.
                 wait_for(twins.tier.reset(charge.rule, charge.key));
                 wait_for(twins.plain.reset(charge.rule, charge.key));
             }

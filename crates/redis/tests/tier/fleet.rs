@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::store::{Adjustment, Answer, Decisions, NowOrLater};
 use tidegate_core::{
-    Charge, Decision, Key, Limit, ManualClock, MemoryStore, Micros, NowOrLater, Question, Receipt, RuleId, Settlement,
-    Store, StoreError,
+    Charge, Decision, Key, Limit, ManualClock, MemoryStore, Micros, Question, Receipt, RuleId, Settlement, Store,
+    StoreError,
 };
 use tidegate_redis::tier::{Settings, Tier};
 use tokio::sync::Semaphore;
@@ -14,19 +14,19 @@ use tokio::sync::Semaphore;
 use crate::support::{finish, start};
 
 /// A store that several tiers stand in front of, and that can be made slow to answer.
-struct Shared {
+struct SharedStore {
     store: Arc<MemoryStore<ManualClock>>,
     slow: AtomicBool,
     may_answer: Semaphore,
 }
 
-impl Shared {
-    fn new(store: &Arc<MemoryStore<ManualClock>>) -> Shared {
-        Shared { store: Arc::clone(store), slow: AtomicBool::new(false), may_answer: Semaphore::new(0) }
+impl SharedStore {
+    fn new(store: &Arc<MemoryStore<ManualClock>>) -> SharedStore {
+        SharedStore { store: Arc::clone(store), slow: AtomicBool::new(false), may_answer: Semaphore::new(0) }
     }
 }
 
-impl Store for Shared {
+impl Store for SharedStore {
     fn decide_into(
         &self,
         question: Question<'_>,
@@ -64,7 +64,7 @@ impl Store for Shared {
 
 struct Fleet {
     clock: ManualClock,
-    nodes: [Tier<Shared, ManualClock>; 2],
+    nodes: [Tier<SharedStore, ManualClock>; 2],
     rule: RuleId,
     key: Key<'static>,
 }
@@ -73,7 +73,7 @@ impl Fleet {
     fn new() -> Fleet {
         let clock = start();
         let store = Arc::new(MemoryStore::with_clock(clock.clone()));
-        let node = || Tier::with_clock(Shared::new(&store), Settings::default(), clock.clone());
+        let node = || Tier::with_clock(SharedStore::new(&store), Settings::default(), clock.clone());
         Fleet { nodes: [node(), node()], clock, rule: RuleId::new("r"), key: Key::of(["alice"]) }
     }
 
@@ -85,7 +85,7 @@ impl Fleet {
         finish(self.nodes[node].decide(&[charge])).unwrap()
     }
 
-    /// For how long the first node goes on denying, in milliseconds.
+    /// The time for which the first node continues to deny, in milliseconds.
     fn denied_for(&self, charge: Charge<'_>) -> u64 {
         let mut millis = 0;
         while !self.decide(0, charge).is_allowed() {
@@ -160,7 +160,7 @@ fn resets_of_this_node_are_known_at_once() {
     }
 }
 
-/// Spending under the old limit drains at its rate, until something is written under the new one.
+/// Spending under the old limit drains at its rate, until the key is written under the new one.
 #[test]
 fn a_rule_that_changed_its_algorithm_is_right_within_a_second() {
     let (old, new): (Limit, Limit) = ("log 6/2s".parse().unwrap(), "fixed 6/day".parse().unwrap());
@@ -171,7 +171,7 @@ fn a_rule_that_changed_its_algorithm_is_right_within_a_second() {
     assert_eq!(fleet.denied_for(fleet.charge(&new)), 1_000, "the log is empty after a tenth of a second");
 }
 
-/// An answer that was made before something was given back, and arrives after it.
+/// An answer that was made before a refund, and arrives after it.
 #[tokio::test]
 async fn an_answer_that_was_overtaken_is_not_remembered() {
     let limit: Limit = "fixed 1/day".parse().unwrap();
@@ -189,7 +189,7 @@ async fn an_answer_that_was_overtaken_is_not_remembered() {
     assert!(node.decide(&charges).await.unwrap().is_allowed());
 }
 
-/// A store that takes its time: the wait that it names may have begun when it was asked.
+/// A slow store: the wait that it returns may have begun when it was asked.
 #[tokio::test]
 async fn a_slow_answer_is_trusted_for_less_and_its_wait_is_not_told_shorter() {
     let limit: Limit = "10/s burst 1".parse().unwrap();
@@ -211,7 +211,7 @@ async fn a_slow_answer_is_trusted_for_less_and_its_wait_is_not_told_shorter() {
     fleet.clock.advance(Micros::from_millis(60));
     let told = node.decide(&charges).await.unwrap().decisions[0];
     assert_eq!((node.stats().spared, told.retry_after()), (1, Some(Micros::from_millis(40))));
-    // Ninety-nine and a little since it was asked: from here on the store might allow.
+    // Slightly more than 99 ms since it was asked: from here on the store might allow the request.
     fleet.clock.advance(Micros::from_millis(10));
     assert!(node.decide(&charges).await.unwrap().is_allowed());
     assert_eq!(node.stats().spared, 1);

@@ -1,4 +1,4 @@
-//! Floods: of a client that is blocked, and of keys that nobody has seen.
+//! Floods: from a blocked client, and with new keys.
 
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::store::Adjustment;
@@ -19,14 +19,14 @@ fn a_blocked_client_costs_the_store_a_question_a_second() {
         let tiered = Tiered::new();
         let (rule, key, limit) = (RuleId::new("r"), Key::from("mallory"), limit(text));
         let charge = Charge::new(&rule, &key, &limit);
-        // Ten seconds, ten thousand requests a second.
+        // Ten seconds at ten thousand requests per second.
         let admitted = (0..100_000)
             .filter(|_| {
                 tiered.clock.advance(Micros::new(100));
                 tiered.is_allowed(charge)
             })
             .count();
-        // Ten that pass, one more that does after six seconds where it comes back bit by bit, and those between.
+        // Ten admissions, one more after six seconds for limits that recover gradually, and the calls between them.
         let questions = tiered.tier.behind().questions();
         assert!((10..=11).contains(&admitted), "{text}: {admitted}");
         assert!(questions <= 30, "{text}: {questions}");
@@ -40,7 +40,7 @@ fn a_blocked_client_is_known_whatever_else_its_requests_are_charged_to() {
     let (by_address, by_key) = (RuleId::new("address"), RuleId::new("key"));
     let (strict, wide) = (limit("fixed 5/h"), limit("100/s"));
     let address = Key::from("203.0.113.7");
-    // Credentials are tried, each once: every request has a key that was never seen.
+    // Credentials are tried once each, so every request has a new key.
     let admitted = (0..100_000)
         .filter(|number| {
             tiered.clock.advance(Micros::new(100));

@@ -1,4 +1,4 @@
-//! Keys that the store is called for.
+//! Keys for which the store is called.
 
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Limit, RuleId, Store};
@@ -6,7 +6,7 @@ use tidegate_core::{Charge, Key, Limit, RuleId, Store};
 use crate::nodes::Fleet;
 use crate::support::finish;
 
-/// So many seconds of 500 requests a second for one key, and of 20 for others.
+/// This many seconds with 500 requests per second for one key, and 20 for others.
 fn load(fleet: &Fleet, charge: Charge<'_>, others: Charge<'_>, seconds: u64) {
     for milli in 0..seconds * 1_000 {
         fleet.wait(1);
@@ -25,12 +25,12 @@ fn a_key_is_hot_while_the_store_is_called_for_its_requests() {
     let (rule, others, key) = (RuleId::new("api"), RuleId::new("others"), Key::from("busy"));
     let small: Limit = "100/min".parse().unwrap();
     for (text, is_hot) in [
-        // Cannot be leased.
+        // Limits that cannot be leased.
         ("shaper 10000/s queue 100000", true),
         ("log 100000/min", true),
-        // Leased.
+        // Leased limits.
         ("10000/s burst 10000", false),
-        // Denied, and the denial is remembered.
+        // Denied; the denial is remembered.
         ("fixed 20/min", false),
     ] {
         let limit: Limit = text.parse().unwrap();

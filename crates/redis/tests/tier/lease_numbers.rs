@@ -1,5 +1,8 @@
-//! The numbers in decisions of a node with leases: what remains, how long to wait, when everything has recovered.
+//! The numbers in decisions of a node with leases: remaining quota, wait, and time until full recovery.
 
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::Config;
 use tidegate_core::{Clock, Decision, Micros, Store};
 
 use crate::leases::Named;
@@ -31,25 +34,26 @@ fn a_denial_has_nothing_remaining_for_its_cost() {
     }
 }
 
+/// Whatever decides: the lease, the store because the cost is too large for it, or a remembered denial.
 #[test]
 fn the_reset_stands_still_between_two_calls_of_the_store() {
-    for text in LIMITS {
+    for (text, large) in LIMITS.into_iter().flat_map(|text| [(text, 1), (text, 60), (text, 300)]) {
         let (fleet, api) = (Fleet::new(1), Named::new("api", text));
         let (mut last, mut compared) = (None, 0);
-        for _ in 0..2_000 {
+        for number in 0..2_000 {
             fleet.wait(1);
-            let decision = decide(&fleet, 0, &api, 1);
+            let decision = decide(&fleet, 0, &api, if number % 50 == 0 { large } else { 1 });
             let (calls, resets_at) = (fleet.calls(0), fleet.clock.now() + decision.reset_after);
             if let Some((before, reset)) = last
                 && before == calls
                 && decision.reset_after > Micros::ZERO
             {
-                assert_eq!(resets_at, reset, "{text}: {decision:?}");
+                assert_eq!(resets_at, reset, "{text}, cost {large}: {decision:?}");
                 compared += 1;
             }
             last = Some((calls, resets_at));
         }
-        assert!(compared > 1_000, "{text}: {compared}");
+        assert!(compared > 1_000, "{text}, cost {large}: {compared}");
     }
 }
 
@@ -90,8 +94,8 @@ fn a_client_that_waits_as_long_as_it_is_told_is_admitted() {
     }
 }
 
-/// A node does not know what others have spent since its last renewal. Buckets recover meanwhile. A window that others have used up
-/// does not, and the next denial says when it ends.
+/// A node does not know what other nodes have spent since its last renewal. Buckets recover meanwhile. A window that others
+/// have used up does not; the next denial states when it ends.
 #[test]
 fn a_client_that_waits_is_admitted_while_another_node_holds_tokens() {
     for (number, cost) in (0..LIMITS.len()).flat_map(|number| [(number, 1), (number, 7)]) {
@@ -129,5 +133,91 @@ fn a_request_right_after_nothing_remains_is_denied() {
             }
         }
         assert!(compared > 5, "{text}: {compared}");
+    }
+}
+
+/// Requests at one node: this many per millisecond, for this many milliseconds, at this cost.
+#[derive(Clone, Debug)]
+struct Load {
+    node: usize,
+    a_milli: u64,
+    millis: u64,
+    cost: u64,
+}
+
+fn loads() -> impl Strategy<Value = Vec<Load>> {
+    let load = (0_usize..2, 1_u64..6, 1_u64..150, select(vec![1_u64, 1, 1, 2, 7, 40]));
+    let load = load.prop_map(|(node, a_milli, millis, cost)| Load { node, a_milli, millis, cost });
+    prop::collection::vec(load, 1..12)
+}
+
+fn cases(cases: u32) -> Config {
+    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    Config { max_shrink_iters: 400, ..Config::with_cases(cases * times) }
+}
+
+/// Sends requests, and calls `check` after each of them.
+fn run(
+    fleet: &Fleet,
+    api: &Named,
+    loads: &[Load],
+    mut check: impl FnMut(&Load, Decision) -> Result<(), TestCaseError>,
+) -> Result<(), TestCaseError> {
+    for load in loads {
+        for _ in 0..load.millis {
+            fleet.wait(1);
+            for _ in 0..load.a_milli {
+                check(load, decide(fleet, load.node, api, load.cost))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+
+    /// A node that says that nothing remains holds nothing: the next request at the same instant is denied, unless the store
+    /// has got something back since the node last heard of it.
+    #[test]
+    fn something_remains_while_a_node_would_admit(text in select(&LIMITS[..]), loads in loads()) {
+        let (fleet, api) = (Fleet::new(2), Named::new("api", text));
+        run(&fleet, &api, &loads, |load, decision| {
+            if decision.remaining > 0 {
+                return Ok(());
+            }
+            let calls = fleet.calls(load.node);
+            let next = decide(&fleet, load.node, &api, 1);
+            prop_assert!(!next.is_allowed() || fleet.calls(load.node) > calls, "{:?}, then {:?}", decision, next);
+            Ok(())
+        })?;
+    }
+
+    /// Whatever has happened before, and however large the cost: who waits as long as this node says is admitted by it, if
+    /// nobody spends meanwhile. If another node has spent since this one last heard of the store, the next denial says how long.
+    /// No wait is more than one interval longer than that of the store.
+    #[test]
+    fn a_wait_is_sufficient_and_hardly_longer_than_that_of_the_store(
+        text in select(&LIMITS[..]),
+        loads in loads(),
+        node in 0_usize..2,
+        cost in select(vec![1_u64, 1, 3, 40, 300]),
+    ) {
+        let (fleet, api) = (Fleet::new(2), Named::new("api", text));
+        run(&fleet, &api, &loads, |_, _| Ok(()))?;
+        let mut decision = decide(&fleet, node, &api, cost);
+        while decision.is_allowed() {
+            decision = decide(&fleet, node, &api, cost);
+        }
+        let mut waits = Vec::new();
+        while let Some(wait) = decision.retry_after() {
+            let of_store = finish(fleet.store.peek(&[api.charge().cost(cost)])).unwrap()[0];
+            let shortest = of_store.retry_after().unwrap_or(Micros::ZERO);
+            prop_assert!(wait.get() <= shortest.get() + INTERVAL.get(), "{}, but {} by the store", wait, shortest);
+            waits.push(wait);
+            prop_assert!(waits.len() <= 2, "denied after {:?}", waits);
+            fleet.clock.advance(wait);
+            decision = decide(&fleet, node, &api, cost);
+        }
     }
 }

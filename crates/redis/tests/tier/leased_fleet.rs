@@ -1,4 +1,4 @@
-//! Fleets of nodes with leases: what they admit together, under faults.
+//! Fleets of nodes with leases: their admissions together, under faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use tidegate_redis::tier::Tier;
 use crate::nodes::{Fleet, Mutant, drive};
 use crate::support::finish;
 
-/// Limits that requests are charged to, with the ones that they are raised to.
+/// Limits to which requests are charged, each with the limit to which it is raised.
 const LIMITS: [[&str; 2]; 8] = [
     ["100/s burst 100", "100/s burst 150"],
     ["1000/s burst 1000", "1000/s burst 1200"],
@@ -30,7 +30,7 @@ const LIMITS: [[&str; 2]; 8] = [
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many requests in each of so many milliseconds at one node, at this cost.
+    /// This many requests per millisecond at one node, for this many milliseconds, at this cost.
     Load {
         node: usize,
         rules: Vec<usize>,
@@ -58,16 +58,16 @@ enum Step {
         node: usize,
         fault: Option<Fault>,
     },
-    /// Answers to renewals of this node take so long from now on.
+    /// Answers to renewals of this node take this long from now on.
     Delay {
         node: usize,
         millis: u64,
     },
-    /// The node is gone at once, and another takes its place.
+    /// The node crashes and is replaced.
     Crash {
         node: usize,
     },
-    /// All clocks go on, and no node does anything.
+    /// All clocks continue, but no node runs.
     Freeze {
         millis: u64,
     },
@@ -113,7 +113,7 @@ fn steps(rules: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..24)
 }
 
-/// A fleet, and beside each limit the same one in a plain variable, which is charged with every admission at its instant.
+/// A fleet, and for each limit the same limit in a plain variable, which is charged for every admission at its instant.
 struct World {
     fleet: Fleet,
     rules: Vec<RuleId>,
@@ -181,7 +181,7 @@ impl World {
                 let actual: Vec<u64> = receipt.held.iter().map(|held| held.taken * share / 100).collect();
                 let node = &self.fleet.nodes[*node];
                 let _ = drive(node, node.settle(&receipt, &actual));
-                // Whether it took effect or not: the bound allows for it.
+                // The settlement may or may not have taken effect; the bound allows for both.
                 self.credit(rule, receipt.held[0].taken - actual[0]);
             }
             Step::Adjust { node, rule, cost, adjustment } => {
@@ -229,7 +229,7 @@ fn cases(cases: u32) -> Config {
 proptest! {
     #![proptest_config(cases(120))]
 
-    /// Whatever is lost, crashes or stands still, the fleet admits no more than one limit by itself, in any interval.
+    /// With any losses, crashes and suspensions, the fleet admits no more than a single limit, in any interval.
     #[test]
     fn a_fleet_with_leases_admits_no_more_than_the_limit(
         first in select(&LIMITS[..]),
@@ -244,7 +244,7 @@ proptest! {
     }
 }
 
-/// Whether some random trace breaks the property with a rule switched off. The same traces every time.
+/// Whether some random trace violates the property with a disabled rule. The traces are the same every time.
 fn is_missed(mutant: Mutant) -> bool {
     let limits = || select(&LIMITS[..4]);
     let traces = (limits(), limits(), prop::collection::vec(-64_i64..=64, 3), steps(2));
@@ -261,8 +261,8 @@ fn random_traces_miss_a_node_that_reports_twice_when_an_answer_is_lost() {
     assert!(is_missed(Mutant::LostIsAskedAgain));
 }
 
-/// A node takes a lease, and stands still until some moment before or after the end of it. Somebody then takes everything that the
-/// store has left, and the node spends what it can. Returns whether all of that is within the limit.
+/// A node takes a lease, and is suspended until some moment before or after the end of it. Another caller then takes
+/// everything that the store has left, and the node spends what it can. Returns whether the sum is within the limit.
 fn keeps_to_the_limit(mutant: Option<Mutant>, drift: i64, delay: u64, stands_still: u64) -> bool {
     let limits = [["1000/s burst 1000", "1000/s burst 1000"]];
     let mut world = World::new(&limits, &[drift], mutant);
@@ -290,7 +290,7 @@ fn keeps_to_the_limit(mutant: Option<Mutant>, drift: i64, delay: u64, stands_sti
 #[test]
 fn the_end_of_a_lease_is_counted_from_the_question_and_with_a_margin() {
     let late: Vec<u64> = (100..6_000).step_by(100).collect();
-    // A lease ends after two epochs. A clock that is slow by a thousandth sees that four milliseconds later.
+    // A lease ends after two epochs. A clock that is slow by a thousandth reads that four milliseconds later.
     let drifted: Vec<u64> = (3_600..3_920).collect();
     for (mutant, drift, delay, instants) in
         [(Mutant::EndFromAnswer, 0, 1_500, late), (Mutant::NoDriftMargin, -64, 0, drifted)]
@@ -301,7 +301,7 @@ fn the_end_of_a_lease_is_counted_from_the_question_and_with_a_margin() {
     }
 }
 
-/// The same arrivals at a fleet with leases and at one limit by itself.
+/// Sends the same arrivals to a fleet with leases and to a single limit.
 fn compare(text: &str, a_milli: &[u64], millis: u64) -> (u64, u64, u64) {
     let limit: Limit = text.parse().unwrap();
     let (fleet, rule, key) = (Fleet::new(a_milli.len()), RuleId::new("api"), Key::from("alice"));
@@ -325,7 +325,7 @@ fn compare(text: &str, a_milli: &[u64], millis: u64) -> (u64, u64, u64) {
 fn leases_admit_nearly_what_a_store_admits_without_them() {
     for (text, a_milli, percent, requests_a_call) in [
         ("5000/s burst 5000", vec![1; 4], 99, 20),
-        // What the nodes hold at the end is not admitted yet: at most half of the burst.
+        // The tokens that nodes hold at the end are not admitted yet: at most half of the burst.
         ("2000/s burst 2000", vec![1; 4], 95, 20),
         ("2000/s burst 2000", vec![8, 1, 1], 95, 20),
         ("fixed 2000/s", vec![1; 4], 90, 20),
@@ -348,7 +348,7 @@ fn the_tokens_of_a_crashed_node_come_back_in_four_seconds() {
     fleet.load(0, charge, 2, 500);
     assert!(fleet.leases(0).outstanding > 0);
     fleet.crash(0);
-    // Two epochs, and the time to recover what counted as spent.
+    // Two epochs, plus the time to recover what counted as spent.
     fleet.clock.advance(Micros::from_secs(5));
     assert!(fleet.is_allowed(1, charge.cost(1_000)));
 }
@@ -380,7 +380,8 @@ async fn leases_are_renewed_in_the_background() {
     assert!(leases.admitted > 0 && leases.calls > 0, "{leases:?}");
     tier.return_leases().await;
     let left = tier.behind().within().peek(&[Charge::new(&rule, &key, &limit).cost(0)])[0].remaining;
-    // Nothing is spent twice, and nothing is lost but tokens that a renewal had reported before they were put back: there are none.
+    // Nothing is spent twice. Tokens would be lost only if a renewal had reported them before they were put back, which
+    // does not happen here.
     assert_eq!(admitted.load(Ordering::Relaxed) + left, 20_000, "{leases:?}");
     assert_eq!(tier.stats().leases.unwrap().outstanding, 0);
 }

@@ -1,12 +1,10 @@
-//! Leases of a node, rule by rule.
+//! Leases of a single node, one rule at a time.
 
 use tidegate_core::contract::Subject;
 use tidegate_core::contract::faulty::{Fault, Faulty};
 use tidegate_core::lease::Leasing;
-use tidegate_core::store::{Adjustment, Answer};
-use tidegate_core::{
-    Charge, Key, Limit, ManualClock, MemoryStore, Micros, Question, Readiness, RuleId, Store, StoreError,
-};
+use tidegate_core::store::{Adjustment, Answer, Readiness};
+use tidegate_core::{Charge, Key, Limit, ManualClock, MemoryStore, Micros, Question, RuleId, Store, StoreError};
 use tidegate_redis::tier::{LeaseSettings, Settings, Tier};
 
 use crate::nodes::{Fleet, drive};
@@ -131,7 +129,7 @@ fn a_request_over_several_limits_takes_from_all_or_none() {
     for _ in 0..500 {
         fleet.wait(1);
         admitted += u64::from(fleet.decide(0, &both).unwrap().is_allowed());
-        // The first limit is leased because of others.
+        // The first limit is leased because of its other requests.
         admitted += fleet.load(0, busy.charge(), 2, 1);
     }
     fleet.wait(400);
@@ -173,7 +171,7 @@ fn shadows_are_decided_by_leases_or_by_the_store() {
         assert!(answer.shadows[1].is_allowed());
     }
     assert_eq!(over, 495);
-    // Of this question every part is leased.
+    // All charges of this question are leased.
     let question = Question { counting: &counting, shadows: &[&leased] };
     let before = fleet.leases(0);
     let answered = (0..50).filter(|_| {
@@ -192,7 +190,7 @@ fn a_peek_counts_what_this_node_holds() {
     let left = 2_000 - admitted;
     let peek = |node: usize| finish(fleet.nodes[node].peek(&[api.charge().cost(0)])).unwrap()[0].remaining;
     assert_eq!((peek(0), peek(1)), (left, left - held));
-    // Another node takes all the rest: only this one still admits.
+    // Another node takes the whole rest, so that only this node still admits.
     assert!(fleet.is_allowed(1, api.charge().cost(left - held)));
     let peek = |node: usize| finish(fleet.nodes[node].peek(&[api.charge()])).unwrap()[0];
     assert!(peek(0).is_allowed() && !peek(1).is_allowed());
@@ -242,7 +240,7 @@ fn leases_end_while_the_store_is_unavailable() {
     fleet.load(0, api.charge(), 2, 500);
     fleet.nodes[0].behind().fail(Fault::Unreachable);
     assert!(fleet.is_allowed(0, api.charge()));
-    // The node stands still, and nobody renews anything.
+    // The node is suspended, and nothing is renewed.
     fleet.clock.advance(Micros::from_secs(4));
     assert!(fleet.decide(0, &[api.charge()]).is_err());
 }
@@ -266,7 +264,7 @@ fn a_store_that_grants_no_leases_decides_every_request() {
     assert!((1..=4).contains(&leases.calls), "{leases:?}");
 }
 
-/// A store of an older version.
+/// A store of an older version, without leases.
 struct NoLeases(Behind);
 
 impl Store for NoLeases {
@@ -274,7 +272,8 @@ impl Store for NoLeases {
         &self,
         question: Question<'_>,
         answer: &mut Answer,
-    ) -> tidegate_core::NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send> {
+    ) -> tidegate_core::store::NowOrLater<Result<(), StoreError>, impl Future<Output = Result<(), StoreError>> + Send>
+    {
         self.0.decide_into(question, answer)
     }
 
@@ -356,7 +355,7 @@ fn the_table_is_bounded() {
     }
     let leases = tier.stats().leases.unwrap();
     assert!(leases.keys <= 16 && leases.leased > 0, "{leases:?}");
-    // Keys that are not used leave.
+    // Unused keys are removed.
     clock.advance(Micros::from_secs(1));
     finish(tier.renew_leases());
     clock.advance(Micros::from_secs(10));
@@ -364,7 +363,7 @@ fn the_table_is_bounded() {
     assert_eq!(tier.stats().leases.unwrap().keys, 0);
 }
 
-/// A tier with leases is a store.
+/// A tier with leases fulfils the contract of a store.
 struct Leased {
     tier: Tier<Behind, ManualClock>,
     clock: ManualClock,

@@ -1,16 +1,19 @@
-//! The tier in front of a store: what is answered from memory, and that it is what the store would have said.
+//! The tier in front of a store: requests that it answers from memory, and the equality of its answers to the store's.
 //!
-//! [`contract`] puts it through the suite that every store must pass, [`differential`] through random traffic beside a
-//! store without it, [`fleet`] through what other nodes do behind its back, [`flood`] through attacks, [`blocked`] through
-//! one against a real server, and [`shadowed`] through rules in the shadow there. [`leases`] has what a node decides from leases,
-//! [`returned_leases`] what it returns, [`lease_numbers`] what its decisions say, [`leased_fleet`] random traffic over several nodes
-//! that lease, lose calls and crash, [`blocks`] and [`block_traces`] the same for slots, and [`hot_keys`] the keys that the store is called for all the same.
+//! - [`contract`]: the suite that every store must pass; [`differential`]: random traffic, compared with a store without a tier.
+//! - [`fleet`]: changes by other nodes; [`flood`]: attacks; [`denied_client`] and [`shadow_rules`]: both on a real server.
+//! - [`leases`], [`returned_leases`], [`lease_numbers`]: decisions from leases, their return, and the numbers in decisions.
+//! - [`leased_fleet`]: random traffic over several nodes that lease, lose calls and crash; [`blocks`], [`block_traces`]: the
+//!   same for slots.
+//! - [`adaptive_rate`]: limits that change all the time; [`hot_keys`]: keys that cause most calls to the store.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
+mod adaptive_rate;
+mod allocations;
 mod block_traces;
-mod blocked;
 mod blocks;
 mod contract;
+mod denied_client;
 mod differential;
 mod fleet;
 mod flood;
@@ -18,8 +21,11 @@ mod hot_keys;
 mod lease_numbers;
 mod leased_fleet;
 mod leases;
+mod many_keys;
 mod nodes;
-mod redis_server;
 mod returned_leases;
-mod shadowed;
+#[path = "../store/server.rs"]
+#[allow(dead_code, reason = "the tests of the store use all of it")]
+mod server;
+mod shadow_rules;
 mod support;

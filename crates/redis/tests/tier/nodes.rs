@@ -8,16 +8,16 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate_core::contract::faulty::Faulty;
 use tidegate_core::lease::{Grants, LeaseRequest};
-use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::store::{Adjustment, Answer, Decisions, NowOrLater};
 use tidegate_core::{
-    Charge, Clock, Decision, Key, ManualClock, MemoryStore, Micros, NowOrLater, Question, Receipt, RuleId, Settlement,
-    Store, StoreError, Timestamp,
+    Charge, Clock, Decision, Key, ManualClock, MemoryStore, Micros, Question, Receipt, RuleId, Settlement, Store,
+    StoreError, Timestamp,
 };
 use tidegate_redis::tier::{LeaseSettings, LeaseStats, Settings, Tier};
 
 use crate::support::{finish, start};
 
-/// The store that all nodes share.
+/// The store shared by all nodes.
 #[derive(Clone)]
 pub(crate) struct Common(pub(crate) Arc<MemoryStore<ManualClock>>);
 
@@ -55,7 +55,7 @@ impl Store for Common {
     }
 }
 
-/// A clock that drifts against the store's by so many 65 536ths.
+/// A clock that drifts against the store's by this many 65 536ths.
 #[derive(Clone)]
 pub(crate) struct Drifting {
     clock: ManualClock,
@@ -70,23 +70,23 @@ impl Clock for Drifting {
     }
 }
 
-/// A safety rule of nodes that is switched off, to see that it is missed. The node is the real one: the network between it and the
-/// store makes it act as one without the rule would.
+/// A disabled safety rule of nodes, for tests that its violation is detected. The node is real; the network between it and
+/// the store makes it behave like one without the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
     /// The end of a lease is counted from the answer.
     EndFromAnswer,
-    /// A renewal whose answer was lost is asked again with its report.
+    /// A renewal whose answer was lost is sent again with its report.
     LostIsAskedAgain,
-    /// There is no margin for clocks that drift.
+    /// There is no margin for clock drift.
     NoDriftMargin,
 }
 
-/// The way from a node to the store and back, which may take time.
+/// The network between a node and the store, which may delay messages.
 pub(crate) struct Network {
     store: Faulty<Common>,
     clock: ManualClock,
-    /// The time that the answer to a renewal takes, in milliseconds.
+    /// The delay of the answer to a renewal, in milliseconds.
     delay: AtomicU64,
     mutant: Option<Mutant>,
     /// The rule whose renewals are never answered.
@@ -107,7 +107,7 @@ impl Network {
         Network { store, clock: clock.clone(), delay, mutant: None, hung: None }
     }
 
-    /// The same way, on which renewals of one rule are never answered.
+    /// The same network, but renewals of one rule are never answered.
     pub(crate) fn hung(self, rule: &RuleId) -> Network {
         Network { hung: Some(rule.clone()), ..self }
     }
@@ -117,7 +117,7 @@ impl Network {
         self.delay.store(millis, Ordering::Relaxed);
     }
 
-    /// The grant that a node without a safety rule would make of this one.
+    /// Changes a grant to what a node without a safety rule would make of it.
     fn mutated(&self, grant: &mut tidegate_core::lease::Grant, took: Micros) {
         let ends_after = grant.ends_after.get();
         grant.ends_after = match self.mutant {
@@ -203,7 +203,7 @@ impl Fleet {
         self.nodes[number] = node(&self.store, &self.clock, 0, self.mutant);
     }
 
-    /// Decides a request. Renewals are sent when something waits for them.
+    /// Decides a request. Sends renewals when a request waits for them.
     pub(crate) fn decide<'q>(&self, node: usize, question: impl Into<Question<'q>>) -> Result<Answer, StoreError> {
         drive(&self.nodes[node], self.nodes[node].decide(question))
     }
@@ -212,7 +212,7 @@ impl Fleet {
         self.decide(node, &[charge]).unwrap().is_allowed()
     }
 
-    /// Lets so many milliseconds pass. The nodes do in the background what they have to.
+    /// Advances by this many milliseconds, during which the nodes do their background work.
     pub(crate) fn wait(&self, millis: u64) {
         for _ in 0..millis {
             self.clock.advance(Micros::from_millis(1));
@@ -220,7 +220,7 @@ impl Fleet {
         }
     }
 
-    /// Requests of `charge`, so many in each of so many milliseconds. Returns the number of those admitted.
+    /// Makes `a_milli` requests of `charge` in each of `millis` milliseconds. Returns the number of admitted ones.
     pub(crate) fn load(&self, node: usize, charge: Charge<'_>, a_milli: u64, millis: u64) -> u64 {
         let mut admitted = 0;
         for _ in 0..millis {
@@ -240,17 +240,17 @@ impl Fleet {
     }
 }
 
-fn node(store: &Common, clock: &ManualClock, drift: i64, mutant: Option<Mutant>) -> Node {
+pub(crate) fn node(store: &Common, clock: &ManualClock, drift: i64, mutant: Option<Mutant>) -> Node {
     let network = Network { mutant, ..Network::new(store, clock) };
     Tier::with_clock(network, Settings::default(), Drifting { clock: clock.clone(), drift })
         .with_leases_by_hand(LeaseSettings::default())
 }
 
-/// Runs an operation of a tier to its end. Renewals are sent when it waits for them.
+/// Runs an operation of a tier to its end. Sends renewals when it waits for them.
 pub(crate) fn drive<S: Store, C: Clock, A: IntoFuture>(tier: &Tier<S, C>, operation: A) -> A::Output {
     let mut operation = pin!(operation.into_future());
     let mut context = Context::from_waker(Waker::noop());
-    // Another thread may have the renewal in hand.
+    // Another thread may be sending the renewal.
     for _ in 0..100_000 {
         if let Poll::Ready(result) = operation.as_mut().poll(&mut context) {
             return result;

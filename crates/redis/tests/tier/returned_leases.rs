@@ -21,7 +21,7 @@ fn idle_tokens_are_returned() {
     let leases = fleet.leases(0);
     assert_eq!(leases.outstanding, 0, "{leases:?}");
     assert!(leases.returned > 0);
-    // Nothing was lost: another node can spend all the rest.
+    // Nothing was lost: another node can spend the whole rest.
     assert!(fleet.is_allowed(1, api.charge().cost(2_000 - admitted)));
     assert!(!fleet.is_allowed(1, api.charge()));
 }
@@ -75,7 +75,7 @@ fn a_quiet_key_is_returned_without_harm_to_a_limit_that_was_raised() {
         let (fleet, new) = (Fleet::new(2), Named::new("api", text));
         let admitted = fleet.load(0, old.charge(), 1, 400);
         assert!(fleet.leases(0).outstanding > 0);
-        // The rule has another limit by now, of which this node has not seen a request for the key.
+        // The rule's limit has changed, but this node has not had a request for the key since.
         assert!(fleet.is_allowed(1, new.charge().cost(10_000)), "{text}");
         fleet.wait(300);
         let leases = fleet.leases(0);
@@ -115,7 +115,7 @@ fn a_limit_that_is_not_leased_any_more_returns_what_was_leased_under_the_old_one
         assert!(leases.outstanding == 0 && leases.keys == 0, "{leases:?}");
         let left = finish(fleet.store.peek(&[new.cost(0)])).unwrap()[0].remaining;
         assert_eq!(left, 20_000 - admitted - leases.ended, "{}", new.limit);
-        // A limit that cannot be leased takes nothing back.
+        // A limit that cannot be leased accepts no returned tokens.
         assert_eq!(
             (leases.returned > 0, leases.ended > 0),
             (new.leasing.is_off(), !new.leasing.is_off()),
@@ -157,11 +157,11 @@ fn every_token_is_spent_returned_held_or_ended() {
         load(2, 3_000);
         check("renewals that failed");
         if fault == Fault::Failed {
-            // The store decides the requests of the key for a while.
+            // The store decides the requests of the key for some time.
             continue;
         }
         assert!(fleet.leases(0).outstanding > 0, "{fault:?}");
-        // The node stands still, and its lease ends. Then nobody uses the key, and it leaves the table.
+        // The node is suspended, and its lease ends. Then the key is not used any longer, and is removed from the table.
         fleet.wait(1);
         let ended = fleet.leases(0).ended;
         fleet.clock.advance(Micros::from_secs(15));
@@ -183,7 +183,7 @@ async fn renewals_without_an_answer_do_not_keep_a_node_from_returning_others() {
     for _ in 0..500 {
         clock.advance(Micros::from_millis(1));
         for key in &hung_keys {
-            // It would wait for the renewal that is never answered.
+            // Without a deadline, it would wait for the renewal that is never answered.
             let charge = Charge::new(&hung.rule, key, &hung.limit).deadline(Micros::new(1));
             drop(tier.decide(&[charge]).await);
         }
@@ -192,7 +192,7 @@ async fn renewals_without_an_answer_do_not_keep_a_node_from_returning_others() {
     }
     let leases = tier.stats().leases.unwrap();
     assert!(leases.leased == 1 && leases.keys == 4, "{leases:?}");
-    // As long as a server waits when it ends.
+    // As long as a server waits during shutdown.
     let returned = tokio::time::timeout(Duration::from_secs(1), tier.return_leases()).await;
     assert!(returned.is_ok(), "it takes longer than a server waits");
     assert_eq!(tier.stats().leases.unwrap().outstanding, 0);

@@ -1,8 +1,8 @@
 //! A tier in front of a store in memory, with one clock for both.
 
 use tidegate_core::contract::faulty::Faulty;
-use tidegate_core::store::Answer;
-use tidegate_core::{Charge, ManualClock, MemoryStore, Micros, Store, Timestamp, now_or_never};
+use tidegate_core::store::{Answer, now_or_never};
+use tidegate_core::{Charge, ManualClock, MemoryStore, Micros, Store, Timestamp};
 use tidegate_redis::tier::{Settings, Tier};
 
 pub(crate) type Behind = Faulty<MemoryStore<ManualClock>>;
@@ -35,7 +35,7 @@ impl Tiered {
         self.decide(&[charge]).is_allowed()
     }
 
-    /// Whether a request is answered without a question to the store.
+    /// Whether a request is answered without asking the store.
     pub(crate) fn spares(&self, charges: &[Charge<'_>]) -> bool {
         let before = self.tier.behind().questions();
         self.decide(charges);

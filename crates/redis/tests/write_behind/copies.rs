@@ -1,10 +1,10 @@
 //! One node in front of a store in memory, in virtual time.
 
 use tidegate_core::contract::faulty::{Fault, Faulty};
-use tidegate_core::store::{Adjustment, Answer};
+use tidegate_core::store::{Adjustment, Answer, now_or_never};
 use tidegate_core::write_behind::WriteBehind;
 use tidegate_core::{
-    Charge, Key, Limit, ManualClock, MemoryStore, Micros, Question, RuleId, Store, StoreError, Timestamp, now_or_never,
+    Charge, Key, Limit, ManualClock, MemoryStore, Micros, Question, RuleId, Store, StoreError, Timestamp,
 };
 use tidegate_redis::write_behind::WriteBehindTier;
 
@@ -60,7 +60,7 @@ impl Case {
         self.node.behind().questions()
     }
 
-    /// Cost that the store has left.
+    /// The cost that the store has left.
     fn left(&self) -> u64 {
         self.node.behind().within().peek(&[self.charge().cost(0)])[0].remaining
     }
@@ -92,7 +92,7 @@ fn a_copy_learns_what_others_have_spent() {
     assert!(!denied.is_allowed());
     assert!(denied.decisions[0].retry_after().unwrap() >= Micros::from_millis(20));
     assert_eq!((case.calls(), case.node.stats().denied), (1, 1));
-    // It recovers by itself, and asks how the key stands while it denies.
+    // The copy recovers by itself, and asks for the state of the key while it denies.
     case.wait(150);
     assert_eq!(case.calls(), 2);
     assert!(case.is_allowed());
@@ -119,7 +119,7 @@ fn in_an_outage_a_node_admits_its_allowance_and_then_fails() {
     }
     assert_eq!(admitted, 10);
     assert!(matches!(case.decide(&[case.charge()]), Err(StoreError::Unreachable { .. })));
-    // What could not be sent is sent, once.
+    // Costs that could not be sent are sent once.
     case.node.behind().fail(None);
     case.wait(200);
     assert_eq!((case.left(), case.node.stats().cost_unreported), (990, 0));
@@ -208,7 +208,7 @@ fn rules_in_shadow_mode_are_decided_by_copies_too() {
         assert!(answer.is_allowed() && answer.shadows[0].is_allowed());
         assert_eq!(answer.decisions[0].remaining, 1000 - number);
     }
-    // The share of a node in the smaller limit is two. Past it a rule in shadow mode is not counted.
+    // The share of a node in the smaller limit is two. Beyond it, a rule in shadow mode is not counted.
     assert_eq!((case.calls(), case.node.stats().cost_unreported), (0, 7));
 }
 

@@ -1,4 +1,5 @@
-//! Nodes that want more than a limit allows, on a real server, with cuts and crashes: none admits more than the stated bound.
+//! Nodes with more requests than a limit allows, on a real server, with cuts and crashes: they never admit more than the
+//! stated bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,12 +29,12 @@ struct Fleet {
     admitted: Arc<AtomicU64>,
     begun: Instant,
     crashes: u64,
-    /// Costs that nodes lost before they crashed.
+    /// Costs that nodes had lost before they crashed.
     lost: u64,
 }
 
 impl Fleet {
-    /// Starts nodes behind one proxy, each with several requests a millisecond, and waits until all have reported.
+    /// Starts nodes behind one proxy, each with several requests per millisecond, and waits until all have reported.
     async fn start(server: &Server, size: u32, millis: u16) -> Fleet {
         let mut fleet = Fleet {
             proxy: Proxy::start(server.port()).await,
@@ -69,7 +70,7 @@ impl Fleet {
                 ticks.tick().await;
                 for _ in 0..each {
                     let charge = Charge { write_behind: Some(setting), ..Charge::new(&rule, &key, &limit) };
-                    // Without an answer, a rule's policy would decide. Here nothing is admitted then.
+                    // Without an answer, a rule's policy would decide. In this test, nothing is admitted then.
                     let answer = of_task.decide(&[charge]).await;
                     let is_admitted = answer.is_ok_and(|answer| answer.is_allowed());
                     admitted.fetch_add(u64::from(is_admitted), Ordering::Relaxed);
@@ -83,7 +84,7 @@ impl Fleet {
         self.nodes.iter().map(|node| node.tier.stats())
     }
 
-    /// Waits until every node has had so many more reports answered.
+    /// Waits until every node has had this many more reports answered.
     async fn reports(&self, more: u64) {
         let before: Vec<u64> = self.stats().map(|stats| stats.reports).collect();
         eventually("reports", async || {
@@ -102,7 +103,7 @@ impl Fleet {
         .await;
     }
 
-    /// A node goes without a word, and a new one takes its place.
+    /// Crashes a node without notice, and replaces it.
     fn crash(&mut self, number: usize) {
         let node = self.node();
         let mut old = std::mem::replace(&mut self.nodes[number], node);
@@ -111,7 +112,7 @@ impl Fleet {
         self.crashes += 1;
     }
 
-    /// Ends, and compares the admissions with the bound.
+    /// Stops the nodes, and compares the admissions with the bound.
     async fn end(mut self) {
         for node in &mut self.nodes {
             node.task.shutdown().await;
@@ -119,7 +120,7 @@ impl Fleet {
         let admitted = self.admitted.load(Ordering::Relaxed);
         let limit: Limit = format!("{RATE}/s burst {BURST}").parse().unwrap();
         let most = self.setting.most_unreported(&limit, self.size);
-        // What was lost counts against the node until the limit has recovered, and then no more.
+        // Lost costs count against the node until the limit has recovered, and not after that.
         let lost: u64 = self.lost + self.stats().map(|stats| stats.cost_lost).sum::<u64>();
         let elapsed = u64::try_from(self.begun.elapsed().as_micros()).unwrap();
         let ideal = BURST + (RATE * elapsed).div_ceil(1_000_000);

@@ -1,5 +1,5 @@
-//! Limits with write-behind: [`copies`] has what a node decides by itself, in virtual time, and [`fleets`] holds nodes on a real server
-//! against the stated bound.
+//! Limits with write-behind: [`copies`] tests the decisions of a single node, in virtual time, and [`fleets`] compares
+//! nodes on a real server with the stated bound.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod copies;

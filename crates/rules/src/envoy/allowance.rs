@@ -2,13 +2,13 @@
 
 use tidegate_core::limit::Limit;
 
-/// The allowance of requests.
+/// The number of requests that a descriptor allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowance {
-    /// The file names them, and limits them by nothing.
+    /// The file lists the descriptor without a limit.
     Whitelisted,
-    /// The file says that they have no limit.
+    /// The file declares the descriptor unlimited.
     Unlimited,
-    /// So much.
+    /// The file limits the descriptor.
     Limited(Limit),
 }

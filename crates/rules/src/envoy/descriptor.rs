@@ -1,30 +1,30 @@
-//! The descriptors of a file: a tree, each level of which is searched by name.
+//! The descriptors of a file: a tree, in which each level is searched by name.
 
 use std::collections::HashMap;
 use std::iter::once;
 
 use super::allowance::Allowance;
 use super::metadata::Metadata;
-use super::unit::{PerUnit, Unit};
+use super::unit::{PerUnit, RateUnit};
 use super::wildcard::Wildcard;
 use crate::yaml::Place;
 use tidegate_core::RuleId;
 
-/// A descriptor as the file has it.
+/// A descriptor in a file.
 #[derive(Debug)]
 pub(super) struct Descriptor {
     pub(super) place: Place,
-    /// The key, and the value behind `_` if there is one.
+    /// The key, followed by `_` and the value if there is one.
     pub(super) composite: Box<str>,
     /// The length of the key within `composite`.
     pub(super) key_length: usize,
-    /// The id that state belongs to.
+    /// The id to which state belongs.
     pub(super) rule: RuleId,
-    /// The name of its metrics, as far as the file alone determines it.
+    /// The name of the descriptor's metrics, as far as the file alone determines it.
     pub(super) metric: Box<str>,
-    /// Whether the name of its metrics depends on the request.
+    /// Whether the name of the metrics depends on the request.
     pub(super) metric_varies: bool,
-    pub(super) rate_limit: Option<RateLimit>,
+    pub(super) rate_limit: Option<DescriptorLimit>,
     pub(super) flags: Flags,
     pub(super) metadata: Option<Metadata>,
     pub(super) below: DescriptorLevel,
@@ -39,22 +39,22 @@ pub(super) struct Flags {
     pub(super) share_threshold: bool,
 }
 
-/// The allowance of a descriptor.
+/// The limit of a descriptor.
 #[derive(Debug)]
-pub(super) struct RateLimit {
+pub(super) struct DescriptorLimit {
     pub(super) allowance: Allowance,
-    /// As written; `None` if it is unlimited.
+    /// The limit in the file; `None` if unlimited.
     pub(super) per_unit: Option<PerUnit>,
     pub(super) name: Box<str>,
     pub(super) replaces: Vec<Box<str>>,
 }
 
-/// The descriptors below one, or at the top of a domain.
+/// The descriptors at one level: those below another descriptor, or at the top of a domain.
 #[derive(Debug, Default)]
 pub(super) struct DescriptorLevel {
     descriptors: Vec<Descriptor>,
     by_composite: HashMap<Box<str>, usize, ahash::RandomState>,
-    /// In the order of the file.
+    /// Wildcards, in the order of the file.
     wildcards: Vec<(Wildcard, usize)>,
 }
 
@@ -74,7 +74,7 @@ impl DescriptorLevel {
         found.map(|(_, number)| &self.descriptors[*number])
     }
 
-    /// Entries that lead to the first descriptor with a limit, a value made up where any will do.
+    /// Entries that lead to the first descriptor with a limit. Values that may be anything are invented.
     pub(super) fn example(&self) -> Option<Vec<(&str, &str)>> {
         self.descriptors.iter().find_map(|descriptor| {
             let is_limited = descriptor.rate_limit.as_ref().is_some_and(|limit| limit.per_unit.is_some());
@@ -90,7 +90,7 @@ impl DescriptorLevel {
         Box::new(self.descriptors.iter().flat_map(|descriptor| once(descriptor).chain(descriptor.below.each())))
     }
 
-    /// Adds a descriptor, of which there must be none yet.
+    /// Adds a descriptor, which must not be present yet.
     pub(super) fn push(&mut self, descriptor: Descriptor) {
         let number = self.descriptors.len();
         self.by_composite.insert(descriptor.composite.clone(), number);
@@ -106,12 +106,12 @@ impl DescriptorLevel {
 pub(super) struct Path {
     id: String,
     pub(super) metric: String,
-    /// Whether a descriptor on the way puts the request's value into the name of metrics.
+    /// Whether a descriptor on the path adds the request's value to the name of metrics.
     pub(super) metric_varies: bool,
 }
 
 impl Path {
-    /// The top. `@` keeps clear of the ids of our own rules, which cannot begin with it.
+    /// The root. Ids of Tidegate's own rules cannot begin with `@`, so they never collide with it.
     pub(super) fn new(domain: &str) -> Path {
         Path { id: format!("@{}", escaped(domain)), metric: domain.to_owned(), metric_varies: false }
     }
@@ -128,13 +128,13 @@ impl Path {
         RuleId::new(&self.id)
     }
 
-    /// The id of limits that come with requests. No descriptor has it: none is called nothing.
-    pub(super) fn of_override(&self, unit: Unit) -> RuleId {
+    /// The id of limits that come with requests. No descriptor has it, because the key of a descriptor is never empty.
+    pub(super) fn of_override(&self, unit: RateUnit) -> RuleId {
         RuleId::new(&format!("{}||{}", self.id, unit.name()))
     }
 }
 
-/// So that two paths never read the same.
+/// Escapes separators, so that different paths have different texts.
 fn escaped(part: &str) -> String {
     part.replace('\\', "\\\\").replace('|', "\\|")
 }

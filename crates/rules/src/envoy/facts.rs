@@ -8,9 +8,9 @@ use crate::facts::{Fact, Facts, RawRequest, Values, read};
 
 /// The facts of a request in the entries of a descriptor, for Tidegate's own rules.
 ///
-/// An entry's key is the name that rules files give the fact: `method`, `path`, `host`, `user`, `tier`, `api_key`,
-/// `header:X-Tenant`, `query:page`, `cookie:sid`, `claim:sub`. `remote_address` is the client's address, as Envoy calls
-/// it. Every entry, whatever its key, is also the fact `descriptor:<key>`. A path may come with its query.
+/// The key of an entry is the name of the fact in rules files: `method`, `path`, `host`, `user`, `tier`, `api_key`,
+/// `header:X-Tenant`, `query:page`, `cookie:sid`, `claim:sub`. `remote_address` is the client's address, as in Envoy. Every
+/// entry is also the fact `descriptor:<key>`. A path may include its query.
 ///
 /// ```
 /// use tidegate_rules::envoy::EntryFacts;
@@ -30,13 +30,13 @@ pub struct EntryFacts<'e> {
 }
 
 impl<'e> EntryFacts<'e> {
-    /// The facts in these entries, of a request that costs one.
+    /// The facts in these entries, of a request with cost 1.
     #[must_use]
     pub const fn new(entries: Entries<'e>) -> EntryFacts<'e> {
         EntryFacts { entries, hits: 1 }
     }
 
-    /// The same facts of a request that costs this much, where rules leave that to the request.
+    /// Sets the cost of the request, for rules that read the cost from the request.
     #[must_use]
     pub const fn hits(self, hits: u64) -> EntryFacts<'e> {
         EntryFacts { hits, ..self }

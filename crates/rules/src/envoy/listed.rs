@@ -11,7 +11,7 @@ use super::descriptor::Descriptor;
 /// A descriptor of a file that has a `rate_limit`.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListedDescriptor<'d> {
-    /// The id that state belongs to: the domain and the path of keys and values as the file has them.
+    /// The id to which state belongs: the domain and the path of keys and values in the file.
     #[serde(serialize_with = "as_text")]
     pub id: &'d RuleId,
     /// The domain.
@@ -25,13 +25,13 @@ pub struct ListedDescriptor<'d> {
     /// The unit of time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<&'static str>,
-    /// Whether it is counted and never denies.
+    /// Whether the descriptor is counted but never denies.
     pub shadow_mode: bool,
     /// Quota mode: excess is reported to the client, not denied.
     pub quota_mode: bool,
     /// The file.
     pub file: &'d str,
-    /// The line in it.
+    /// The line in the file.
     pub line: usize,
     #[serde(skip)]
     pub(crate) limit: Option<Limit>,
@@ -50,12 +50,12 @@ impl ListedDescriptor<'_> {
 }
 
 impl Domain {
-    /// The descriptors with a `rate_limit`, in the order of the file, each before those below it.
+    /// The descriptors with a `rate_limit`, in the order of the file. Each precedes those below it.
     pub fn limited_descriptors(&self) -> impl Iterator<Item = ListedDescriptor<'_>> {
         self.top.each().filter_map(|descriptor| self.listed(descriptor))
     }
 
-    /// Whether state of limits that come with requests belongs to this id.
+    /// Whether this id is that of limits that come with requests.
     #[must_use]
     pub fn is_override(&self, id: &str) -> bool {
         self.overrides.iter().any(|rule| rule.as_str() == id)

@@ -1,4 +1,4 @@
-//! From a request's descriptor to what it falls under.
+//! Finds the descriptor of a file for a request's descriptor.
 
 use smallvec::SmallVec;
 
@@ -13,18 +13,18 @@ use tidegate_core::{Charge, Key, RuleId};
 /// The entries of a request's descriptor: keys and values.
 pub type Entries<'e> = &'e [(&'e str, &'e str)];
 
-/// The match of a request's descriptor in a file.
+/// The descriptor of a file that matches a request's descriptor.
 #[derive(Clone, Debug)]
 pub struct DescriptorMatch<'d, 'e> {
-    /// The id that state belongs to: the domain and the path of keys and values as the file has them.
+    /// The id to which state belongs: the domain and the path of keys and values in the file.
     pub rule: &'d RuleId,
-    /// The key to charge: the request's values where the file leaves them open.
+    /// The key to charge: the request's values where the file has none.
     pub key: Key<'e>,
     /// The allowance.
     pub allowance: Allowance,
-    /// The limit as written, for responses; `None` if there is no limit.
+    /// The limit in the file, for responses; `None` if there is no limit.
     pub per_unit: Option<PerUnit>,
-    /// Whether another of the same request replaces it: it is not charged then, and never denies.
+    /// Whether another descriptor of the same request replaces this one, which is then not charged and never denies.
     pub replaced: bool,
     pub(super) domain: &'d Domain,
     pub(super) entries: Entries<'e>,
@@ -33,7 +33,7 @@ pub struct DescriptorMatch<'d, 'e> {
 }
 
 impl<'d> DescriptorMatch<'d, '_> {
-    /// The charge of `cost`; `None` if nothing limits it.
+    /// The charge of `cost`; `None` if there is no limit.
     #[must_use]
     pub fn charge(&self, cost: u64) -> Option<Charge<'_>> {
         match &self.allowance {
@@ -42,7 +42,7 @@ impl<'d> DescriptorMatch<'d, '_> {
         }
     }
 
-    /// Whether it is counted and reported, and never denies.
+    /// Whether the descriptor is counted and reported, but never denies.
     #[must_use]
     pub fn shadow_mode(&self) -> bool {
         self.flags().shadow_mode
@@ -60,13 +60,13 @@ impl<'d> DescriptorMatch<'d, '_> {
         self.descriptor.and_then(|descriptor| descriptor.rate_limit.as_ref()).map_or("", |limit| &limit.name)
     }
 
-    /// The names of the limits that it replaces in the same request.
+    /// The names of the limits that this descriptor replaces in the same request.
     pub fn replaces(&self) -> impl Iterator<Item = &'d str> + use<'d> {
         let limit = self.descriptor.and_then(|descriptor| descriptor.rate_limit.as_ref());
         limit.into_iter().flat_map(|limit| limit.replaces.iter().map(AsRef::as_ref))
     }
 
-    /// The metadata for the client while something is left.
+    /// The metadata for the client while quota is left.
     #[must_use]
     pub fn metadata(&self) -> Option<&'d Metadata> {
         self.descriptor.and_then(|descriptor| descriptor.metadata.as_ref())
@@ -89,12 +89,12 @@ impl Domain {
     /// The match of a request's descriptor; `None` if the file has none.
     #[must_use]
     pub fn find<'d, 'e>(&'d self, entries: Entries<'e>) -> Option<DescriptorMatch<'d, 'e>> {
-        // As many for every request of one rule, so that two of them never read the same.
+        // The number of values depends only on the rule, so that different keys never have the same text.
         let mut open: SmallVec<[&'e str; 6]> = SmallVec::new();
         let descriptor = self.walk(entries, |descriptor, by, (key, value)| match by {
             By::KeyAndValue => {}
             By::Key => open.push(value),
-            // A pattern can reach beyond the key: `user_*` meets `user_id`.
+            // A pattern can match beyond the key: `user_*` matches `user_id`.
             By::Pattern if descriptor.flags.share_threshold => open.push(key),
             By::Pattern => open.extend([key, value]),
         })?;
@@ -112,7 +112,7 @@ impl Domain {
         Some(DescriptorMatch { rule, key, allowance, per_unit, replaced, domain: self, entries, descriptor })
     }
 
-    /// The match of each of a request's descriptors, in order, with those marked that others replace.
+    /// The match of each of a request's descriptors, in order. Replaced descriptors are marked.
     #[must_use]
     pub fn find_all<'d, 'e>(
         &'d self,
@@ -123,11 +123,11 @@ impl Domain {
         found
     }
 
-    /// A descriptor whose limit comes with the request. It is charged apart from what the file says, and apart for each
-    /// unit; a limit of another size continues it.
+    /// A descriptor whose limit comes with the request. It is charged separately from the limits of the file, and
+    /// separately for each unit. A limit of another size continues its state.
     ///
     /// # Errors
-    /// None: every number of every unit can be counted.
+    /// Never fails: every number of every unit can be counted.
     pub fn overridden<'d, 'e>(
         &'d self,
         entries: Entries<'e>,
@@ -145,7 +145,7 @@ impl Domain {
         })
     }
 
-    /// Goes down one level for each entry, and shows how. `None` if an entry meets nothing.
+    /// Descends one level for each entry, and passes on how it matched. `None` if an entry matches nothing.
     pub(super) fn walk<'d, 'e>(
         &'d self,
         entries: Entries<'e>,
@@ -169,7 +169,7 @@ impl Domain {
     }
 }
 
-/// A key and a value as files are searched for them, without allocating for short ones.
+/// A key and a value joined as in files, without an allocation if they are short.
 #[derive(Default)]
 struct Joined(SmallVec<[u8; 120]>);
 
@@ -183,8 +183,8 @@ impl Joined {
     }
 }
 
-/// Marks those that others of the same request replace, by name. What is replaced still replaces others; what is unlimited
-/// is not replaced.
+/// Marks the descriptors that others of the same request replace, by name. A replaced descriptor still replaces others. An
+/// unlimited one is not replaced.
 pub fn mark_replaced(found: &mut [Option<DescriptorMatch<'_, '_>>]) {
     let replaced: SmallVec<[&str; 4]> = found.iter().flatten().flat_map(DescriptorMatch::replaces).collect();
     if replaced.is_empty() {

@@ -5,7 +5,7 @@ use crate::yaml::{Node, Value};
 /// A value in a descriptor's `metadata`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Metadata {
-    /// Nothing.
+    /// No value.
     Null,
     /// True or false.
     Bool(bool),

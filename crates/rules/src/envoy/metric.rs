@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use super::lookup::{By, DescriptorMatch};
 
 impl<'d> DescriptorMatch<'d, '_> {
-    /// The name of its metrics, as the original calls them: the domain and the keys and values as the file has them. With
-    /// `value_to_metric` a descriptor adds the request's value; with `detailed_metric` all values of the request are in it.
-    /// Values that share a threshold are told by their pattern.
+    /// The name of the descriptor's metrics, as in envoyproxy/ratelimit: the domain, and the keys and values in the file.
+    /// With `value_to_metric` a descriptor adds the request's value. With `detailed_metric` the name contains all values of
+    /// the request. Values that share a threshold are represented by their pattern.
     #[must_use]
     pub fn metric(&self) -> Cow<'d, str> {
         match self.descriptor {

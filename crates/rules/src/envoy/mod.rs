@@ -1,8 +1,8 @@
 //! Envoy's rate-limit files: `domain` and `descriptors`.
 //!
-//! Files written for envoyproxy/ratelimit load as they are and mean the same. A request comes as descriptors, each a list
-//! of entries (a key and a value), in a domain. [`Domain::find`] tells which descriptor of the file a request's descriptor
-//! falls under: what it is charged to and how much it may have.
+//! Files written for envoyproxy/ratelimit load unchanged and have the same meaning. A request consists of descriptors in a
+//! domain. Each descriptor is a list of entries (a key and a value). [`Domain::find`] finds the descriptor of the file that
+//! matches a request's descriptor, and so the key and the limit.
 //!
 //! ```
 //! use tidegate_rules::RuleSet;
@@ -22,11 +22,12 @@
 //! ```
 //!
 //! # Matching
-//! Level by level, one for each entry: first a descriptor with the entry's key and value, then the patterns with `*` in the
-//! order of the file, then the key alone. What was chosen at one level is not taken back at the next. A limit applies to
-//! requests that end at its level. A descriptor with neither limit nor descriptors below it is a whitelist.
+//! Descriptors are matched level by level, one level for each entry: first a descriptor with the entry's key and value,
+//! then the patterns with `*` in the order of the file, then the key alone. A choice at one level is not revised at the
+//! next. A limit applies to requests that end at its level. A descriptor with neither a limit nor descriptors below it is a
+//! whitelist.
 //!
-//! As in the original, key and value are compared joined by `_`: the entry `("a", "b")` also meets the key `a_b`.
+//! As in envoyproxy/ratelimit, key and value are compared joined by `_`: the entry `("a", "b")` also matches the key `a_b`.
 
 mod allowance;
 mod descriptor;
@@ -36,6 +37,7 @@ mod lookup;
 mod metadata;
 mod metric;
 mod read;
+mod rule_set;
 mod unit;
 mod wildcard;
 
@@ -44,23 +46,21 @@ pub use facts::EntryFacts;
 pub use listed::ListedDescriptor;
 pub use lookup::{DescriptorMatch, Entries, mark_replaced};
 pub use metadata::Metadata;
-pub use unit::{PerUnit, Unit};
+pub use unit::{PerUnit, RateUnit};
 
 use std::collections::BTreeMap;
 
 use self::descriptor::{DescriptorLevel, Path};
-use super::RuleSet;
-use super::rule::Mode;
 use crate::yaml::{Node, Reader, Value};
 use tidegate_core::RuleId;
 
-/// A domain: descriptors that belong together, apart from those of every other domain.
+/// A domain: a set of descriptors, separate from those of every other domain.
 #[derive(Debug)]
 pub struct Domain {
     name: Box<str>,
     top: DescriptorLevel,
-    /// One for each unit, in the order of [`Unit::ALL`].
-    overrides: [RuleId; Unit::ALL.len()],
+    /// The ids of limits that come with requests, one for each unit, in the order of [`RateUnit::ALL`].
+    overrides: [RuleId; RateUnit::ALL.len()],
 }
 
 impl Domain {
@@ -69,17 +69,17 @@ impl Domain {
         Domain {
             name: name.into(),
             top: DescriptorLevel::default(),
-            overrides: Unit::ALL.map(|unit| path.of_override(unit)),
+            overrides: RateUnit::ALL.map(|unit| path.of_override(unit)),
         }
     }
 
-    /// The name that requests give.
+    /// The name by which requests select the domain.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Entries of a descriptor that the domain limits, for people to try it; `None` if it limits none.
+    /// Entries of a descriptor that the domain limits, as an example; `None` if it limits none.
     #[must_use]
     pub fn example(&self) -> Option<Vec<(&str, &str)>> {
         self.top.example()
@@ -91,13 +91,13 @@ impl Domain {
 pub(super) struct Domains(BTreeMap<Box<str>, Domain>);
 
 impl Domains {
-    /// Whether a file is one of Envoy's rather than one of ours.
+    /// Whether a file is an Envoy file and not a Tidegate rules file.
     pub(super) fn are_in(root: &Node) -> bool {
         let is_theirs = |name: &str| name == "domain" || name == "descriptors";
         matches!(&root.value, Value::Map(map) if map.iter().any(|(name, _)| is_theirs(&name.text)))
     }
 
-    /// Reads a file. A domain that another file began goes on.
+    /// Reads a file. If another file has already begun the domain, adds to it.
     pub(super) fn read(&mut self, reader: &mut Reader<'_>, root: &Node) {
         read::file(reader, root, |name| self.0.entry(name.into()).or_insert_with(|| Domain::new(name)));
     }
@@ -108,7 +108,7 @@ impl Domains {
 }
 
 impl Domain {
-    /// The ids of its descriptors, and of what comes with requests.
+    /// The ids of its descriptors, and of limits that come with requests.
     pub(super) fn ids(&self) -> impl Iterator<Item = &RuleId> {
         self.top.each().map(|descriptor| &descriptor.rule).chain(&self.overrides)
     }
@@ -116,30 +116,5 @@ impl Domain {
     /// The number of descriptors, at every level.
     pub(super) fn descriptor_count(&self) -> usize {
         self.top.each().count()
-    }
-}
-
-impl RuleSet {
-    /// The domain of this name, read from Envoy's rate-limit files.
-    #[must_use]
-    pub fn domain(&self, name: &str) -> Option<&Domain> {
-        self.written.domains.get(name)
-    }
-
-    /// All such domains, in the order of their names.
-    pub fn domains(&self) -> impl Iterator<Item = &Domain> {
-        self.written.domains.0.values()
-    }
-
-    /// The mode that what a descriptor falls under is in. Its id can be switched like that of any rule.
-    #[must_use]
-    pub fn mode_of_found(&self, found: &DescriptorMatch<'_, '_>) -> Mode {
-        let written = if found.shadow_mode() { Mode::Shadow } else { Mode::Enforce };
-        self.switches().over(found.rule.as_str(), written)
-    }
-
-    /// Whether a descriptor has this id.
-    pub(super) fn is_descriptor(&self, id: &str) -> bool {
-        id.starts_with('@') && self.domains().flat_map(Domain::ids).any(|known| known.as_str() == id)
     }
 }

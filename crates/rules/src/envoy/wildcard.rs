@@ -1,6 +1,6 @@
-//! `*` in a descriptor: any number of characters, none included.
+//! `*` in a descriptor: any number of characters, including none.
 
-/// A pattern, cut at its stars.
+/// A pattern, split at its stars.
 #[derive(Debug)]
 pub(super) struct Wildcard {
     first: Box<str>,
@@ -9,7 +9,7 @@ pub(super) struct Wildcard {
 }
 
 impl Wildcard {
-    /// The pattern, if there is a star in it.
+    /// The pattern, if it contains a star.
     pub(super) fn new(pattern: &str) -> Option<Wildcard> {
         let (first, rest) = pattern.split_once('*')?;
         let (middle, last) = rest.rsplit_once('*').map_or((None, rest), |(middle, last)| (Some(middle), last));
@@ -20,7 +20,7 @@ impl Wildcard {
     pub(super) fn matches(&self, text: &str) -> bool {
         let between = text.strip_prefix(&*self.first).and_then(|rest| rest.strip_suffix(&*self.last));
         let Some(mut rest) = between else { return false };
-        // The leftmost place of each part leaves the most room for those that follow.
+        // The leftmost match of each part leaves the most room for the parts that follow.
         self.middle.iter().all(|part| match rest.find(&**part) {
             Some(at) => {
                 rest = &rest[at + part.len()..];

@@ -174,7 +174,7 @@ rules:
     assert!(!shown.contains("hush"), "{shown}");
 }
 
-/// Rules to draw from; `base` is always there, since others replace it.
+/// Rules to draw from; `base` is always present, because others replace it.
 const POOL: [&str; 12] = [
     "{ id: a, match: { path: /a/** }, key: address, limit: 1/s }",
     "{ id: b, match: { path: '/{x}/b', method: POST }, key: 'path:x', limit: 2/s, cost: 2 }",

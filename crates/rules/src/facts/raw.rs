@@ -1,4 +1,4 @@
-//! A request as its protocol carries it, and how facts are read from that.
+//! A protocol's view of a request, from which facts are read.
 
 use std::borrow::Cow;
 
@@ -7,19 +7,19 @@ use smallvec::SmallVec;
 use super::syntax::{RequestTarget, cookies, parameters, without_port};
 use super::{Fact, Values};
 
-/// A request as its protocol carries it. [`read`] makes facts of it, in the same way for every protocol.
+/// A protocol's view of a request. [`read`] reads the facts from it, in the same way for every protocol.
 pub trait RawRequest {
-    /// The method as it is written; `None` if it is not known.
+    /// The method as sent; `None` if unknown.
     fn method(&self) -> Option<&str>;
 
-    /// The target, in its parts. Empty parts are not known.
+    /// The parts of the target. Unknown parts are empty.
     fn target(&self) -> RequestTarget<'_>;
 
-    /// The lines of a header as they are written.
+    /// The values of all lines of a header, as sent.
     fn lines(&self, name: &str) -> Values<'_>;
 
-    /// The values that come apart from target and headers: what was verified (a user, an API key, a tier, a claim), an entry of a
-    /// descriptor, and a host, a query parameter or a cookie that the sender names by itself. [`Fact::is_called`] compares names.
+    /// Values not read from the target or headers: verified identity, descriptor entries, explicit host, query and cookies.
+    /// [`Fact::is_called`] compares names.
     fn stated(&self, fact: Fact<'_>) -> Values<'_>;
 }
 
@@ -30,7 +30,7 @@ pub trait RawRequest {
 /// | method | the method |
 /// | path | the target, up to its query |
 /// | host | stated, else the target's authority, else every line of `Host`; without a port |
-/// | header | every line of that name, without blanks around it |
+/// | header | every line of that name, without blanks around it; `Host` is the host |
 /// | query | stated, else every [parameter](parameters) of that name in the target |
 /// | cookie | stated, else every [cookie](cookies) of that name in all lines of `Cookie` |
 /// | API key, user, tier, claim, descriptor | stated |
@@ -39,7 +39,9 @@ pub fn read<'r, R: RawRequest + ?Sized>(raw: &'r R, fact: Fact<'_>) -> Values<'r
     match fact {
         Fact::Method => raw.method().filter(|method| !method.is_empty()).into(),
         Fact::Path => Some(raw.target().path).filter(|path| !path.is_empty()).into(),
-        Fact::Host => hosts(raw).map(|host| narrowed(host, without_port)),
+        Fact::Host => hosts(raw),
+        // HTTP/2 has no such header, but the host all the same.
+        Fact::Header(name) if name.eq_ignore_ascii_case("host") => hosts(raw),
         Fact::Header(name) => raw.lines(name).map(|line| narrowed(line, str::trim_ascii)),
         Fact::Query(name) => raw.stated(fact).or_else(|| parameters(raw.target().query, name).collect()),
         Fact::Cookie(name) => raw.stated(fact).or_else(|| cookies_of(raw.lines("cookie"), name)),
@@ -48,17 +50,18 @@ pub fn read<'r, R: RawRequest + ?Sized>(raw: &'r R, fact: Fact<'_>) -> Values<'r
 }
 
 fn hosts<R: RawRequest + ?Sized>(raw: &R) -> Values<'_> {
-    raw.stated(Fact::Host).or_else(|| match raw.target().authority {
+    let hosts = raw.stated(Fact::Host).or_else(|| match raw.target().authority {
         Some(authority) => authority.into(),
         None => raw.lines("host"),
-    })
+    });
+    hosts.map(|host| narrowed(host, without_port))
 }
 
 fn cookies_of<'l>(lines: Values<'l>, name: &str) -> Values<'l> {
     match lines {
         Values::None => Values::None,
         Values::One(line) => cookies_in(line, name).into_iter().collect(),
-        // HTTP/2 may cut cookies into several lines.
+        // HTTP/2 may split cookies into several lines.
         Values::Several(lines) => lines.into_iter().flat_map(|line| cookies_in(line, name)).collect(),
     }
 }

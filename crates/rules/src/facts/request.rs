@@ -1,4 +1,4 @@
-//! A request that is put together by hand.
+//! A request built by the caller.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use super::{Fact, Facts, RawRequest, Values, read};
 use crate::FieldPath;
 use crate::body_number::BodyNumber;
 
-/// A request put together by hand: for tests, tools, and callers without a protocol.
+/// A request built by the caller: for tests, tools, and callers without a protocol.
 ///
 /// ```
 /// use tidegate_rules::{Fact, Facts, Request};
@@ -57,44 +57,44 @@ macro_rules! adders {
 }
 
 impl Request {
-    /// A request for `target`: a path, perhaps with a query, or a whole URI.
+    /// A request for `target`: a path, optionally with a query, or a whole URI.
     #[must_use]
     pub fn new(method: &str, target: &str) -> Request {
         Request { method: method.to_owned(), target: target.to_owned(), ..Request::default() }
     }
 
     setters! {
-        /// Meant for this host, perhaps with a port. Without one, the host is that of the target or of the header `Host`.
+        /// Sets the host, optionally with a port. The default is the host of the target or of the header `Host`.
         host;
-        /// With this API key.
+        /// Sets the API key.
         api_key;
-        /// Made by this user.
+        /// Sets the user.
         user;
-        /// Of this tier.
+        /// Sets the tier.
         tier;
     }
 
     adders! {
-        /// With this header. `Host` and `Cookie` also say the host and the cookies.
+        /// Adds a header. `Host` and `Cookie` also set the host and the cookies.
         header to headers;
-        /// With this cookie.
+        /// Adds a cookie.
         cookie to cookies;
-        /// With this verified claim.
+        /// Adds a verified claim.
         claim to claims;
-        /// With this descriptor entry.
+        /// Adds a descriptor entry.
         descriptor to descriptor;
-        /// With this field in its JSON body, by its path.
+        /// Adds a field of the JSON body, by its path.
         body to body;
     }
 
-    /// From this address.
+    /// Sets the client's address.
     #[must_use]
     pub const fn address(mut self, address: IpAddr) -> Request {
         self.address = Some(address);
         self
     }
 
-    /// Saying that it costs this much.
+    /// Sets the cost that the request states.
     #[must_use]
     pub const fn hits(mut self, hits: u64) -> Request {
         self.hits = Some(hits);

@@ -1,6 +1,8 @@
-//! The syntax of targets, hosts, query parameters, cookies and credentials. Every listener reads them here, and so alike.
+//! The syntax of targets, hosts, query parameters, cookies and credentials. Shared by all listeners, so that they agree.
 
 use std::borrow::Cow;
+
+pub use super::parameters::{is_secret_parameter, parameters, replace_values};
 
 /// The target of a request, in its parts.
 ///
@@ -14,16 +16,16 @@ use std::borrow::Cow;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestTarget<'t> {
-    /// The host and its port without user information, if the target is a whole URI.
+    /// The host and its port, without user information, if the target is a whole URI.
     pub authority: Option<&'t str>,
-    /// The path as it is written. Empty if there is none, except in a whole URI, where it is `/`.
+    /// The path as sent. Empty if there is none, except in a whole URI, where it is `/`.
     pub path: &'t str,
-    /// The query as it is written, without its question mark.
+    /// The query as sent, without its question mark.
     pub query: &'t str,
 }
 
 impl RequestTarget<'_> {
-    /// Reads a target as it stands in a request line: a path, perhaps with a query, or a whole URI. A fragment is dropped.
+    /// Parses the target of a request line: a path, optionally with a query, or a whole URI. A fragment is dropped.
     #[must_use]
     pub fn parse(target: &str) -> RequestTarget<'_> {
         let (authority, rest) = split_authority(target);
@@ -39,7 +41,7 @@ impl RequestTarget<'_> {
 /// The authority of a target that is a whole URI, without user information, and the rest of the target.
 #[must_use]
 pub fn split_authority(target: &str) -> (Option<&str>, &str) {
-    // As nearly all begin.
+    // The most frequent case.
     if target.starts_with('/') {
         return (None, target);
     }
@@ -53,7 +55,7 @@ pub fn split_authority(target: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// A host without its port and the blanks around it. An IPv6 address has a port only behind brackets.
+/// Removes the port and surrounding spaces from a host. An IPv6 address can have a port only after brackets.
 ///
 /// ```
 /// use tidegate_rules::syntax::without_port;
@@ -64,54 +66,11 @@ pub fn split_authority(target: &str) -> (Option<&str>, &str) {
 #[must_use]
 pub fn without_port(host: &str) -> &str {
     let host = host.trim_ascii();
-    // Byte by byte, which for so short a text is quicker than a search.
+    // Byte by byte, which is faster than a search for such a short text.
     let Some(colon) = host.bytes().rposition(|byte| byte == b':') else { return host };
     let (name, port) = (&host[..colon], &host[colon + 1..]);
     let is_port = !port.ends_with(']') && (name.ends_with(']') || !name.bytes().any(|byte| byte == b':'));
     if is_port { name } else { host }
-}
-
-/// The values of a parameter in a query, in their order. Names and values are decoded (`%61`, `+`).
-///
-/// A parameter counts if any usual upstream takes its name for this one: in another case, with blanks around it, with an index
-/// (`name[]`) or a NUL behind it, and with a blank, a dot or a bracket for an underscore, as PHP does. Some upstreams separate
-/// parameters by `;` too: values that only they read follow those that all read.
-pub fn parameters<'q>(query: &'q str, name: &str) -> impl Iterator<Item = Cow<'q, str>> {
-    let all = form_urlencoded::parse(query.as_bytes()).filter(move |(known, _)| is_parameter(known, name));
-    let others = if query.contains(';') { between_semicolons(query, name) } else { Vec::new() };
-    all.map(|(_, value)| value).chain(others)
-}
-
-/// The values of a parameter that only upstreams which separate by `;` read.
-#[cold]
-fn between_semicolons<'q>(query: &'q str, name: &str) -> Vec<Cow<'q, str>> {
-    let values = |part: &'q str| form_urlencoded::parse(part.as_bytes()).filter(|(known, _)| is_parameter(known, name));
-    let known: Vec<Cow<'q, str>> = values(query).map(|(_, value)| value).collect();
-    let parts = query.split(';').flat_map(|part| values(part).map(|(_, value)| value));
-    parts.filter(|value| !known.contains(value)).collect()
-}
-
-/// Whether a parameter of a query that is called `known` counts as the one called `name`.
-pub(super) fn is_parameter(known: &str, name: &str) -> bool {
-    let is_odd = |byte: u8| byte <= b' ' || matches!(byte, b'.' | b'[' | 0x7f);
-    known.eq_ignore_ascii_case(name) || (known.bytes().any(is_odd) && is_alike(known, name))
-}
-
-/// Whether some upstream takes one name of a parameter for the other.
-#[cold]
-fn is_alike(known: &str, name: &str) -> bool {
-    let before_nul = known.split('\0').next().unwrap_or_default();
-    let without_controls: String = known.chars().filter(|char| !char.is_control()).collect();
-    [before_nul, &without_controls].into_iter().any(|known| {
-        let known = without_index(known.trim());
-        known.eq_ignore_ascii_case(name) || known.replace([' ', '.', '['], "_").eq_ignore_ascii_case(name)
-    })
-}
-
-/// A name without `[]` or `[0]` at its end.
-fn without_index(name: &str) -> &str {
-    let open = name.strip_suffix(']').map(|name| name.trim_end_matches(|char: char| char.is_ascii_digit()));
-    open.and_then(|name| name.strip_suffix('[')).unwrap_or(name)
 }
 
 /// The values of a cookie in a line of `Cookie`, in their order and as they are written. Names are compared in any case,
@@ -126,8 +85,8 @@ pub fn cookies<'l>(line: &'l [u8], name: &str) -> impl Iterator<Item = Cow<'l, s
     values.map(text)
 }
 
-/// The credentials behind a scheme in a line of `Authorization`, without blanks around them; `None` if the scheme is another. A
-/// scheme has no case, and any number of blanks may follow it (RFC 9110, 11.4).
+/// The credentials after a scheme in a line of `Authorization`, without spaces around them; `None` if the scheme is
+/// another. Schemes are case-insensitive, and may be followed by any number of spaces (RFC 9110, 11.4).
 #[must_use]
 pub fn credentials<'l>(line: &'l [u8], scheme: &str) -> Option<&'l [u8]> {
     let (known, rest) = line.trim_ascii_start().split_at_checked(scheme.len())?;
@@ -135,7 +94,7 @@ pub fn credentials<'l>(line: &'l [u8], scheme: &str) -> Option<&'l [u8]> {
     is_it.then(|| rest.trim_ascii())
 }
 
-/// As [`String::from_utf8_lossy`], and faster for what is UTF-8, as nearly all is.
+/// Like [`String::from_utf8_lossy`], but faster for valid UTF-8, which is the usual case.
 #[must_use]
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
@@ -184,35 +143,6 @@ mod tests {
         ] {
             assert_eq!(without_port(host), without, "{host}");
         }
-    }
-
-    #[test]
-    fn a_parameter_is_found_in_every_spelling() {
-        let all = |query, name| parameters(query, name).collect::<Vec<_>>();
-        assert_eq!(all("k=1&%6B=2&K=3&k&kk=4&x=k", "k"), ["1", "2", "3", ""]);
-        assert_eq!(all("a+b=1&a%20b=x+y", "a b"), ["1", "x y"]);
-        assert_eq!(all("", "k"), [""; 0]);
-        assert_eq!(
-            all("+k=1&%09k=2&k%00x=3&k%00=4&%00k=5&k[]=6&k[0]=7&k+=8", "k"),
-            ["1", "2", "3", "4", "5", "6", "7", "8"]
-        );
-        assert_eq!(
-            all("api.key=1&api+key=2&api[key=3&api_key=4&apikey=5&api%2Ekey=6", "api_key"),
-            ["1", "2", "3", "4", "6"]
-        );
-        assert_eq!(all("filter[a]=1&filter[b]=2&filter=3", "filter[a]"), ["1"]);
-        assert_eq!(all("filter[a]=1&filter=3", "filter"), ["3"]);
-    }
-
-    #[test]
-    fn a_parameter_is_found_behind_a_semicolon_too() {
-        let all = |query, name| parameters(query, name).collect::<Vec<_>>();
-        assert_eq!(all("x=1;k=2", "k"), ["2"]);
-        assert_eq!(all("k=1&x=1;k=2", "k"), ["1", "2"]);
-        assert_eq!(all("k=1;x=1", "k"), ["1;x=1", "1"]);
-        assert_eq!(all("x=a;b&k=1", "k"), ["1"]);
-        assert_eq!(all("x=a;b&k=1&k=1", "k"), ["1", "1"]);
-        assert_eq!(all("x=a%3Bk=2", "k"), [""; 0]);
     }
 
     #[test]

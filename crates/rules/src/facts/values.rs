@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::slice;
 
-/// The values of a fact: a header, a cookie or a query parameter may come more than once in one request.
+/// The values of a fact. A header, a cookie or a query parameter may occur more than once in a request.
 ///
-/// The reader of such a request decides which of the values to believe, and an upstream may decide otherwise than a limiter
-/// in front of it. So a reader of facts hands out all of them, in their order, and rules say what becomes of the request.
+/// If it does, an upstream may use another value than the limiter in front of it. So all values are returned, in order, and
+/// rules determine what happens to such a request.
 ///
 /// ```
 /// use tidegate_rules::Values;
@@ -17,12 +17,12 @@ use std::slice;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Values<'v> {
-    /// The fact is not known.
+    /// The fact is unknown.
     #[default]
     None,
-    /// Said once.
+    /// The fact has one value.
     One(Cow<'v, str>),
-    /// Said more than once: two values or more, in their order.
+    /// The fact has two values or more, in order.
     Several(Vec<Cow<'v, str>>),
 }
 
@@ -37,12 +37,12 @@ impl<'v> Values<'v> {
         }
     }
 
-    /// All values, in their order.
+    /// All values, in order.
     pub fn iter(&self) -> slice::Iter<'_, Cow<'v, str>> {
         self.as_slice().iter()
     }
 
-    /// The values, each changed in the same way.
+    /// Applies `change` to each of the values.
     #[must_use]
     pub fn map<'w>(self, change: impl Fn(Cow<'v, str>) -> Cow<'w, str>) -> Values<'w> {
         match self {
@@ -62,19 +62,19 @@ impl<'v> Values<'v> {
         }
     }
 
-    /// Whether the fact is not known.
+    /// Whether the fact is unknown.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         matches!(self, Values::None)
     }
 
-    /// These values, or others if there are none.
+    /// These values, or those of `others` if there are none.
     #[must_use]
     pub fn or_else(self, others: impl FnOnce() -> Values<'v>) -> Values<'v> {
         if self.is_none() { others() } else { self }
     }
 
-    /// The values as people read them: `a, b`. `None` if there are none.
+    /// The values as text: `a, b`. `None` if there are none.
     pub(crate) fn shown(&self, show: impl Fn(&str) -> String) -> Option<String> {
         let shown: Vec<String> = self.iter().map(|value| show(value)).collect();
         (!shown.is_empty()).then(|| shown.join(", "))
@@ -98,7 +98,7 @@ impl<'a, 'v> IntoIterator for &'a Values<'v> {
     }
 }
 
-/// Allocates only if there are several.
+/// Allocates only if there are several values.
 impl<'v, T: Into<Cow<'v, str>>> FromIterator<T> for Values<'v> {
     #[inline]
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Values<'v> {

@@ -1,4 +1,4 @@
-//! Moving the rates that adapt.
+//! Adjustment of adaptive rates.
 
 use super::Limiter;
 use crate::AdaptiveRate;
@@ -7,12 +7,12 @@ use tidegate_core::store::Adjustment;
 use tidegate_core::{Clock, Key, Store, StoreError};
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Moves each adaptive rate whose interval is over: lowers it if its service is overloaded, and takes over the value that
-    /// all nodes share. Does nothing if no rate adapts or is due.
+    /// Updates each adaptive rate whose interval has ended: lowers it if its service is overloaded, and adopts the value
+    /// that all nodes share. Does nothing if there is no such rate.
     ///
-    /// While the store is unavailable, rates move by what this process sees.
+    /// While the store is unavailable, only this process's observations change rates.
     pub async fn adapt(&self) {
-        let generation = self.rules.load_full();
+        let generation = self.rules();
         for rate in generation.rules.adaptive_rates() {
             if let Some(health) = rate.window().close(self.now()) {
                 self.move_rate(rate, health).await;
@@ -20,7 +20,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    /// Moves one adaptive rate by the health of its service, for callers that have
+    /// Updates one adaptive rate according to the health of its service, for callers that have
     /// [closed](tidegate_core::adaptive::OutcomeWindow::close) its window themselves.
     pub async fn move_rate(&self, rate: &AdaptiveRate, health: ServiceHealth) {
         let before = rate.tokens();
@@ -39,7 +39,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 
     /// The present step of the rate, which all nodes share.
     ///
-    /// A node that sees an overload lowers it for all, but all of them together once in an interval.
+    /// A node that observes an overload lowers the rate for all nodes, but all nodes together lower it at most once in an
+    /// interval.
     async fn shared_step(&self, rate: &AdaptiveRate, health: ServiceHealth) -> Result<u64, StoreError> {
         let key = Key::GLOBAL;
         let charge = rate.step_charge(&key);

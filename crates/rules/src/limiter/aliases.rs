@@ -1,12 +1,12 @@
 //! Aliases: one key under two names, whose decisions count as one.
 //!
-//! While the secret that names keys is rotated, a rule charges a key under its present and its previous name. Stores see two
-//! charges, of which the second is an [alias](Charge::alias). Rulings show one limit, with the stricter decision.
+//! While the secret that names keys is rotated, a rule charges a key under its present and its previous name. Stores get
+//! two charges, of which the second is an [alias](Charge::alias). Rulings contain one limit, with the stricter decision.
 
 use smallvec::SmallVec;
 
 use super::charges::ChargeList;
-use super::ruling::DecidedBy;
+use super::decided_by::DecidedBy;
 use tidegate_core::store::Decisions;
 use tidegate_core::{Charge, Decision, Micros, Verdict};
 
@@ -17,12 +17,12 @@ pub(super) struct FoldedAliases<'a> {
     pub(super) decisions: Decisions,
     /// Empty if the store made all decisions.
     pub(super) by: SmallVec<[DecidedBy; 4]>,
-    /// For each decision, when the first of the names has nothing to get back any more.
+    /// For each decision, the earlier of the reset times of both names.
     pub(super) soonest_reset: SmallVec<[Micros; 4]>,
 }
 
-/// Folds aliases into what they are aliases of. Charges come rule by rule, the aliases of a rule behind its own charges and
-/// in the same order.
+/// Merges aliases into the charges that they repeat. Charges must be ordered by rule, with the aliases of a rule after its
+/// own charges and in the same order.
 pub(super) fn fold<'a>(charges: &[Charge<'a>], decisions: &[Decision], by: &[DecidedBy]) -> FoldedAliases<'a> {
     let mut folded = FoldedAliases::default();
     let mut decided = charges.iter().zip(decisions).enumerate();
@@ -54,14 +54,14 @@ impl FoldedAliases<'_> {
         if let Some(soonest) = self.soonest_reset.get_mut(place) {
             *soonest = (*soonest).min(decision.reset_after);
         }
-        // What one of the names was not decided by the store for is not the store's word.
+        // If the store did not decide both names, the decision does not count as the store's.
         if let (Some(own @ DecidedBy::Store), Some(by)) = (self.by.get_mut(place), by) {
             *own = by;
         }
     }
 }
 
-/// The stricter of two decisions: the graver outcome, the least remaining, the longest reset.
+/// The stricter of two decisions: the worse outcome, the smallest remainder, the longest reset.
 fn stricter(one: &Decision, other: &Decision) -> Decision {
     Decision {
         outcome: Verdict::of(&[*one, *other]).outcome,
@@ -88,7 +88,7 @@ mod tests {
         let (limit, key): (Limit, _) = ("10/s".parse().unwrap(), Key::from("k"));
         let ids = ["a", "b", "c", "d"].map(RuleId::new);
         let charge = |id: usize, alias| Charge { alias, ..Charge::new(&ids[id], &key, &limit) };
-        // A rule without aliases, one with two limits and aliases, and another one without.
+        // A rule without aliases, a rule with two limits and aliases, and another rule without aliases.
         let charges =
             [(0, false), (1, false), (2, false), (1, true), (2, true), (3, false)].map(|(id, alias)| charge(id, alias));
         let decisions = [

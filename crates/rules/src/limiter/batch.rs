@@ -1,4 +1,4 @@
-//! Batch decisions: the claims of several rules on one request, decided together or one by one.
+//! Batch decisions: the claims of several rules on one request, decided together or separately.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,8 +7,9 @@ use smallvec::SmallVec;
 
 use super::Limiter;
 use super::charges::{ChargeList, Charges};
+use super::decided_by::DecidedBy;
 use super::fallback::{ChargeMode, OutageTerms};
-use super::ruling::{Decided, DecidedBy, Ruling};
+use super::ruling::{Decided, Ruling};
 use crate::{MatchedRule, Mode, OnStoreFailure};
 use tidegate_core::limit::Limit;
 use tidegate_core::store::{Adjustment, Answer};
@@ -17,54 +18,54 @@ use tidegate_core::{Charge, Clock, Decision, Micros, Outcome, Store, StoreError}
 /// The charges of one rule for a request.
 pub(super) struct KeyClaim<'a> {
     pub(super) charges: ChargeList<'a>,
-    /// Whether it can deny the request.
+    /// Whether the claim can deny the request.
     pub(super) mode: Mode,
     pub(super) action: Action,
-    pub(super) failure_policy: FailurePolicy<'a>,
+    pub(super) failure_policy: PolicySource<'a>,
 }
 
-/// The action that a claim asks for.
+/// The action on the charges of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Its charges are made.
+    /// Makes the charges.
     Take,
-    /// Its charges are checked: whether they could be made.
+    /// Checks whether the charges could be made.
     Check,
-    /// The costs of its charges are refunded.
+    /// Refunds the costs of the charges.
     Refund,
 }
 
-/// The source of the policy for a claim while the store is unavailable.
+/// The source of a claim's policy for an unavailable store.
 #[derive(Clone, Copy)]
-pub(super) enum FailurePolicy<'a> {
+pub(super) enum PolicySource<'a> {
     Rule(&'a MatchedRule<'a, 'a>),
     Policy(OnStoreFailure),
 }
 
-/// The dependence of the charges of one request on each other.
+/// Whether the charges of one request depend on each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Charging {
     /// All charges are made, or none. A denied request spends nothing.
     #[default]
     Together,
-    /// Every charge is made by itself, even if others or the charge itself are denied. The key of a denied charge then owes
-    /// something, at most one capacity.
+    /// Every charge is made separately, even if others or the charge itself are denied. The key of a denied charge then has
+    /// a debt of at most one capacity.
     Always,
 }
 
 /// For each claim, the range of its limits in [`Ruling::ruled`].
 pub(super) type Ranges = SmallVec<[Range<usize>; 2]>;
 
-/// Some of a request's claims, each with its number.
+/// Some of a request's claims, with their indexes.
 pub(super) type Picked<'c, 'a> = SmallVec<[(usize, &'c KeyClaim<'a>); 2]>;
 
-/// Decisions on claims, each claim by itself.
+/// Decisions on claims, each decided separately.
 pub(super) type Apart = SmallVec<[Decided; 2]>;
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Decides the claims, and adds the answers to `ruling`: those of claims that can deny first. The store is asked once for
-    /// all that is taken and once for all that is only asked about; what is given back, and what is charged although it is
-    /// denied, are questions of their own.
+    /// Decides the claims, and adds the answers to `ruling`: those of claims that can deny first. The store is asked once
+    /// for all charges to make, and once for all charges to check. Refunds, and charges that are made although denied, are
+    /// separate calls.
     pub(super) async fn decide_claims(
         &self,
         claims: &[KeyClaim<'_>],
@@ -89,7 +90,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         places: &mut Ranges,
     ) {
         let mut later: SmallVec<[(usize, &KeyClaim<'_>, Decided); 2]> = SmallVec::new();
-        // Checks come first, so that a request which fails one is charged nothing.
+        // Checks come first, so that a request that fails one is charged nothing.
         for action in [Action::Check, Action::Take] {
             if !claims.iter().any(|claim| claim.action == action) {
                 continue;
@@ -125,7 +126,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut all: SmallVec<[Option<Decided>; 2]> = claims.iter().map(|_| None).collect();
         for (action, taking) in [(Action::Take, ChargeModes::of(false)), (Action::Check, ChargeModes::PEEK)] {
             let picked = pick(claims, |claim| claim.action == action);
-            // Each claim is decided alone: there is no common group of charges.
+            // Each claim is decided alone: there is no group of counting charges.
             let (_, apart) = self.ask_claims(&[], &picked, taking).await;
             for ((index, claim), mut decided) in picked.into_iter().zip(apart) {
                 if claim.mode == Mode::Enforce {
@@ -143,25 +144,25 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             let decided = match (all.get_mut(index).and_then(Option::take), claim.action) {
                 (Some(decided), _) => decided,
                 (None, Action::Refund) => self.refund_claim(claim, true).await,
-                // It has no charges.
+                // The claim has no charges.
                 (None, Action::Take | Action::Check) => Decided::default(),
             };
             note(ruling, places, &[(index, claim)], decided);
         }
     }
 
-    /// Makes charges although they were denied, and updates the decisions to the state of the keys after that.
+    /// Makes charges although they were denied, and updates the decisions to the state of the keys afterwards.
     async fn charge_denied(&self, claim: &KeyClaim<'_>, decided: &mut Decided) {
         for (charge, decision) in claim.charges.iter().zip(&mut decided.decisions) {
-            // If the store fails here the key is charged too little, for a request that was denied anyway.
+            // If the store fails here, the key is charged too little, for a request that was denied anyway.
             if let Ok(after) = self.noted(self.store.adjust(charge, Adjustment::Penalty).await) {
                 *decision = charge.limit.recovery().charged_though_denied(decision, &after);
             }
         }
     }
 
-    /// Asks the store one question: about the charges of `counting` together, and about those of each of the `others` by
-    /// itself. If the store fails, the failure policies decide.
+    /// Asks the store one question: the charges of `counting` are decided together, and those of each of the `others`
+    /// separately. If the store fails, the failure policies decide.
     async fn ask_claims<'a>(
         &self,
         counting: &[(usize, &KeyClaim<'a>)],
@@ -200,7 +201,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             let error = error.among(0..number);
             decided = self.decide_group(error, charges.counting(), &terms, taking.counting).await;
         }
-        // A request that is denied takes nothing under rules in shadow mode either.
+        // A denied request takes nothing under rules in shadow mode either.
         let taking =
             if decided.is_allowed() || taking.others != ChargeMode::Commit { taking.others } else { ChargeMode::Peek };
         let (mut apart, mut first) = (Apart::new(), number);
@@ -215,7 +216,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         (decided, apart)
     }
 
-    /// Refunds the costs of a claim, or only peeks unless `really`. A refund never denies a request.
+    /// Refunds the costs of a claim if `really`, and otherwise only peeks. A refund never denies a request.
     async fn refund_claim(&self, claim: &KeyClaim<'_>, really: bool) -> Decided {
         let mut decided = Decided::default();
         for charge in &claim.charges {
@@ -239,7 +240,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 }
 
-/// The mode of deciding the charges that count, and of the others if those are allowed.
+/// The decisions on counting charges, and on the others if those are allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChargeModes {
     pub(super) counting: ChargeMode,
@@ -250,7 +251,7 @@ impl ChargeModes {
     /// Peeks at all charges.
     const PEEK: ChargeModes = ChargeModes { counting: ChargeMode::PeekRemaining, others: ChargeMode::PeekRemaining };
 
-    /// All that a request asks for, or nothing if it is refused.
+    /// Makes the charges, or none of them if the request is refused.
     pub(super) const fn of(is_refused: bool) -> ChargeModes {
         match is_refused {
             false => ChargeModes { counting: ChargeMode::Commit, others: ChargeMode::Commit },
@@ -259,7 +260,7 @@ impl ChargeModes {
     }
 }
 
-/// The claims of rules that made these charges, in their order.
+/// The claims of rules that made these charges, in order.
 pub(super) fn claims_of<'a>(
     rules: impl Iterator<Item = &'a MatchedRule<'a, 'a>>,
     charges: &[Charge<'a>],
@@ -269,17 +270,17 @@ pub(super) fn claims_of<'a>(
         let (own, behind) = rest.split_at(rule.charges_and_aliases().count().min(rest.len()));
         rest = behind;
         let charges = own.iter().copied().collect();
-        KeyClaim { charges, mode: rule.mode, action: Action::Take, failure_policy: FailurePolicy::Rule(rule) }
+        KeyClaim { charges, mode: rule.mode, action: Action::Take, failure_policy: PolicySource::Rule(rule) }
     };
     rules.map(claim).collect()
 }
 
-/// The claims that have charges and pass a test, each with its index.
+/// The claims that have charges and satisfy `is_so`, with their indexes.
 pub(super) fn pick<'c, 'a>(claims: &'c [KeyClaim<'a>], is_so: impl Fn(&KeyClaim<'a>) -> bool) -> Picked<'c, 'a> {
     claims.iter().enumerate().filter(|(_, claim)| !claim.charges.is_empty() && is_so(claim)).collect()
 }
 
-/// The charges that count, and those of each of the others as of a rule in shadow mode.
+/// Charges of counting claims; each other claim becomes a shadow group.
 fn charges<'a>(counting: &[(usize, &KeyClaim<'a>)], others: &[(usize, &KeyClaim<'a>)]) -> Charges<'a> {
     let mut charges = Charges::new();
     counting.iter().flat_map(|(_, claim)| &claim.charges).for_each(|charge| charges.count(*charge));
@@ -287,7 +288,7 @@ fn charges<'a>(counting: &[(usize, &KeyClaim<'a>)], others: &[(usize, &KeyClaim<
     charges
 }
 
-/// The claims that can deny, then the others.
+/// The claims that can deny, followed by the others.
 fn in_turn<'c, 'a>(claims: &'c [KeyClaim<'a>]) -> impl Iterator<Item = (usize, &'c KeyClaim<'a>)> {
     let of =
         |can_deny: bool| claims.iter().enumerate().filter(move |(_, claim)| (claim.mode == Mode::Enforce) == can_deny);
@@ -318,18 +319,18 @@ impl KeyClaim<'_> {
     /// For each charge, the share of its limit that this process may decide alone.
     fn shares(&self) -> Shares {
         match self.failure_policy {
-            FailurePolicy::Rule(rule) => rule.shares().map(Option::<&Limit>::copied).collect(),
-            FailurePolicy::Policy(OnStoreFailure::Local { percent }) => {
+            PolicySource::Rule(rule) => rule.shares().map(Option::<&Limit>::copied).collect(),
+            PolicySource::Policy(OnStoreFailure::Local { percent }) => {
                 self.charges.iter().map(|charge| charge.limit.share(percent).ok()).collect()
             }
-            FailurePolicy::Policy(OnStoreFailure::Allow { .. } | OnStoreFailure::Deny) => {
+            PolicySource::Policy(OnStoreFailure::Allow { .. } | OnStoreFailure::Deny) => {
                 SmallVec::from_elem(None, self.charges.len())
             }
         }
     }
 }
 
-/// The failure policies of claims, charge by charge.
+/// The failure policies of claims, one for each charge.
 fn terms<'m, 'a: 'm>(
     claims: &[(usize, &'m KeyClaim<'a>)],
     shares: &'m [Option<Limit>],
@@ -337,8 +338,8 @@ fn terms<'m, 'a: 'm>(
     let charges = claims.iter().flat_map(|&(_, claim)| claim.charges.iter().map(move |charge| (claim, charge)));
     let terms = charges.zip(shares).map(|((claim, charge), share)| {
         let (rule, policy) = match claim.failure_policy {
-            FailurePolicy::Rule(rule) => (rule.rule.id(), rule.rule.on_store_failure()),
-            FailurePolicy::Policy(policy) => (charge.rule.as_str(), policy),
+            PolicySource::Rule(rule) => (rule.rule.id(), rule.rule.on_store_failure()),
+            PolicySource::Policy(policy) => (charge.rule.as_str(), policy),
         };
         OutageTerms { rule, policy, share: share.as_ref() }
     });

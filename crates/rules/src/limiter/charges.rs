@@ -1,10 +1,8 @@
-//! The charges of a request, in order: those of the rules that are enforced, then those of each rule in shadow mode.
-//!
-//! Stores are asked in this order, and rulings answer in it.
+//! The charges of a request in the order of questions to stores and of rulings: those of enforced rules, then those of each
+//! rule in shadow mode.
 
 use smallvec::SmallVec;
 
-use super::ruling::{Ruled, Ruling};
 use crate::{Matched, MatchedRule, Mode};
 use tidegate_core::{Charge, Question};
 
@@ -14,7 +12,7 @@ pub(super) type ChargeList<'a> = SmallVec<[Charge<'a>; 4]>;
 /// The charges of each rule in shadow mode.
 pub(super) type Shadows<'s, 'a> = SmallVec<[&'s [Charge<'a>]; 2]>;
 
-/// All charges of a request: those that count, and then those of each rule in shadow mode.
+/// All charges of a request: counting charges, followed by those of each rule in shadow mode.
 #[derive(Default)]
 pub(super) struct Charges<'a> {
     all: ChargeList<'a>,
@@ -28,14 +26,14 @@ impl<'a> Charges<'a> {
         Charges::default()
     }
 
-    /// Adds a charge that counts. These come first.
+    /// Adds a counting charge. Must be called before [`Charges::shadow`].
     #[inline]
     pub(super) fn count(&mut self, charge: Charge<'a>) {
         self.all.push(charge);
         self.counting += 1;
     }
 
-    /// Adds the charges of one rule in shadow mode. A rule without charges is none.
+    /// Adds the charges of one rule in shadow mode. Does nothing without charges.
     pub(super) fn shadow(&mut self, charges: impl Iterator<Item = Charge<'a>>) {
         let before = self.all.len();
         charges.for_each(|charge| self.all.push(charge));
@@ -62,13 +60,13 @@ impl<'a> Charges<'a> {
         self.shadows.iter().map(each).collect()
     }
 
-    /// The same charges, as a store is asked about them; `shadows` are [those of this list](Charges::shadows).
+    /// The same charges as a question to a store. `shadows` must be [those of this list](Charges::shadows).
     #[inline]
     pub(super) fn question<'q>(&'q self, shadows: &'q [&'q [Charge<'q>]]) -> Question<'q> {
         Question { counting: self.counting(), shadows }
     }
 
-    /// All charges, to be peeked at. Rules in shadow mode wait for the store as long as those that count.
+    /// All charges, to be peeked at. Rules in shadow mode wait for the store as long as counting ones.
     pub(super) fn to_peek(&self) -> ChargeList<'a> {
         let mut all = self.all.clone();
         if self.counting > 0 {
@@ -78,8 +76,8 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Adds what the rules of a request charge, for the store to decide in one go. A request that is refused is charged nothing under
-/// the rules that are enforced. `each` may change single charges.
+/// Adds the charges of a request's rules, for the store to decide at once. A refused request is charged nothing under
+/// enforced rules. `each` may change single charges.
 #[inline]
 pub(super) fn add_charges<'m>(
     charges: &mut Charges<'m>,
@@ -87,7 +85,7 @@ pub(super) fn add_charges<'m>(
     is_refused: bool,
     each: impl Fn(Charge<'m>) -> Charge<'m>,
 ) {
-    // One by one: extending such a list costs as much as deciding a charge.
+    // One by one: extending such a list takes as long as deciding a charge.
     for rule in enforced(matched).filter(|_| !is_refused) {
         rule.charges_and_aliases().for_each(|charge| charges.count(each(charge)));
     }
@@ -104,40 +102,10 @@ pub(super) fn shadows<'m>(matched: &'m Matched<'_, '_>) -> impl Iterator<Item = 
     matched.rules.iter().filter(|matched| matched.mode == Mode::Shadow)
 }
 
-/// The rules whose charges are put to the store, in the order of the charges.
+/// The rules whose charges are sent to the store, in the order of the charges.
 pub(super) fn charging<'m>(
     matched: &'m Matched<'_, '_>,
     is_refused: bool,
 ) -> impl Iterator<Item = &'m MatchedRule<'m, 'm>> {
     enforced(matched).filter(move |_| !is_refused).chain(shadows(matched))
-}
-
-/// A charge, with the rule that made it and what was decided on it.
-#[derive(Clone, Debug)]
-pub struct RuledCharge<'a> {
-    /// The rule, with the key that it charges.
-    pub matched: &'a MatchedRule<'a, 'a>,
-    /// The number of the limit among those of the rule.
-    pub number: usize,
-    /// The charge.
-    pub charge: Charge<'a>,
-    /// The decision on it.
-    pub ruled: &'a Ruled<'a>,
-}
-
-impl Ruling<'_> {
-    /// Each of [`Ruling::ruled`], in order, with the charge that it decides: `matched` are the rules that this ruling was made by.
-    ///
-    /// # Panics
-    /// In debug builds, if other rules are given.
-    pub fn charges<'a>(&'a self, matched: &'a Matched<'_, '_>) -> impl Iterator<Item = RuledCharge<'a>> {
-        let rules = charging(matched, self.refused.is_some());
-        let charges = rules
-            .flat_map(|matched| matched.charges().enumerate().map(move |(number, charge)| (matched, number, charge)));
-        let each = charges.zip(&self.ruled);
-        each.map(|((matched, number, charge), ruled)| {
-            debug_assert_eq!(charge.rule, &*ruled.id, "a charge and the decision on it");
-            RuledCharge { matched, number, charge, ruled }
-        })
-    }
 }

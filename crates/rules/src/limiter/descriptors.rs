@@ -1,11 +1,11 @@
-//! Requests in the form of Envoy's rate-limit descriptors.
+//! Requests as Envoy rate-limit descriptors.
 
 use std::num::NonZeroU64;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::batch::{Action, Charging, FailurePolicy, KeyClaim};
-use super::charges::RuledCharge;
+use super::batch::{Action, Charging, KeyClaim, PolicySource};
+use super::ruled_charge::RuledCharge;
 use super::ruling::{Ruled, Ruling};
 use super::{Generation, Limiter};
 use crate::envoy::{DescriptorMatch, Domain, Entries, EntryFacts, PerUnit, mark_replaced};
@@ -18,20 +18,20 @@ use tidegate_core::{Charge, Clock, Micros, Store, Verdict};
 pub struct DescriptorRequest<'e> {
     /// Its entries.
     pub entries: Entries<'e>,
-    /// The hits that it asks for.
+    /// The requested hits.
     pub hits: Hits,
-    /// The limit that comes with it and overrides that of the file. Tidegate's own rules ignore it.
+    /// The limit that comes with the descriptor and overrides that of the file. Tidegate's own rules ignore it.
     pub limit: Option<PerUnit>,
 }
 
 /// The hits of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// So many are taken.
+    /// Takes this many hits.
     Take(NonZeroU64),
-    /// None. The descriptor is over its limit if less than one hit is left.
+    /// Takes none. The descriptor is over its limit if less than one hit is left.
     Check,
-    /// So many of those taken before are refunded. This is never denied.
+    /// Refunds this many hits taken before. Never denied.
     Refund(NonZeroU64),
 }
 
@@ -39,7 +39,7 @@ impl Hits {
     /// One request.
     pub const ONE: Hits = Hits::Take(NonZeroU64::MIN);
 
-    /// So many, to be taken or to be refunded.
+    /// This many hits, to be taken or refunded.
     #[must_use]
     pub const fn of(hits: u64, is_refund: bool) -> Hits {
         match (NonZeroU64::new(hits), is_refund) {
@@ -65,18 +65,18 @@ impl Hits {
     }
 }
 
-/// Settings of all descriptors of a domain, for which Envoy's files have no place.
+/// Settings for all descriptors of a domain that Envoy's files do not support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DomainTerms {
-    /// The dependence of the descriptors of one request on each other.
+    /// Whether the descriptors of one request depend on each other.
     pub charging: Charging,
     /// The policy for requests that the store cannot decide.
     pub on_store_failure: OnStoreFailure,
-    /// The time that a request can wait for the store; `None` leaves it to the store.
+    /// The time that a request can wait for the store; `None` for the store's default.
     pub store_deadline: Option<Micros>,
 }
 
-/// The decision on a request in the form of descriptors.
+/// The decision on a request with descriptors.
 #[derive(Clone, Debug)]
 pub struct DescriptorsRuling<'d, 'e> {
     /// The ruling on all descriptors together.
@@ -88,28 +88,28 @@ pub struct DescriptorsRuling<'d, 'e> {
 /// The decision on one descriptor.
 #[derive(Clone, Debug)]
 pub struct DescriptorRuling<'d, 'e> {
-    /// Its entry in Envoy's files; `None` if there is none, or if Tidegate's own rules decided it.
+    /// The matching descriptor in Envoy's files; `None` if there is none, or if Tidegate's own rules decided it.
     pub found: Option<DescriptorMatch<'d, 'e>>,
-    /// Whether it is over its limit, as its status says. One in quota mode says so, and does not deny. A limit that is written in
-    /// shadow mode never says so; one that is there because [everything is](crate::Switches::switch_all) does.
+    /// Whether the descriptor's status is over its limit. In quota mode it may be, without denying. A limit with shadow
+    /// mode in its file is never over; a limit in shadow mode because of a [switch](crate::Switches::switch_all) may be.
     pub is_over: bool,
-    /// Whether it is over a limit that does not deny it because it is in shadow mode.
+    /// Whether it is over a limit in shadow mode, which does not deny it.
     pub is_over_in_shadow: bool,
-    /// The index in [`Ruling::ruled`] of the limit that binds it; `None` if nothing limits it.
+    /// The index in [`Ruling::ruled`] of its binding limit; `None` if it has no limit.
     pub binding: Option<usize>,
-    /// The index of the limit that binds it among those that clients may see; `None` if there is none.
+    /// The index of the binding limit among those that clients may see; `None` if there is none.
     pub disclosed: Option<usize>,
 }
 
 impl<'d, 'e> DescriptorRuling<'d, 'e> {
-    /// Within its limit, as far as is known yet.
+    /// A descriptor within its limit, as far as is known yet.
     const fn within(found: Option<DescriptorMatch<'d, 'e>>) -> DescriptorRuling<'d, 'e> {
         DescriptorRuling { found, is_over: false, is_over_in_shadow: false, binding: None, disclosed: None }
     }
 }
 
 impl<'d, 'e> DescriptorsRuling<'d, 'e> {
-    /// The decision on descriptors of an unknown domain: nothing limits them.
+    /// The decision on descriptors of an unknown domain, which have no limit.
     #[must_use]
     pub fn unlimited(generation: &Generation, descriptors: usize) -> DescriptorsRuling<'d, 'e> {
         let nothing = || DescriptorRuling::within(None);
@@ -119,13 +119,13 @@ impl<'d, 'e> DescriptorsRuling<'d, 'e> {
         }
     }
 
-    /// The limit that binds a descriptor; `None` if nothing limits it.
+    /// The binding limit of a descriptor; `None` if it has no limit.
     #[must_use]
     pub fn binding(&self, descriptor: &DescriptorRuling<'_, '_>) -> Option<&Ruled<'static>> {
         self.ruling.ruled.get(descriptor.binding?)
     }
 
-    /// The limit that binds a descriptor among those that clients may see; `None` if there is none.
+    /// The binding limit of a descriptor among those that clients may see; `None` if there is none.
     #[must_use]
     pub fn disclosed(&self, descriptor: &DescriptorRuling<'_, '_>) -> Option<&Ruled<'static>> {
         self.ruling.ruled.get(descriptor.disclosed?)
@@ -133,13 +133,14 @@ impl<'d, 'e> DescriptorsRuling<'d, 'e> {
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Decides a request that comes as descriptors of one of Envoy's domains, and charges it if it may go ahead.
+    /// Decides a request with descriptors in an Envoy domain, and charges it if it may go ahead.
     ///
-    /// The domain is one of `generation`, which is usually the [present one](Limiter::rules).
+    /// The domain belongs to `generation`, which is usually the [present one](Limiter::rules).
     ///
     /// ```
     /// use tidegate_rules::{DescriptorRequest, DomainTerms, Hits, Limiter, RuleSet};
-    /// use tidegate_core::{MemoryStore, now_or_never};
+    /// use tidegate_core::MemoryStore;
+    /// use tidegate_core::store::now_or_never;
     ///
     /// let text = "
     /// domain: edge
@@ -195,8 +196,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         DescriptorsRuling { ruling, descriptors }
     }
 
-    /// Decides a request in the form of descriptors by Tidegate's own rules: each descriptor's entries are
-    /// [facts](EntryFacts), and the rules that govern them charge them. All descriptors are decided together.
+    /// Decides a request with descriptors by Tidegate's own rules: the entries of each descriptor are [facts](EntryFacts),
+    /// and the rules that govern them charge them. All descriptors are decided together.
     pub async fn check_entries<'d, 'e>(
         &self,
         generation: &'d Generation,
@@ -206,8 +207,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.check_entries_then(generation, asked, charging, |_, _| {}).await
     }
 
-    /// As [`Limiter::check_entries`], for callers that want to know more than was decided: `look` gets the ruling, and every charge
-    /// with what was decided on it.
+    /// Like [`Limiter::check_entries`], for callers that need more than the decision: `look` gets the ruling, and every
+    /// charge with its decision.
     pub async fn check_entries_then<'d, 'e>(
         &self,
         generation: &'d Generation,
@@ -228,7 +229,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut of: SmallVec<[(usize, bool); 4]> = SmallVec::new();
         for (index, (matched, asked)) in matched.iter().zip(asked).enumerate() {
             for rule in &matched.rules {
-                let (charges, failure_policy) = (rule.charges_and_aliases().collect(), FailurePolicy::Rule(rule));
+                let (charges, failure_policy) = (rule.charges_and_aliases().collect(), PolicySource::Rule(rule));
                 claims.push(KeyClaim { charges, mode: rule.mode, action: asked.hits.action(), failure_policy });
                 let tells = rule.mode == Mode::Enforce || generation.rules.tells_as_written(rule.rule.mode());
                 of.push((index, tells));
@@ -261,7 +262,7 @@ impl<'e> DescriptorRequest<'e> {
     }
 }
 
-/// The claim of a descriptor; `None` if nothing limits it.
+/// The claim of a descriptor; `None` if it has no limit.
 fn claim<'a>(
     found: &'a DescriptorMatch<'_, '_>,
     asked: &DescriptorRequest<'_>,
@@ -270,16 +271,16 @@ fn claim<'a>(
 ) -> Option<KeyClaim<'a>> {
     let mode = match mode {
         Mode::Off => return None,
-        // Quota mode reports, and does not deny.
+        // Quota mode reports, but does not deny.
         Mode::Enforce if found.quota_mode() => Mode::Shadow,
         Mode::Enforce | Mode::Shadow => mode,
     };
     let charge = Charge { deadline: terms.store_deadline, ..found.charge(asked.hits.cost())? };
-    let failure_policy = FailurePolicy::Policy(terms.on_store_failure);
+    let failure_policy = PolicySource::Policy(terms.on_store_failure);
     Some(KeyClaim { charges: smallvec![charge], mode, action: asked.hits.action(), failure_policy })
 }
 
-/// The ruling on one descriptor by the limits at these places. Limits that count for its status come before those that do not.
+/// The ruling on one descriptor from the limits at these places. Limits that affect its status precede those that do not.
 fn binding_limit<'d, 'e>(ruling: &Ruling<'_>, places: &[(usize, bool)], is_refused: bool) -> DescriptorRuling<'d, 'e> {
     let deniers: SmallVec<[usize; 4]> = places.iter().filter(|(_, tells)| *tells).map(|(place, _)| *place).collect();
     let all: SmallVec<[usize; 4]> = places.iter().map(|(place, _)| *place).collect();
@@ -305,7 +306,7 @@ fn binding_limit<'d, 'e>(ruling: &Ruling<'_>, places: &[(usize, bool)], is_refus
     }
 }
 
-/// The verdict of the limits at these places, and the place of the one that binds.
+/// The verdict of the limits at these places, and the place of the binding one.
 fn binding_among(ruling: &Ruling<'_>, places: &[usize]) -> (Verdict, Option<usize>) {
     let decisions: Decisions =
         places.iter().filter_map(|&place| ruling.ruled.get(place)).map(|ruled| ruled.decision).collect();

@@ -1,33 +1,34 @@
-//! Decisions without the store, by the policy of each rule.
+//! Decisions without the store, by the failure policy of each rule.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
 use super::charges::ChargeList;
+use super::decided_by::DecidedBy;
 use super::outage_ledger::OutageLedger;
-use super::ruling::{Decided, DecidedBy};
+use super::ruling::Decided;
 use crate::{MatchedRule, OnStoreFailure};
 use tidegate_core::limit::Limit;
 use tidegate_core::store::Decisions;
 use tidegate_core::{Charge, Clock, Decision, Key, MemoryStore, Micros, Outcome, Receipt, RuleId, Settlement};
 
-/// The most keys that are kept apart while this process decides alone.
+/// Maximum number of keys with their own state while this process decides alone.
 const MOST_LOCAL_KEYS: usize = 1 << 20;
 
 const SHORTEST_WAIT: Micros = Micros::from_secs(1);
 const LONGEST_WAIT: Micros = Micros::from_secs(30);
 
-/// The policy of a charge's rule for a store that is unavailable.
+/// The failure policy of a charge's rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutageTerms<'m> {
     pub(super) rule: &'m str,
     pub(super) policy: OnStoreFailure,
-    /// The share that this process may decide by itself.
+    /// The share of the limit that this process may decide alone.
     pub(super) share: Option<&'m Limit>,
 }
 
-/// The terms of the charges that these rules make, in their order.
+/// The terms of these rules' charges, in order.
 pub(super) fn terms<'m>(rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>>) -> SmallVec<[OutageTerms<'m>; 4]> {
     let of = |matched: &'m MatchedRule<'m, 'm>| {
         let (rule, policy) = (matched.rule.id(), matched.rule.on_store_failure());
@@ -36,32 +37,32 @@ pub(super) fn terms<'m>(rules: impl Iterator<Item = &'m MatchedRule<'m, 'm>>) ->
     rules.flat_map(of).collect()
 }
 
-/// An outage of the store, as one request meets it.
+/// An outage of the store, from the view of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outage {
-    /// For how long the store has been unavailable.
+    /// The time for which the store has been unavailable.
     pub(super) duration: Micros,
-    /// Whether the store may have charged the request all the same.
+    /// Whether the store may nevertheless have charged the request.
     pub(super) may_have_charged: bool,
 }
 
 /// The way in which charges are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChargeMode {
-    /// They are made, all or none.
+    /// Makes all charges, or none.
     Commit,
-    /// They are only looked at, each by itself.
+    /// Only peeks at the charges, each separately.
     Peek,
-    /// Something else refuses the request: those that would be made say what they have left.
+    /// Peeks, because the request is refused for another reason: charges that would be allowed report the remaining quota.
     PeekRemaining,
 }
 
-/// Decisions without the store: by policy, and for some policies by a store in this process.
+/// Decisions without the store: by policy alone, or with a store in this process.
 pub(super) struct Fallback<C> {
     local: MemoryStore<C>,
-    /// The costs that the local store has admitted and the store does not know of.
+    /// Costs that the local store has admitted and that the store does not know.
     pub(super) ledger: OutageLedger,
-    /// Whether the local store has ever given a receipt.
+    /// Whether the local store has ever issued a receipt.
     has_given: AtomicBool,
 }
 
@@ -75,7 +76,7 @@ impl<C: Clock> Fallback<C> {
         self.local.clock()
     }
 
-    /// Decides the charges by their terms. If any is refused, none is made.
+    /// Decides the charges by their terms. If any is denied, none is made.
     pub(super) fn decide(
         &self,
         charges: &[Charge<'_>],
@@ -94,7 +95,7 @@ impl<C: Clock> Fallback<C> {
             ChargeMode::Peek => (self.local.peek(&local), None),
         };
         let all_allowed = decisions.len() == local.len() && decisions.iter().all(Decision::is_allowed);
-        // What the store may know of already is not told to it again.
+        // Costs that the store may already know are not reported to it.
         if taking == ChargeMode::Commit && !refused && all_allowed && !outage.may_have_charged {
             let now = self.clock().now();
             let admitted = charges.iter().zip(terms).filter(|(charge, terms)| terms.local(charge).is_some());
@@ -131,12 +132,12 @@ impl<C: Clock> Fallback<C> {
                 }
                 (answer.decisions, answer.receipt)
             }
-            // There is no room to hold what would be taken, so nothing is: each of them is denied.
+            // The local store has no room for the reservations, so each of them is denied.
             Err(_full) => (Decisions::new(), None),
         }
     }
 
-    /// Settles what the local store gave. `None` if it gave no such thing.
+    /// Settles a receipt of the local store. `None` if the receipt is not one of those.
     pub(super) fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Option<Settlement> {
         if !self.has_given.load(Ordering::Relaxed) {
             return None;
@@ -150,12 +151,12 @@ impl<C: Clock> Fallback<C> {
         }
     }
 
-    /// Forgets what the local store knows of a key. Says whether that was anything.
+    /// Resets a key in the local store. Returns whether anything was spent.
     pub(super) fn reset(&self, rule: &RuleId, key: &Key<'_>) -> bool {
         self.local.reset(rule, key)
     }
 
-    /// Renews what the local store gave. `false` if it gave no such thing.
+    /// Renews a receipt of the local store. `false` if the receipt is not one of those.
     pub(super) fn renew(&self, receipt: &Receipt) -> bool {
         self.has_given.load(Ordering::Relaxed) && self.local.renew(receipt)
     }
@@ -163,16 +164,16 @@ impl<C: Clock> Fallback<C> {
 
 impl<'m> OutageTerms<'m> {
     /// The decision, where it needs no state; `None` if this process's share decides.
-    fn alone(&self, charge: &Charge<'_>, away: Micros) -> Option<(Decision, DecidedBy)> {
+    fn alone(&self, charge: &Charge<'_>, unavailable_for: Micros) -> Option<(Decision, DecidedBy)> {
         let max = charge.limit.capacity();
         let (decision, by) = match self.policy {
-            OnStoreFailure::Allow { at_most } if at_most.is_none_or(|at_most| away < at_most) => {
+            OnStoreFailure::Allow { at_most } if at_most.is_none_or(|at_most| unavailable_for < at_most) => {
                 let outcome = Outcome::Allow { delay: Micros::ZERO };
                 (Decision { outcome, limit: max, remaining: max, reset_after: Micros::ZERO }, DecidedBy::Allow)
             }
-            OnStoreFailure::Allow { .. } => (denial(charge, away), DecidedBy::AllowEnded),
+            OnStoreFailure::Allow { .. } => (denial(charge, unavailable_for), DecidedBy::AllowEnded),
             OnStoreFailure::Local { .. } if self.share.is_some() => return None,
-            OnStoreFailure::Deny | OnStoreFailure::Local { .. } => (denial(charge, away), DecidedBy::Deny),
+            OnStoreFailure::Deny | OnStoreFailure::Local { .. } => (denial(charge, unavailable_for), DecidedBy::Deny),
         };
         if charge.cost > max {
             return Some((Decision { outcome: Outcome::TooLarge { max }, ..decision }, DecidedBy::Limit));
@@ -180,7 +181,7 @@ impl<'m> OutageTerms<'m> {
         Some((decision, by))
     }
 
-    /// The charge as this process's share takes it.
+    /// The charge under this process's share of the limit.
     fn local<'a>(&self, charge: &Charge<'a>) -> Option<Charge<'a>>
     where
         'm: 'a,
@@ -193,23 +194,23 @@ impl<'m> OutageTerms<'m> {
 }
 
 /// The share's decision, in terms of the limit that it is a share of: what does not fit in the one may fit in the other.
-fn in_share(charge: &Charge<'_>, decision: Decision, away: Micros) -> (Decision, DecidedBy) {
+fn in_share(charge: &Charge<'_>, decision: Decision, unavailable_for: Micros) -> (Decision, DecidedBy) {
     let max = charge.limit.capacity();
     let (outcome, by) = match decision.outcome {
         Outcome::TooLarge { .. } if charge.cost > max => (Outcome::TooLarge { max }, DecidedBy::Limit),
-        Outcome::TooLarge { .. } => (Outcome::Deny { retry_after: wait(away) }, DecidedBy::Local),
+        Outcome::TooLarge { .. } => (Outcome::Deny { retry_after: wait(unavailable_for) }, DecidedBy::Local),
         outcome => (outcome, DecidedBy::Local),
     };
     (Decision { outcome, ..decision }, by)
 }
 
-fn denial(charge: &Charge<'_>, away: Micros) -> Decision {
-    let retry_after = wait(away);
+fn denial(charge: &Charge<'_>, unavailable_for: Micros) -> Decision {
+    let retry_after = wait(unavailable_for);
     let outcome = Outcome::Deny { retry_after };
     Decision { outcome, limit: charge.limit.capacity(), remaining: 0, reset_after: retry_after }
 }
 
 /// The time until the next attempt: as long as the store has been unavailable, within reason.
-fn wait(away: Micros) -> Micros {
-    away.clamp(SHORTEST_WAIT, LONGEST_WAIT)
+fn wait(unavailable_for: Micros) -> Micros {
+    unavailable_for.clamp(SHORTEST_WAIT, LONGEST_WAIT)
 }

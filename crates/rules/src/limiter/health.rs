@@ -1,60 +1,60 @@
-//! Health of the store: the time of its failure, and the decisions made without it.
+//! Health of the store: its failures, and the decisions made without it.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::ruling::DecidedBy;
+use super::decided_by::DecidedBy;
 use tidegate_core::{Decision, Micros, StoreError, Timestamp};
 
-/// The health of a limiter's store. Times are of the limiter's own clock, and counts are since it was made.
+/// The health of a limiter's store. Times are those of the limiter's clock. Counts begin when the limiter was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
     /// Whether the store answers.
     pub store: Condition,
-    /// Whether there are single keys that it cannot decide, while it answers for others.
+    /// Whether the store can decide all keys. It may answer for most keys and fail for single ones.
     pub keys: Condition,
     /// The number of outages.
     pub outages: u64,
-    /// Questions that the store did not answer: requests, settlements and reports.
+    /// Calls that the store did not answer: requests, settlements and reports.
     pub unanswered: u64,
-    /// Those among them that may have been charged all the same.
+    /// Unanswered calls that may nevertheless have been charged.
     pub charged_unknown: u64,
-    /// Decisions made without it, limit by limit, for rules that are enforced.
+    /// Decisions made without the store, counted per limit, for enforced rules.
     pub decided: WithoutStore,
     /// Costs admitted by this process alone, and those reported to the store.
     pub reports: Reports,
 }
 
-/// Whether something works.
+/// Whether the store, or its keys, can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// As far as anyone has noticed, it does.
+    /// There is no failure, as far as observed.
     Healthy,
-    /// It does not, or not always.
+    /// Fails always or sometimes.
     Failing {
-        /// Since the first failure.
+        /// When the first failure occurred.
         since: Timestamp,
-        /// The last failure.
+        /// The cause of the last failure.
         reason: Arc<str>,
     },
 }
 
 impl Condition {
-    /// Whether it works.
+    /// Whether it is [`Condition::Healthy`].
     #[must_use]
     pub const fn is_healthy(&self) -> bool {
         matches!(self, Condition::Healthy)
     }
 }
 
-/// Decisions that were made without the store, by what made them.
+/// Number of decisions made without the store, by what decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WithoutStore {
     /// Allowed by `allow`.
     pub allow: u64,
-    /// Denied because the time of an `allow_for` was over.
+    /// Denied because the time of an `allow_for` had passed.
     pub allow_ended: u64,
     /// Denied by `deny`.
     pub deny: u64,
@@ -62,25 +62,25 @@ pub struct WithoutStore {
     pub local_allowed: u64,
     /// Denied by this process's share.
     pub local_denied: u64,
-    /// Refused because the limit could never hold them.
+    /// Refused because the cost is above the limit's capacity.
     pub too_large: u64,
 }
 
 /// The reports to the store of costs that this process has admitted alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
-    /// Keys that wait to be told.
+    /// Number of keys that are not reported yet.
     pub waiting: usize,
-    /// Keys that were told.
+    /// Number of keys that were reported.
     pub keys: u64,
-    /// The cost charged to them.
+    /// The cost charged to the reported keys.
     pub cost: u64,
-    /// Admissions that will not be told, because there was no room to write them down or because the store cannot use
-    /// the key.
+    /// Number of admissions that will not be reported, because there was no room to record them or because the store cannot
+    /// use the key.
     pub lost: u64,
 }
 
-/// Follows the store's answers and failures.
+/// Tracks the store's answers and failures.
 pub(super) struct StoreWatch {
     store: Trouble,
     keys: Trouble,
@@ -91,10 +91,10 @@ pub(super) struct StoreWatch {
     reported: [AtomicU64; 3],
 }
 
-/// The time without a failure after which the store counts as healthy again. A store that fails now and then, or in
-/// part, is one that fails: its owner reads one line about it, not a thousand.
+/// The time without a failure after which the store counts as healthy again. Occasional or partial failures count as one
+/// outage, so that they are logged once and not a thousand times.
 const STORE_IS_CALM_AFTER: Micros = Micros::from_secs(1);
-/// That other keys are answered says nothing of the one that cannot be.
+/// Longer, because answers for other keys do not indicate that the unusable key has recovered.
 const KEYS_ARE_CALM_AFTER: Micros = Micros::from_secs(60);
 
 impl StoreWatch {
@@ -117,7 +117,7 @@ impl StoreWatch {
         }
     }
 
-    /// Notes that the store has answered.
+    /// Records an answer of the store.
     #[inline]
     pub(super) fn answered(&self, now: impl Fn() -> Timestamp) {
         if self.store.is_open()
@@ -130,24 +130,24 @@ impl StoreWatch {
         }
     }
 
-    /// Notes that the store has failed, and says for how long it has been failing.
+    /// Records a failure of the store. Returns how long it has been failing.
     pub(super) fn failed(&self, error: &StoreError, now: Timestamp) -> Micros {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
         if error.may_have_charged() {
             self.charged_unknown.fetch_add(1, Ordering::Relaxed);
         }
         let trouble = self.trouble(error);
-        let (away, is_new) = trouble.goes_on(now, error);
+        let (outage, is_new) = trouble.goes_on(now, error);
         if is_new && std::ptr::eq(trouble, &self.store) {
             self.outages.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(error = %error, "the store cannot decide: rules do what their `on_store_failure` says");
+            tracing::warn!(error = %error, "the store is unavailable: rules apply their `on_store_failure`");
         } else if is_new {
-            tracing::warn!(error = %error, "a key cannot be decided: its rules do what their `on_store_failure` says");
+            tracing::warn!(error = %error, "a key cannot be decided: its rules apply their `on_store_failure`");
         }
-        away
+        outage
     }
 
-    /// Notes that a rule does not let requests pass any longer while the store fails in this way.
+    /// Records that a rule no longer lets requests pass while the store fails in this way.
     pub(super) fn closed(&self, rule: &str, error: &StoreError) {
         if self.trouble(error).closes(rule) {
             tracing::warn!(
@@ -179,7 +179,7 @@ impl StoreWatch {
         self.reported[2].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The state of all this. `waiting` and `unwritten` are those of the ledger.
+    /// The present health. `waiting` and `unwritten` are those of the ledger.
     pub(super) fn health(&self, waiting: usize, unwritten: u64) -> Health {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let [allow, allow_ended, deny, local_allowed, local_denied, too_large] = self.decided.each_ref().map(count);
@@ -196,7 +196,7 @@ impl StoreWatch {
     }
 }
 
-/// Failures of one kind, from the first until it has been calm for a while.
+/// Failures of one kind, from the first failure until none has occurred for a while.
 struct Trouble {
     calm_after: Micros,
     /// Whether an episode is in progress. Read for each request that the store decides.
@@ -226,11 +226,11 @@ impl Trouble {
         self.episode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something failed. Says since how long things do, and whether this is the first.
+    /// Records a failure. Returns how long failures have occurred, and whether this is the first.
     fn goes_on(&self, now: Timestamp, error: &StoreError) -> (Micros, bool) {
         let mut slot = self.episode();
         if let Some(episode) = &mut *slot {
-            // A clock that stepped back must not keep anything open until it has caught up.
+            // If the clock stepped back, the rules must not stay open until it has caught up.
             episode.since = episode.since.min(now);
             episode.last = now;
             episode.error = error.clone();
@@ -241,7 +241,7 @@ impl Trouble {
         (Micros::ZERO, true)
     }
 
-    /// Something worked. If that ends the trouble, says how long it lasted.
+    /// Records a success. If that ends the failures, returns how long they lasted.
     fn calm(&self, now: Timestamp) -> Option<Micros> {
         let mut slot = self.episode();
         let episode = slot.as_mut()?;
@@ -255,7 +255,7 @@ impl Trouble {
         Some(lasted)
     }
 
-    /// Whether the rule was open until now.
+    /// Whether the rule let requests pass until now.
     fn closes(&self, rule: &str) -> bool {
         let mut slot = self.episode();
         slot.as_mut().is_some_and(|episode| !episode.closed.contains(rule) && episode.closed.insert(rule.into()))

@@ -1,17 +1,17 @@
-//! Inline limits: charges under a limit that comes with the request.
+//! Inline limits: charges under a limit that is part of the request.
 
 use super::Limiter;
+use super::decided_by::DecidedBy;
 use super::fallback::{ChargeMode, OutageTerms};
-use super::ruling::DecidedBy;
 use crate::OnStoreFailure;
 use tidegate_core::limit::Limit;
-use tidegate_core::store::Answer;
-use tidegate_core::{Charge, Clock, Decision, Key, Micros, NowOrLater, Readiness, RuleId, Store, StoreError};
+use tidegate_core::store::{Answer, NowOrLater, Readiness};
+use tidegate_core::{Charge, Clock, Decision, Key, Micros, RuleId, Store, StoreError};
 
-/// A limit that comes with requests, and is in no file. Requests name the key, too.
+/// A limit that is part of a request and in no file. Requests also contain the key.
 ///
-/// State belongs to the name and the key. Requests with different limits under one name and key share one state, which is carried
-/// from one limit to the other ([`Limit::carry`]).
+/// State belongs to the name and the key. Requests with different limits under one name and key share one state, which is
+/// carried over from one limit to the other ([`Limit::carry`]).
 #[derive(Clone, Debug)]
 pub struct InlineLimit {
     rule: RuleId,
@@ -22,8 +22,8 @@ pub struct InlineLimit {
 }
 
 impl InlineLimit {
-    /// `limit` under the name of `rule`, and what to do when the store cannot decide. A share of the limit that cannot be
-    /// counted exactly denies while the store is unavailable.
+    /// Creates a `limit` with the name of `rule` and a failure policy. If the share of the limit for `local` cannot be
+    /// counted exactly, requests are denied while the store is unavailable.
     #[must_use]
     pub fn new(rule: RuleId, limit: Limit, on_store_failure: OnStoreFailure) -> InlineLimit {
         let share = match on_store_failure {
@@ -33,7 +33,7 @@ impl InlineLimit {
         InlineLimit { rule, limit, on_store_failure, share, deadline: None }
     }
 
-    /// The same limit, to be decided within `deadline` or as the failure policy says.
+    /// Sets the deadline for the store's decision, after which the failure policy decides.
     #[must_use]
     pub fn deadline(self, deadline: impl Into<Micros>) -> InlineLimit {
         InlineLimit { deadline: Some(deadline.into()), ..self }
@@ -45,7 +45,7 @@ impl InlineLimit {
         &self.limit
     }
 
-    /// The name that state belongs to, together with the key.
+    /// The name to which state belongs, together with the key.
     #[must_use]
     pub const fn rule(&self) -> &RuleId {
         &self.rule
@@ -61,8 +61,8 @@ impl InlineLimit {
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Takes `cost` from `key` under an inline limit, or denies it with the time to wait. A cost of zero takes nothing. Slots
-    /// that are taken this way come back when their lease ends.
+    /// Takes `cost` from `key` under an inline limit. A denial contains the time to wait. A cost of zero takes nothing.
+    /// Slots taken this way are released when their lease ends.
     ///
     /// ```
     /// use tidegate_rules::{InlineLimit, Limiter, OnStoreFailure, RuleSet};
@@ -98,7 +98,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         })
     }
 
-    /// The decision of the store on a charge, or that of the failure policy.
+    /// The store's decision on a charge, or that of the failure policy.
     #[inline]
     fn inline_decision(
         &self,

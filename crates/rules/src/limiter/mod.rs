@@ -4,6 +4,7 @@ mod adapt;
 mod aliases;
 mod batch;
 mod charges;
+mod decided_by;
 mod descriptors;
 mod fallback;
 mod health;
@@ -13,17 +14,21 @@ mod outage_ledger;
 mod peek;
 mod pipeline;
 mod refund;
+mod region;
 mod reserve;
+mod ruled_charge;
 mod ruling;
 
 pub use batch::Charging;
-pub use charges::RuledCharge;
+pub use decided_by::DecidedBy;
 pub use descriptors::{DescriptorRequest, DescriptorRuling, DescriptorsRuling, DomainTerms, Hits};
 pub use health::{Condition, Health, Reports, WithoutStore};
 pub use inline::InlineLimit;
 pub use peek::ResetError;
 pub use refund::Refundable;
-pub use ruling::{DecidedBy, KeyAliases, KeyRefusal, Ruled, Ruling};
+pub use region::ShareEnd;
+pub use ruled_charge::RuledCharge;
+pub use ruling::{KeyAliases, KeyRefusal, Ruled, Ruling};
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,22 +36,21 @@ use std::sync::Arc;
 use self::charges::{Charges, add_charges};
 use self::fallback::Fallback;
 use self::health::StoreWatch;
+use self::region::NodeRegion;
 use self::ruling::Decided;
 use crate::facts::Facts;
-use crate::{Matched, RegionView, RuleSet, Secret, Switches};
-use arc_swap::ArcSwap;
-use tidegate_core::regions::AppliedShares;
-use tidegate_core::{
-    Charge, Clock, MemoryStore, NowOrLater, Readiness, Receipt, Settlement, Store, StoreError, SystemClock, Timestamp,
-};
+use crate::{Matched, RuleSet, Secret, Switches};
+use arc_swap::{ArcSwap, Guard};
+use tidegate_core::store::{NowOrLater, Readiness, now_or_never};
+use tidegate_core::{Charge, Clock, MemoryStore, Receipt, Settlement, Store, StoreError, SystemClock, Timestamp};
 
-/// Decides requests by rules that may be replaced while it runs.
+/// Decides requests by rules that may be replaced at run time.
 ///
-/// Each request is decided by the rules of one generation from beginning to end. State belongs to the ids of rules, so a rule
-/// that is still there after a change keeps its state.
+/// Each request is decided by the rules of one generation from beginning to end. State belongs to the ids of rules, so a
+/// rule that is still present after a change keeps its state.
 ///
-/// If the store fails, the failure policy of each rule decides ([`OnStoreFailure`](crate::OnStoreFailure)). [`DecidedBy`] says
-/// so, limit by limit.
+/// If the store fails, the failure policy of each rule decides ([`OnStoreFailure`](crate::OnStoreFailure)). [`DecidedBy`]
+/// shows this for each limit.
 ///
 /// ```
 /// use tidegate_rules::{DecidedBy, Limiter, Request, RuleSet};
@@ -69,38 +73,38 @@ pub struct Limiter<S, C = SystemClock> {
     store: S,
     fallback: Fallback<C>,
     watch: StoreWatch,
-    /// The name of this node, if it shares the store with others.
+    /// The name of this node, if it shares the store with other nodes.
     node: Option<Box<str>>,
     /// The region of this node, if it has been told that it is in one.
-    region: Option<ArcSwap<RegionView>>,
+    region: Option<NodeRegion>,
 }
 
 /// Rules in their modes, and their generation number.
 #[derive(Clone, Debug)]
 pub struct Generation {
-    /// Counted from 1. A switch begins a new one too.
+    /// Counted from 1. Switches also begin a new generation.
     pub number: u64,
     /// The rules.
     pub rules: RuleSet,
 }
 
 impl<S> Limiter<S> {
-    /// Decides by `rules`, with state in `store`. While the store is unavailable, time is the machine's.
+    /// Decides by `rules`, with state in `store`. While the store is unavailable, the machine's clock is used.
     pub fn new(rules: RuleSet, store: S) -> Limiter<S> {
         Limiter::with_clock(rules, store, SystemClock::new())
     }
 }
 
 impl<S, C: Clock> Limiter<S, C> {
-    /// Decides by `rules`, with state in `store`. While the store is unavailable, time is what `clock` says.
+    /// Decides by `rules`, with state in `store`. While the store is unavailable, `clock` is used.
     pub fn with_clock(rules: RuleSet, store: S, clock: C) -> Limiter<S, C> {
         let first = Generation { number: 1, rules };
         let (rules, fallback) = (ArcSwap::from_pointee(first), Fallback::new(clock));
         Limiter { rules, store, fallback, watch: StoreWatch::new(), node: None, region: None }
     }
 
-    /// The same limiter at a node of this name, which shares the store with others. It charges its [part](RuleSet::at_node) of
-    /// limits that are split. Without a name it charges them as a whole.
+    /// Sets the name of this node, which shares the store with other nodes. The limiter then charges its
+    /// [part](RuleSet::at_node) of split limits. Without a name it charges the whole limit.
     #[must_use]
     pub fn at_node(mut self, node: &str) -> Limiter<S, C> {
         self.node = Some(node.into());
@@ -108,38 +112,6 @@ impl<S, C: Clock> Limiter<S, C> {
         let rules = self.as_here(present.rules.clone());
         self.rules.store(Arc::new(Generation { number: present.number, rules }));
         self
-    }
-
-    /// The same limiter in this region: it applies the region's [part](RuleSet::in_region) of limits that regions share.
-    /// Without a name it applies the floor. The shares are those of the rules until [others](Limiter::apply_shares) are
-    /// applied.
-    #[must_use]
-    pub fn in_region(mut self, region: Option<&str>) -> Limiter<S, C> {
-        let view = RegionView { region: region.map(Into::into), applied: None };
-        let present = self.rules();
-        let rules = present.rules.clone().in_region(&view);
-        self.region = Some(ArcSwap::from_pointee(view));
-        self.rules.store(Arc::new(Generation { number: present.number, rules }));
-        self
-    }
-
-    /// Applies the shares of the region's record from now on. Returns whether any limit has changed. A limiter that is in no region
-    /// ignores them.
-    pub fn apply_shares(&self, applied: AppliedShares) -> bool {
-        let Some(region) = &self.region else { return false };
-        let view = RegionView { region: region.load().region.clone(), applied: Some(applied) };
-        region.store(Arc::new(view));
-        let present = self.rules();
-        let is_changed = !present.rules.clone().in_region(&region.load()).has_same_limits(&present.rules);
-        if is_changed {
-            self.turn(RuleSet::clone);
-        }
-        is_changed
-    }
-
-    /// The region of this limiter, and the shares that it applies.
-    pub fn region(&self) -> Option<Arc<RegionView>> {
-        self.region.as_ref().map(ArcSwap::load_full)
     }
 
     fn as_here(&self, rules: RuleSet) -> RuleSet {
@@ -154,23 +126,31 @@ impl<S, C: Clock> Limiter<S, C> {
         &self.store
     }
 
-    /// The clock that time is read from while the store is unavailable.
+    /// The clock that is used while the store is unavailable.
     pub const fn clock(&self) -> &C {
         self.fallback.clock()
     }
 
     /// The present rules.
     pub fn rules(&self) -> Arc<Generation> {
+        self.end_shares();
         self.rules.load_full()
     }
 
-    /// Calls `look` with the present rules.
+    /// Calls `look` with the present generation.
     pub fn with_rules<T>(&self, look: impl FnOnce(&Generation) -> T) -> T {
-        look(&self.rules.load())
+        look(&self.present())
     }
 
-    /// Decides by other rules from now on. Switched modes stay, also for new rules, and so does the key that [secrets](Secret)
-    /// are hidden under. Returns the number of the new generation.
+    /// The generation that decides now.
+    #[inline]
+    fn present(&self) -> Guard<Arc<Generation>> {
+        self.end_shares();
+        self.rules.load()
+    }
+
+    /// Replaces the rules. Switched modes stay, also for new rules, and so does the key with which [secrets](Secret) are
+    /// hashed. Returns the number of the new generation.
     pub fn replace(&self, rules: RuleSet) -> u64 {
         let rules = self.as_here(rules);
         self.turn(|present| {
@@ -180,14 +160,14 @@ impl<S, C: Clock> Limiter<S, C> {
         })
     }
 
-    /// Hides secrets under another key from now on. State under another key is lost, unless that is the
-    /// [previous](Secret::with_previous) of this one. Returns the number of the new generation.
+    /// Replaces the key with which secrets are hashed. State under another key is lost, unless that is the
+    /// [previous](Secret::with_previous) key of `secret`. Returns the number of the new generation.
     pub fn hide_under(&self, secret: Secret) -> u64 {
         self.turn(|present| present.clone().with_secret(secret.clone()))
     }
 
-    /// Decides by the same rules in other modes from now on. Returns the number of the new generation. `change` is called again if
-    /// another change came in between.
+    /// Changes the modes of the rules. Returns the number of the new generation. `change` is called again if a concurrent
+    /// change came first.
     ///
     /// ```
     /// use tidegate_rules::{Limiter, Mode, Request, RuleSet};
@@ -213,8 +193,8 @@ impl<S, C: Clock> Limiter<S, C> {
         })
     }
 
-    /// Decides by other rules in their own modes from now on: no request sees the one without the other. The key that secrets
-    /// are hidden under stays. Returns the number of the new generation.
+    /// Replaces the rules together with their modes: no request gets one without the other. The key with which secrets are
+    /// hashed stays. Returns the number of the new generation.
     pub fn replace_switched(&self, rules: RuleSet) -> u64 {
         let rules = self.as_here(rules);
         self.turn(|present| {
@@ -223,13 +203,13 @@ impl<S, C: Clock> Limiter<S, C> {
         })
     }
 
-    /// Begins a generation. Concurrent calls build on each other.
+    /// Begins a new generation. Concurrent calls are applied one after the other.
     fn turn(&self, next: impl Fn(&RuleSet) -> RuleSet) -> u64 {
         let next = |present: &Arc<Generation>| {
             let rules = next(&present.rules);
-            // Within the step, so that neither rules nor shares that arrive meanwhile are missed.
+            // Within this step, so that a concurrent change of rules or shares is not missed.
             let rules = match &self.region {
-                Some(region) => rules.in_region(&region.load()),
+                Some(region) => rules.in_region(&region.view.load()),
                 None => rules,
             };
             Generation { number: present.number + 1, rules }
@@ -237,7 +217,7 @@ impl<S, C: Clock> Limiter<S, C> {
         self.rules.rcu(next).number + 1
     }
 
-    /// The health of the store, and the decisions that were made without it.
+    /// The health of the store, and the number of decisions made without it.
     pub fn health(&self) -> Health {
         self.watch.health(self.fallback.ledger.waiting(), self.fallback.ledger.unwritten())
     }
@@ -248,9 +228,9 @@ impl<S, C: Clock> Limiter<S, C> {
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Decides a request, and charges it if it may go ahead. The store is asked once, whatever the number of its rules.
+    /// Decides a request, and charges it if it may go ahead. The store is asked once, for any number of rules.
     ///
-    /// The ruling is there now if the store's answer is. Await it otherwise.
+    /// The ruling is available immediately if the store's answer is. Otherwise, await it.
     pub fn check(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
@@ -258,8 +238,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.check_each(facts, |charge| charge, |_, ruling| ruling.take())
     }
 
-    /// As [`Limiter::check`], for callers that want to know more than was decided: `then` gets the rules that govern the
-    /// request, and what they say.
+    /// Like [`Limiter::check`], for callers that need more than the ruling: `then` gets the rules that govern the request,
+    /// and their ruling.
     ///
     /// ```
     /// use tidegate_rules::{Limiter, Request, RuleSet};
@@ -283,7 +263,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.check_each(facts, |charge| charge, then)
     }
 
-    /// As [`Limiter::check_then`], by charges that `each` may change.
+    /// Like [`Limiter::check_then`], but `each` may change the charges.
     #[inline]
     fn check_each<T>(
         &self,
@@ -292,7 +272,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
     ) -> NowOrLater<T, impl Future<Output = T>> {
         if self.store.readiness() != Readiness::Rarely {
-            let generation = self.rules.load();
+            let generation = self.present();
             let mut matched = Matched::none();
             if !generation.rules.awaits_tier(facts) {
                 generation.rules.match_into(&mut matched, facts);
@@ -304,7 +284,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
                 }
             }
         }
-        // Boxed when it is polled: a caller that gets its answer now reserves no stack for all that the future could wait for,
+        // Boxed when polled: a caller that gets its answer immediately reserves no stack for the locals of the future,
         // which would push the calls below it out of the cache.
         NowOrLater::Later(async move { Box::pin(self.check_waiting(facts, each, then)).await })
     }
@@ -315,18 +295,29 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
         then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
     ) -> T {
-        let generation = self.rules.load();
-        let mut matched = Matched::none();
+        let generation = self.present();
         generation.rules.learn_tier(facts).await;
+        self.check_by(&generation, facts, each, then).await
+    }
+
+    /// Decides by the rules of a generation, and by the tier as far as it is known.
+    async fn check_by<T>(
+        &self,
+        generation: &Generation,
+        facts: &(impl Facts + Sync + ?Sized),
+        each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
+        then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
+    ) -> T {
+        let mut matched = Matched::none();
         generation.rules.match_into(&mut matched, facts);
-        let mut ruling = Ruling::begin(&generation, &matched);
+        let mut ruling = Ruling::begin(generation, &matched);
         let mut charges = Charges::new();
         add_charges(&mut charges, &matched, ruling.refused.is_some(), each);
         self.decide_waiting(&matched, &charges, &mut ruling).await;
         then(&matched, &mut ruling)
     }
 
-    /// Decides a request whose rules were matched already: `matched` are those of `generation` that govern it.
+    /// Decides a request whose rules are already matched. `matched` are the rules of `generation` that govern it.
     pub fn decide<'m>(
         &self,
         generation: &Generation,
@@ -345,7 +336,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         })
     }
 
-    /// Counts the decisions that were made without the store.
+    /// Counts the decisions made without the store.
     fn count(&self, charges: &[Charge<'_>], decided: &Decided) {
         if decided.by.is_empty() {
             return;
@@ -356,10 +347,11 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    /// Settles a receipt of the store, or of this process while the store was unavailable, at the real costs.
+    /// Settles a receipt at the actual costs. The receipt may come from the store, or from this process if the store was
+    /// unavailable.
     ///
     /// # Errors
-    /// If the store fails. A receipt is settled once, so the caller may try again.
+    /// Fails if the store fails. A receipt is settled once, so the caller may try again.
     pub async fn settle(&self, receipt: &Receipt, actual: &[u64]) -> Result<Settlement, StoreError> {
         match self.fallback.settle(receipt, actual) {
             Some(settlement) => Ok(settlement),
@@ -370,7 +362,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// Renews the leases and reservations of a receipt. `false` if any has already ended.
     ///
     /// # Errors
-    /// If the store fails.
+    /// Fails if the store fails.
     pub async fn renew(&self, receipt: &Receipt) -> Result<bool, StoreError> {
         if self.fallback.renew(receipt) {
             return Ok(true);
@@ -391,11 +383,26 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 
 impl<D: Clock, C: Clock> Limiter<MemoryStore<D>, C> {
     /// As [`Limiter::check`], for callers that do not await: a store in memory never makes them wait. For all other operations
-    /// there is [`now_or_never`](tidegate_core::now_or_never).
+    /// there is [`now_or_never`](tidegate_core::store::now_or_never).
+    ///
+    /// A tier that has to be looked up in a [`TierDirectory`](crate::TierDirectory) is not waited for. Such a request starts the
+    /// look-up, and is decided by the tier that was found last, or else by the one that it has without the directory.
     pub fn check_now(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
         match self.check(facts) {
             NowOrLater::Now(ruling) => ruling,
-            NowOrLater::Later(_) => unreachable!("the answers of a store in memory are there at once"),
+            // Dropped before it was polled, so it has charged nothing.
+            NowOrLater::Later(_) => self.check_without_look_up(facts),
+        }
+    }
+
+    #[cold]
+    fn check_without_look_up(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
+        let generation = self.present();
+        let checked = self.check_by(&generation, facts, |charge| charge, |_, ruling| ruling.take());
+        match now_or_never(checked) {
+            Some(ruling) => ruling,
+            // `check_by` waits for nothing but the store.
+            None => unreachable!("the answers of a store in memory are there at once"),
         }
     }
 }

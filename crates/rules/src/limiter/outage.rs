@@ -4,18 +4,19 @@ use smallvec::SmallVec;
 
 use super::batch::{ChargeModes, claims_of, pick};
 use super::charges::{ChargeList, Charges, charging};
+use super::decided_by::DecidedBy;
 use super::fallback::{ChargeMode, Outage, OutageTerms};
-use super::ruling::{Decided, DecidedBy};
+use super::ruling::Decided;
 use super::{Limiter, Ruling};
 use crate::{Matched, Mode};
 use tidegate_core::store::{Adjustment, Answer, Decisions};
 use tidegate_core::{Charge, Clock, Store, StoreError};
 
-/// The most keys that one call reports to the store.
+/// Maximum number of keys that one call reports to the store.
 const MOST_REPORTED: usize = 128;
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Decides a request that the store could not decide in one go: rule by rule for those in shadow mode.
+    /// Decides a request that the store could not decide at once. Each rule in shadow mode is decided separately.
     pub(super) async fn check_after<'m>(
         &self,
         error: &StoreError,
@@ -38,7 +39,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    /// Decides the charges of a group by the terms of their rules, or by the store if it has failed for others only.
+    /// Decides the charges of a group by the terms of their rules, or by the store if it failed only for other charges.
     pub(super) async fn decide_group(
         &self,
         error: Option<StoreError>,
@@ -102,10 +103,10 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Outage { duration: self.watch.failed(error, self.now()), may_have_charged: error.may_have_charged() }
     }
 
-    /// Decides some charges by the store, and by policy those whose keys it cannot use.
+    /// Decides charges by the store, except those whose keys it cannot use, which are decided by policy.
     ///
-    /// The store comes first, once it is known that the policies would allow. If one of them is overtaken in between by
-    /// another request, the charges of the store stay: this denies too much rather than too little.
+    /// The store is asked first, if the policies would allow their charges. If a concurrent request then uses up what a
+    /// policy would have allowed, the charges in the store stay: this denies too much rather than too little.
     async fn decide_around(
         &self,
         split: &OutageSplit<'_>,
@@ -125,7 +126,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let mut answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                // The store fails for all keys.
+                // The store now fails for all keys.
                 let now = self.outage(&error);
                 return self.fallback.decide(
                     charges,
@@ -148,14 +149,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         if !by_policy.is_allowed()
             && let Some(receipt) = answer.receipt.take()
         {
-            // If this fails, the charge ends by itself when the receipt expires.
+            // If this fails, the reserved cost stays spent once the receipt expires, and slots are released.
             let _ = self.store.settle(&receipt, &vec![0; receipt.held.len()]).await;
         }
         split.join(answer, by_policy)
     }
 
-    /// Peeks at charges, each by itself. Of the first `tell_left`, the decisions show what they leave unspent, if they would be
-    /// allowed.
+    /// Peeks at charges, each separately. For those of the first `tell_left` that would be allowed, the decisions contain
+    /// the remaining quota without the charge.
     pub(super) async fn left_in_store(
         &self,
         charges: &[Charge<'_>],
@@ -173,11 +174,11 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(told.collect())
     }
 
-    /// Reports to the store what this process has admitted alone while the store was unavailable: key by key, as penalties, as much
-    /// as still counts. Returns the number of keys that are still to be reported.
+    /// Reports to the store what this process admitted alone while the store was unavailable: key by key, as penalties, as
+    /// far as it still counts. Returns the number of keys that are still to be reported.
     ///
-    /// One call reports at most 128 keys, one after the other, and stops at the first failure. A key whose report may have arrived
-    /// is not reported again. The limiter does not call this by itself: a server calls it from time to time.
+    /// One call reports at most 128 keys, one after the other, and stops at the first failure. A key whose report may have
+    /// arrived is not reported again. The limiter does not call this itself: a server calls it periodically.
     pub async fn report_local(&self) -> usize {
         for _ in 0..MOST_REPORTED {
             let Some(owed) = self.fallback.ledger.next() else { break };
@@ -205,7 +206,7 @@ fn spending_nothing(decisions: Decisions) -> Answer {
     Answer::new(decisions, None)
 }
 
-/// A request's charges: those whose keys the store cannot use, and the others.
+/// A request's charges, split into those whose keys the store cannot use and the others.
 struct OutageSplit<'a> {
     is_unusable: SmallVec<[bool; 8]>,
     unusable: ChargeList<'a>,
@@ -214,7 +215,7 @@ struct OutageSplit<'a> {
 }
 
 impl<'a> OutageSplit<'a> {
-    /// `None` if the store failed for all of them.
+    /// `None` if the store failed for all of the charges.
     fn by(error: &StoreError, charges: &[Charge<'a>], terms: &[OutageTerms<'a>]) -> Option<OutageSplit<'a>> {
         let StoreError::UnusableKey { charges: unusable, .. } = error else { return None };
         let is_unusable: SmallVec<[bool; 8]> = (0..charges.len()).map(|index| unusable.contains(&index)).collect();
@@ -231,7 +232,7 @@ impl<'a> OutageSplit<'a> {
         some_of_each.then_some(OutageSplit { is_unusable, unusable, unusable_terms, others })
     }
 
-    /// The decisions on both kinds, in the order of the request.
+    /// Joins the decisions on both kinds, in the order of the request.
     fn join(&self, answer: Answer, by_policy: Decided) -> Decided {
         let receipts = by_policy.receipts.into_iter().chain(answer.receipt).collect();
         let mut joined = Decided { receipts, ..Decided::default() };

@@ -1,8 +1,8 @@
-//! Costs that this process has admitted by itself, until they are reported to the store.
+//! Costs that this process has admitted without the store, until they are reported to the store.
 //!
-//! Each key has a state of its own here, under the whole limit, to which only what was admitted without the store is
-//! charged. What of it still counts when the store is back is what the store is told: not the sum of all that passed
-//! in a long outage, most of which has long come back.
+//! Each key has its own state here, under the whole limit, which is charged only for admissions without the store. When the
+//! store recovers, the spending that still counts is reported to it. This is less than the sum of all admissions, most of which
+//! have recovered after a long outage.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +15,7 @@ use tidegate_core::limit::{Limit, State};
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Charge, Key, Receipt, RuleId, Timestamp};
 
-/// The most keys that are kept to be told.
+/// Maximum number of keys with unreported costs.
 const MOST_KEYS: usize = 1 << 16;
 const PAGES: usize = 16;
 
@@ -48,19 +48,19 @@ impl Owed {
         &self.debt.limit
     }
 
-    /// The part that still counts.
+    /// The cost that still counts.
     pub(super) fn cost(&self, now: Timestamp) -> u64 {
         self.debt.owed(now)
     }
 }
 
-/// The costs admitted by this process alone, key by key.
+/// Costs admitted by this process alone, key by key.
 pub(super) struct OutageLedger {
     pages: [Mutex<Page>; PAGES],
     hasher: RandomState,
-    /// The report under way.
+    /// Keys that are about to be reported.
     outbox: Mutex<VecDeque<Owed>>,
-    /// Admissions that were not written down, for want of room.
+    /// Number of admissions that were not recorded, because there was no room.
     unwritten: AtomicU64,
 }
 
@@ -79,8 +79,8 @@ impl OutageLedger {
         lock(&self.pages[number])
     }
 
-    /// Writes down a charge that was made without the store. Slots are not: those who hold them give them back where they
-    /// got them, and a store that was told of them could not be told of that.
+    /// Records a charge that was made without the store. Slots are not recorded: they are released in this process, and
+    /// that release would not reach the store.
     pub(super) fn note(&self, charge: &Charge<'_>, now: Timestamp) {
         if charge.cost == 0 || charge.limit.holds_slots() {
             return;
@@ -102,7 +102,7 @@ impl OutageLedger {
         debt.limit.charge(&mut debt.state, charge.cost, now, ReceiptId::ANONYMOUS);
     }
 
-    /// Replaces recorded estimates by actual costs. Costs already reported to the store are unchanged.
+    /// Replaces recorded estimates by actual costs. Costs that were already reported to the store do not change.
     pub(super) fn settle(&self, receipt: &Receipt, actual: &[u64], now: Timestamp) {
         for (held, &actual) in receipt.held.iter().zip(actual) {
             let of = (held.rule.clone(), held.key.clone());
@@ -114,7 +114,7 @@ impl OutageLedger {
         }
     }
 
-    /// The next key to tell the store of. It is not told of again unless it is [put back](OutageLedger::put_back).
+    /// The next key to report. It is not reported again unless it is [put back](OutageLedger::put_back).
     pub(super) fn next(&self) -> Option<Owed> {
         let mut outbox = lock(&self.outbox);
         if outbox.is_empty() {
@@ -190,7 +190,7 @@ mod tests {
         };
         (0..MOST_KEYS + 10_000).for_each(|number| charge(number, 1_000));
         assert!(ledger.waiting() <= MOST_KEYS && ledger.unwritten() >= 10_000);
-        // An hour later nothing of it counts, and there is room again.
+        // An hour later no recorded cost counts any longer, so there is room again.
         charge(usize::MAX, 5_000);
         assert!(ledger.waiting() < MOST_KEYS);
     }

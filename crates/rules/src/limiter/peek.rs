@@ -3,28 +3,29 @@
 use smallvec::SmallVec;
 
 use super::charges::{ChargeList, Charges, add_charges, charging};
+use super::decided_by::DecidedBy;
 use super::fallback::{self, ChargeMode, OutageTerms};
 use super::inline::InlineLimit;
-use super::ruling::{Decided, DecidedBy};
+use super::ruling::Decided;
 use super::{Generation, Limiter, Ruling};
 use crate::facts::Facts;
 use crate::{MatchedRule, Mode, NamedKey, NoSuchKey};
 use tidegate_core::{Charge, Clock, Decision, Key, RuleId, Store, StoreError};
 
-/// A key was not reset.
+/// Why a key was not reset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResetError {
-    /// There is nothing by that name.
+    /// There is no such rule or key.
     #[error(transparent)]
     NoSuchKey(#[from] NoSuchKey),
-    /// The store failed: the key may have been reset or not.
+    /// The store failed. The key may or may not have been reset.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// The ruling that [`Limiter::check`] would give, without a charge: each limit by itself, with what it has left before the
-    /// request.
+    /// The ruling that [`Limiter::check`] would give, but without a charge: each limit is decided separately, with its
+    /// remaining quota before the request.
     ///
     /// ```
     /// # use tidegate_rules::{Limiter, Request, RuleSet};
@@ -39,14 +40,14 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// # }
     /// ```
     pub async fn peek(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
-        let generation = self.rules.load();
+        let generation = self.present();
         generation.rules.learn_tier(facts).await;
         let matched = generation.rules.matching(facts);
         let mut ruling = Ruling::begin(&generation, &matched);
         let mut asked = Charges::new();
         add_charges(&mut asked, &matched, ruling.refused.is_some(), |charge| charge);
         let terms = fallback::terms(charging(&matched, ruling.refused.is_some()));
-        // Each limit is looked at by itself, so all rules can be looked at in one go.
+        // Each limit is peeked at separately, so all rules can be peeked at together.
         let Decided { decisions, by, .. } = self.standing(&asked.to_peek(), &terms).await;
         let (counting, in_shadow) = asked.all().split_at(asked.counting().len());
         let count = counting.len();
@@ -60,20 +61,20 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// order in which the rule names them.
     ///
     /// # Errors
-    /// If there is no such rule, its key is made of something else, or it does not limit the key.
+    /// Fails if there is no such rule, if its key has other parts, or if it does not limit the key.
     pub async fn peek_key(&self, rule: &str, parts: &[&str], tier: Option<&str>) -> Result<Ruling<'static>, NoSuchKey> {
-        let generation = self.rules.load();
+        let generation = self.present();
         let matched = generation.rules.key_of_rule(rule, parts, tier)?;
         Ok(self.standing_of(&generation, &matched, |_| true).await)
     }
 
-    /// Peeks at a key that an operator names, under a rule or one of its limits, in any mode of the rule.
+    /// Peeks at a key named by an operator, under a rule or one of its limits, in any mode of the rule.
     ///
     /// # Errors
-    /// As [`Limiter::peek_key`]. [`NoSuchKey::TierWanted`] if the rule has limits for tiers only, and the key does not tell
-    /// which tier it belongs to.
+    /// As [`Limiter::peek_key`]. [`NoSuchKey::TierWanted`] if the rule has only limits for tiers, and the key does not
+    /// determine the tier.
     pub async fn peek_named(&self, key: NamedKey<'_>) -> Result<Ruling<'static>, NoSuchKey> {
-        let generation = self.rules.load();
+        let generation = self.present();
         let matched = generation.rules.key_named(key)?;
         Ok(self.standing_of(&generation, &matched, |limit| generation.rules.is_meant(key.rule, limit)).await)
     }
@@ -109,17 +110,17 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    /// Resets the keys of a request under every rule that governs it. Returns the number of those that had any state.
+    /// Resets the keys of a request under every rule that governs it. Returns the number of keys with any state.
     ///
     /// # Errors
-    /// If the store fails; some keys may have been reset by then.
+    /// Fails if the store fails. Some keys may have been reset before that.
     pub async fn reset(&self, facts: &(impl Facts + Sync + ?Sized)) -> Result<usize, StoreError> {
-        let generation = self.rules.load();
+        let generation = self.present();
         generation.rules.learn_tier(facts).await;
         let matched = generation.rules.matching(facts);
         let mut known = 0;
         for rule in &matched.rules {
-            let names: Names<'_> = std::iter::once(&rule.key).chain(rule.previous()).collect();
+            let names: NamedKeys<'_> = std::iter::once(&rule.key).chain(rule.previous()).collect();
             for charge in rule.charges() {
                 known += usize::from(self.forget(charge.rule, &names).await?);
             }
@@ -127,30 +128,30 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(known)
     }
 
-    /// Resets a key under one rule, in every tier: the key by the values of its parts, in clear, in the
-    /// order in which the rule names them. Returns the number of limits under which it had any state.
+    /// Resets a key under one rule, in every tier. The key is given by the values of its parts, in clear and in the order
+    /// of the rule. Returns the number of limits under which it had any state.
     ///
     /// # Errors
-    /// If there is no such rule, if its key is made of something else, or if the store fails.
+    /// Fails if there is no such rule, if its key has other parts, or if the store fails.
     pub async fn reset_key(&self, rule: &str, parts: &[&str]) -> Result<usize, ResetError> {
-        let generation = self.rules.load();
+        let generation = self.present();
         let (ids, keys) = generation.rules.states_of_key(rule, parts)?;
         Ok(self.forget_all(&ids, &keys).await?)
     }
 
-    /// Resets a key that an operator names, under a rule or one of its limits, in every tier. Returns the number of limits under
-    /// which it had any state.
+    /// Resets a key named by an operator, under a rule or one of its limits, in every tier. Returns the number of limits
+    /// under which it had any state.
     ///
     /// # Errors
     /// As [`Limiter::reset_key`].
     pub async fn reset_named(&self, key: NamedKey<'_>) -> Result<usize, ResetError> {
-        let generation = self.rules.load();
+        let generation = self.present();
         let (ids, keys) = generation.rules.states_named(key)?;
         Ok(self.forget_all(&ids, &keys).await?)
     }
 
     async fn forget_all(&self, ids: &[&RuleId], keys: &[Key<'_>]) -> Result<usize, StoreError> {
-        let names: Names<'_> = keys.iter().collect();
+        let names: NamedKeys<'_> = keys.iter().collect();
         let mut known = 0;
         for id in ids {
             known += usize::from(self.forget(id, &names).await?);
@@ -158,23 +159,23 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         Ok(known)
     }
 
-    /// The state of a key under an inline limit: whether a cost of one would be allowed, and what is left.
+    /// The state of a key under an inline limit: whether a cost of 1 would be allowed, and the remaining quota.
     pub async fn peek_inline(&self, limit: &InlineLimit, key: &Key<'_>) -> (Decision, DecidedBy) {
         let decided = self.standing(&[limit.charge(key, 1)], &[limit.terms()]).await;
         let by = decided.by.first().copied().unwrap_or(DecidedBy::Store);
         (decided.decisions.first().copied().unwrap_or(Decision::NONE), by)
     }
 
-    /// Forgets what a key has spent under limits that requests brought under the name of `rule`
-    /// ([`InlineLimit`]). Says whether anything was known of it.
+    /// Forgets what a key has spent under inline limits with the name of `rule` ([`InlineLimit`]). Returns whether anything
+    /// was spent.
     ///
     /// # Errors
-    /// If the store fails: the key may have been reset or not.
+    /// Fails if the store fails. The key may or may not have been reset.
     pub async fn reset_inline(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
         self.forget(rule, &[key]).await
     }
 
-    /// Resets a key of these names under a limit. Returns whether it had any state.
+    /// Resets a key with these names under a limit. Returns whether it had any state.
     async fn forget(&self, limit: &RuleId, names: &[&Key<'_>]) -> Result<bool, StoreError> {
         let mut known = false;
         for key in names {
@@ -186,4 +187,4 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 }
 
 /// The names of one key: the present one, and the previous one if it has another.
-type Names<'k> = SmallVec<[&'k Key<'k>; 2]>;
+type NamedKeys<'k> = SmallVec<[&'k Key<'k>; 2]>;

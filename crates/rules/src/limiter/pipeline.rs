@@ -1,28 +1,28 @@
-//! The decision of a request's charges by the store: in place if the answer is there at once, else by waiting for it.
+//! The decision of a request's charges by the store: in place if the answer is available immediately, otherwise by waiting.
 //!
-//! Rules and descriptors ask the store here, and nowhere else.
+//! All requests of rules and descriptors to the store are made here.
 
 use super::batch::ChargeModes;
 use super::charges::Charges;
 use super::fallback::ChargeMode;
 use super::{Limiter, Ruling};
 use crate::{Matched, Mode};
-use tidegate_core::store::Answer;
-use tidegate_core::{Charge, Clock, NowOrLater, Readiness, Store, StoreError, now_or_never};
+use tidegate_core::store::{Answer, NowOrLater, Readiness, now_or_never};
+use tidegate_core::{Charge, Clock, Store, StoreError};
 
-/// The reason why charges are not decided yet. None of them was made.
+/// Why charges are not decided yet. None of them was made.
 enum Undecided {
-    /// The store's answer has to be waited for. It was not asked.
+    /// The store's answer must be awaited. The store was not asked.
     Later,
-    /// The request is refused: the store was not asked.
+    /// The request is refused. The store was not asked.
     Refused,
     /// The store failed.
     Failed(StoreError),
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Adds the decisions of the store to a new ruling, or those of the failure policies, without waiting. `None` if they have to
-    /// be waited for; nothing was charged then, and the ruling is of no use.
+    /// Adds the decisions of the store or of the failure policies to a new ruling, without waiting. `None` if they must be
+    /// awaited; in that case nothing was charged, and the ruling must be discarded.
     #[inline]
     pub(super) fn decide_now<'m>(
         &self,
@@ -66,7 +66,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let needs_store = match &undecided {
             Undecided::Later => return None,
             Undecided::Refused | Undecided::Failed(StoreError::UnusableKey { .. }) => true,
-            // The failure policies decide alone.
+            // The failure policies decide all charges.
             Undecided::Failed(_) => false,
         };
         if needs_store && self.store.readiness() != Readiness::Always {
@@ -80,7 +80,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         })
     }
 
-    /// As [`Limiter::decide_now`], by waiting for the store.
+    /// Like [`Limiter::decide_now`], but waits for the store.
     pub(super) async fn decide_waiting<'m>(
         &self,
         matched: &Matched<'_, '_>,
@@ -101,7 +101,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    /// Asks the store about charges: to make them, or to peek at them.
+    /// Asks the store to make charges, or to peek at them.
     pub(super) async fn ask(
         &self,
         charges: &Charges<'_>,
@@ -113,7 +113,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             return self.store.decide_into(charges.question(&shadows), answer).await;
         }
         let asked = charges.to_peek();
-        // Those whose decisions show what they leave unspent.
+        // For these charges, the decisions contain the remaining quota without the charge.
         let tell_left = if modes.others == ChargeMode::Peek { charges.counting().len() } else { asked.len() };
         let mut peeked = self.left_in_store(&asked, tell_left).await?.into_iter();
         answer.decisions = peeked.by_ref().take(charges.counting().len()).collect();

@@ -1,22 +1,22 @@
-//! Refunds: charges that are taken back for a request that never happened.
+//! Refunds of charges for a request that was not performed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::{iter, mem};
 
-use super::charges::RuledCharge;
+use super::ruled_charge::RuledCharge;
 use super::{Limiter, Ruling};
 use crate::limiter::DecidedBy;
 use crate::{Matched, RuleLimit};
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Clock, Key, RuleId, Store, StoreError, Timestamp};
 
-/// The charges of a request that can be refunded: all but those that it has receipts of.
+/// The charges of a request that can be refunded: all except those with receipts.
 ///
-/// [`Limiter::refund`] takes them back if it turns out that the request never happened.
+/// [`Limiter::refund`] refunds them if the request was not performed.
 #[derive(Clone, Debug, Default)]
 pub struct Refundable {
-    /// The charges, of which the first `count` are this request's. The others are kept for their allocations.
+    /// The charges. The first `count` are those of this request; the rest are kept for their allocations.
     list: Vec<TakenCharge>,
     count: usize,
 }
@@ -25,19 +25,19 @@ pub struct Refundable {
 #[derive(Clone, Debug)]
 struct TakenCharge {
     limits: Arc<[RuleLimit]>,
-    /// The index of its limit.
+    /// The index of the limit.
     number: usize,
     key: Key<'static>,
     cost: u64,
-    /// The instant from which on it does not count any more.
+    /// When the charge stops counting.
     gone: Timestamp,
 }
 
 impl Refundable {
-    /// The charges of a request that was decided at `now`, from within [`Limiter::check_then`].
+    /// The charges of a request that was decided at `now`. Must be called within [`Limiter::check_then`].
     ///
-    /// Decisions without the store are not in it: `allow` counts nothing, and admissions by this process's share are reported
-    /// to the store later.
+    /// Decisions without the store are not included: `allow` counts nothing, and admissions by this process's share are
+    /// reported to the store later.
     #[must_use]
     pub fn by(matched: &Matched<'_, '_>, ruling: &Ruling<'_>, now: Timestamp) -> Refundable {
         if !ruling.is_allowed() || ruling.ruled.is_empty() {
@@ -63,10 +63,10 @@ impl Refundable {
         spent
     }
 
-    /// Adds a charge under one of these limits, to be filled in.
+    /// Adds a charge under one of these limits, for the caller to fill in.
     fn next(&mut self, limits: &Arc<[RuleLimit]>) -> &mut TakenCharge {
         if self.count == self.list.len() {
-            // Made where it stays, which is quicker than to move it there.
+            // Constructed in place, which is faster than moving it there.
             let blank = || TakenCharge {
                 limits: Arc::clone(limits),
                 number: 0,
@@ -78,14 +78,14 @@ impl Refundable {
         }
         let taken = &mut self.list[self.count];
         self.count += 1;
-        // Most requests are charged under the same limits as the one before, which spares the reference count.
+        // Most requests are charged under the same limits as the previous one, which avoids changing the reference count.
         if !Arc::ptr_eq(&taken.limits, limits) {
             taken.limits = Arc::clone(limits);
         }
         taken
     }
 
-    /// The limits and the cost under each. A key that is charged under two names counts once.
+    /// The limits, and the cost under each. A key that is charged under two names counts once.
     pub fn costs(&self) -> impl Iterator<Item = (&RuleId, u64)> {
         let all = &self.list[..self.count];
         let is_alias = |place: usize| {
@@ -106,16 +106,16 @@ impl Refundable {
 }
 
 thread_local! {
-    // Every request of a gateway makes such a list, as many of them live at a time as there are requests under way, and an
-    // allocator has only a few of one size at hand: allocating them again took a tenth of the time that three rules cost.
+    // A gateway makes such a list for every request, and has as many lists as requests in flight, while an allocator caches
+    // only a few blocks of one size. New allocations took a tenth of the time of three rules.
     static SPARE_LISTS: RefCell<Vec<Vec<TakenCharge>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The most lists that a thread keeps for later, and the most room in one.
+/// Maximum number of spare lists of a thread, and maximum capacity of a spare list.
 const MOST_SPARE: usize = 128;
 const LONGEST_SPARE: usize = 8;
 
-/// A list of an earlier request, for its allocation; perhaps empty.
+/// A spare list of an earlier request, or an empty one.
 fn spare_list() -> Vec<TakenCharge> {
     SPARE_LISTS.try_with(|lists| lists.borrow_mut().pop()).ok().flatten().unwrap_or_default()
 }
@@ -132,13 +132,13 @@ impl Drop for Refundable {
                 lists.push(list);
             }
         };
-        // A thread that ends keeps none.
+        // Fails if the thread is ending.
         let _ended = SPARE_LISTS.try_with(keep);
     }
 }
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// Refunds the charges of a request, key by key, as far as they still count: of a window that has passed, nothing.
+    /// Refunds the charges of a request, key by key, as far as they still count. Charges of a past window are not refunded.
     ///
     /// ```
     /// # use tidegate_rules::{Limiter, Request, RuleSet, Refundable};
@@ -157,7 +157,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// ```
     ///
     /// # Errors
-    /// If the store fails. Charges that were not refunded by then stay: another attempt could refund twice.
+    /// Fails if the store fails. Charges not refunded by then stay: another attempt could refund twice.
     pub async fn refund(&self, spent: Refundable) -> Result<(), StoreError> {
         let now = self.now();
         for taken in spent.list.iter().take(spent.count).filter(|taken| taken.gone > now) {
@@ -174,7 +174,8 @@ mod tests {
     use super::*;
     use crate::RuleSet;
     use crate::facts::Request;
-    use tidegate_core::{ManualClock, MemoryStore, now_or_never};
+    use tidegate_core::store::now_or_never;
+    use tidegate_core::{ManualClock, MemoryStore};
 
     type Stage = Limiter<MemoryStore<ManualClock>, ManualClock>;
 
@@ -207,7 +208,7 @@ mod tests {
         assert!(again.list.as_ptr() == room && again.list.len() == 3 && again.count == 1);
         now_or_never(few.refund(again)).unwrap().unwrap();
         assert_eq!(left(&few, &request), [5]);
-        // What the list was used for before is spent for good.
+        // Former contents of a reused list are not refunded again.
         assert_eq!(left(&many, &request), [8, 7, 6]);
     }
 

@@ -1,14 +1,14 @@
-//! Reservations: charges that are settled when the real cost is known.
+//! Reservations: charges that are settled when the actual cost is known.
 
 use super::{Limiter, Ruling};
 use crate::Matched;
 use crate::facts::Facts;
-use tidegate_core::{Clock, Micros, NowOrLater, Store};
+use tidegate_core::store::NowOrLater;
+use tidegate_core::{Clock, Micros, Store};
 
 impl<S: Store, C: Clock> Limiter<S, C> {
-    /// As [`Limiter::check`], but everything that the request takes stays open for `ttl` to be
-    /// [settled](Limiter::settle) at what it really was, also under rules that say nothing of reservations. Those that do
-    /// keep their own time.
+    /// Like [`Limiter::check`], but everything that the request takes can be [settled](Limiter::settle) at its actual cost
+    /// for `ttl`, also under rules without `reserve`. Rules with `reserve` keep their own time.
     pub fn reserve(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
@@ -17,7 +17,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.reserve_then(facts, ttl, |_, ruling| ruling.take())
     }
 
-    /// As [`Limiter::reserve`], for callers that want to know more than was decided, as with [`Limiter::check_then`].
+    /// Like [`Limiter::reserve`], for callers that need more than the ruling, as with [`Limiter::check_then`].
     pub fn reserve_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::Generation;
 use super::aliases::{self, FoldedAliases};
+use super::decided_by::DecidedBy;
 use crate::{KeyFault, Matched, Mode, RefusingRule};
 use tidegate_core::disclosure::{Disclosure, QuotaUnit};
 use tidegate_core::limit::Recovery;
@@ -15,33 +16,33 @@ use tidegate_core::{Charge, Decision, Micros, Receipt, RuleId, Verdict};
 
 /// The decision on one request.
 ///
-/// It may borrow the names of its limits from the rules, which spares reference counts. [`Ruling::into_owned`] makes one that
-/// can be kept.
+/// May borrow the names of limits from the rules, which avoids changing reference counts. [`Ruling::into_owned`] returns a
+/// ruling that borrows nothing.
 #[derive(Clone, Debug)]
 pub struct Ruling<'r> {
-    /// The generation of the rules that decided it.
+    /// The generation of the rules that made the decision.
     pub generation: u64,
-    /// Whether it may go ahead, as far as the rules that are enforced say.
+    /// Whether the request may go ahead, according to enforced rules.
     pub verdict: Verdict,
-    /// The rule that refused it because it could not make its key of it, whatever the limits say.
+    /// The rule that refused the request because its key could not be determined, regardless of limits.
     pub refused: Option<KeyRefusal>,
-    /// The decisions of all limits: first those that are enforced, in the order that
-    /// [`Verdict::binding`] counts in, then those in shadow mode.
+    /// The decisions of all limits: first those that are enforced, in the order of [`Verdict::binding`], then those in
+    /// shadow mode.
     pub ruled: SmallVec<[Ruled<'r>; 4]>,
-    /// The receipts to settle when the request is over, with [`Limiter::settle`](super::Limiter::settle).
+    /// The receipts, to be settled with [`Limiter::settle`](super::Limiter::settle) when the request is over.
     pub receipts: SmallVec<[Receipt; 1]>,
-    /// `None` unless keys can have two names, while the [secret](crate::Secret::with_previous) that names them is
-    /// rotated. Each limit is told of once all the same.
+    /// `None` unless keys can have two names, because the [secret](crate::Secret::with_previous) that names them is being
+    /// rotated. Even then, `ruled` contains each limit once.
     pub key_aliases: Option<Box<KeyAliases>>,
-    /// The ids of rules that charged the key which requests without one share (`on_missing_key: share`); `None` for most
+    /// The ids of rules that charged the key shared by requests without a key (`on_missing_key: share`); `None` for most
     /// requests.
     pub unkeyed: Option<Box<[Arc<str>]>>,
 }
 
-/// Data of keys that have two names.
+/// Data of keys with two names.
 #[derive(Clone, Debug, Default)]
 pub struct KeyAliases {
-    /// For each of [`Ruling::ruled`], when the first of the names has nothing to get back any more.
+    /// For each of [`Ruling::ruled`], the earlier of the reset times of both names.
     soonest_reset: SmallVec<[Micros; 4]>,
 }
 
@@ -50,7 +51,7 @@ pub struct KeyAliases {
 pub struct KeyRefusal {
     /// The rule's id.
     pub rule: Arc<str>,
-    /// The fault of the key that the rule would charge.
+    /// The fault of the key.
     pub fault: KeyFault,
 }
 
@@ -63,7 +64,7 @@ impl From<RefusingRule<'_>> for KeyRefusal {
 /// The decision of one limit of a rule.
 #[derive(Clone, Debug)]
 pub struct Ruled<'r> {
-    /// The limit, by the id that its state belongs to.
+    /// The limit, by the id to which its state belongs.
     pub id: Cow<'r, RuleId>,
     /// Whether the limit is enforced.
     pub mode: Mode,
@@ -73,9 +74,9 @@ pub struct Ruled<'r> {
     pub recovery: Recovery,
     /// The properties of the limit that clients may see.
     pub disclosure: Disclosure,
-    /// The maker of the decision, which says how exact its numbers are.
+    /// The source of the decision, which determines how exact its numbers are.
     pub by: DecidedBy,
-    /// The cost that the request asked for; 0 if it only looked, or gave something back.
+    /// The cost that the request asked for; 0 for a check or a refund.
     pub cost: u64,
 }
 
@@ -89,56 +90,24 @@ impl<'r> Ruled<'r> {
 }
 
 impl Ruled<'_> {
-    /// The time until more than what remains can be admitted, where that is known ([`Recovery::more_after`]).
+    /// The time until more than what remains can be admitted, if it is known ([`Recovery::more_after`]).
     #[must_use]
     pub fn more_after(&self) -> Option<Micros> {
         match self.by {
             DecidedBy::Store | DecidedBy::Local => self.recovery.more_after(&self.decision),
-            // Nothing was counted, so the wait is all that is known.
+            // Nothing was counted, so only the wait is known.
             DecidedBy::Limit | DecidedBy::Allow | DecidedBy::AllowEnded | DecidedBy::Deny => {
                 self.decision.retry_after()
             }
         }
     }
 
-    /// The unit that it counts.
+    /// The unit of the limit.
     #[must_use]
     pub const fn unit(&self) -> QuotaUnit {
         match self.recovery {
             Recovery::OnRelease => QuotaUnit::ConcurrentRequests,
             Recovery::Steady(_) | Recovery::AtOnce(_) | Recovery::Rolling(_) => self.disclosure.unit,
-        }
-    }
-}
-
-/// The maker of a limit's decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DecidedBy {
-    /// The store. The numbers are those that everyone shares.
-    Store,
-    /// The limit alone, while the store could not: it can never hold as much as the request costs.
-    Limit,
-    /// The rule's `on_store_failure: allow`. Nothing is counted, so all seems to be left.
-    Allow,
-    /// The same, but the time for which the rule lets requests pass was over: denied.
-    AllowEnded,
-    /// The rule's `on_store_failure: deny`. Nothing is left, and the wait is a guess at when to ask again.
-    Deny,
-    /// The rule's `on_store_failure: local`. The numbers are those of this process and its share of the limit.
-    Local,
-}
-
-impl DecidedBy {
-    /// Its name, the same at every listener.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            DecidedBy::Store => "store",
-            DecidedBy::Limit => "limit",
-            DecidedBy::Allow => "allow",
-            DecidedBy::AllowEnded => "allow_ended",
-            DecidedBy::Deny => "deny",
-            DecidedBy::Local => "local",
         }
     }
 }
@@ -150,18 +119,18 @@ impl<'r> Ruling<'r> {
         self.refused.is_none() && self.verdict.is_allowed()
     }
 
-    /// Whether a limit that counts was decided without the store.
+    /// Whether an enforced limit was decided without the store.
     #[must_use]
     pub fn is_by_policy(&self) -> bool {
         self.ruled.iter().any(|ruled| ruled.mode == Mode::Enforce && ruled.by != DecidedBy::Store)
     }
 
-    /// The enforced limits that say no.
+    /// The enforced limits that deny the request.
     pub fn deniers(&self) -> impl Iterator<Item = &Ruled<'r>> {
         self.ruled.iter().filter(|ruled| ruled.mode == Mode::Enforce && !ruled.decision.is_allowed())
     }
 
-    /// The same, borrowing nothing.
+    /// The same ruling, borrowing nothing.
     #[must_use]
     pub fn into_owned(self) -> Ruling<'static> {
         let Ruling { generation, verdict, refused, ruled, receipts, key_aliases, unkeyed } = self;
@@ -169,7 +138,7 @@ impl<'r> Ruling<'r> {
         Ruling { generation, verdict, refused, ruled, receipts, key_aliases, unkeyed }
     }
 
-    /// Takes the ruling out, borrowing nothing, and leaves one of no limits behind.
+    /// Returns the ruling, borrowing nothing, and replaces it by one without limits.
     #[must_use]
     pub fn take(&mut self) -> Ruling<'static> {
         let taken = Ruling {
@@ -184,8 +153,8 @@ impl<'r> Ruling<'r> {
         taken.into_owned()
     }
 
-    /// The instant from which on nothing that a limit took can be refunded, whichever name of the key it was taken from.
-    /// `ruled` is at `place` among all.
+    /// When nothing that a limit took can be refunded any longer, for either name of the key. `ruled` has the index
+    /// `place`.
     pub(super) fn soonest_reset(&self, place: usize, ruled: &Ruled<'_>) -> Micros {
         match &self.key_aliases {
             None => ruled.decision.reset_after,
@@ -193,7 +162,7 @@ impl<'r> Ruling<'r> {
         }
     }
 
-    /// A ruling that no rule governs.
+    /// The ruling for a request without rules.
     #[inline]
     pub(super) fn of_nothing(generation: &Generation) -> Self {
         Ruling::blank(generation, None)
@@ -246,7 +215,7 @@ impl<'r> Ruling<'r> {
         receipts.into_iter().for_each(|receipt| self.receipts.push(receipt));
     }
 
-    /// Adds decisions on charges, under the ids that `id` makes, and leaves the verdict to [`Ruling::conclude`].
+    /// Adds decisions on charges, under the ids that `id` makes. The verdict is computed by [`Ruling::conclude`].
     pub(super) fn add_ruled<'c>(
         &mut self,
         mode: Mode,
@@ -283,11 +252,11 @@ impl<'r> Ruling<'r> {
     }
 }
 
-/// Decisions on charges, with what made each.
+/// Decisions on charges, and what made each of them.
 #[derive(Debug, Default)]
 pub(super) struct Decided {
     pub(super) decisions: Decisions,
-    /// For each decision; empty if the store made all of them.
+    /// The source of each decision; empty if the store made all of them.
     pub(super) by: SmallVec<[DecidedBy; 4]>,
     pub(super) receipts: SmallVec<[Receipt; 1]>,
 }

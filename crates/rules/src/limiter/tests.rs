@@ -1,7 +1,8 @@
 use super::*;
 use crate::Mode;
 use crate::facts::Request;
-use tidegate_core::{ManualClock, Micros, Outcome, Timestamp, now_or_never};
+use tidegate_core::store::now_or_never;
+use tidegate_core::{ManualClock, Micros, Outcome, Timestamp};
 
 fn rules(text: &str) -> RuleSet {
     RuleSet::parse("test", text).unwrap_or_else(|findings| panic!("{findings}")).rules
@@ -27,6 +28,21 @@ fn all_rules_must_admit_and_a_denial_charges_none() {
     }
     assert!(!limiter.check_now(&get).is_allowed());
     assert!(limiter.check_now(&Request::new("GET", "/").user("bob")).is_allowed());
+}
+
+#[test]
+fn no_charge_comes_with_the_decision_on_another() {
+    const BOTH: &str = "rules: [{ id: one, limit: 1/h }, { id: two, limit: 2/h }]";
+    let request = Request::new("GET", "/");
+    let ruling = limiter(BOTH).0.check_now(&request);
+    let charged = |text| {
+        let rules = rules(text);
+        let matched = rules.matching(&request);
+        ruling.charges(&matched).map(|paired| paired.charge.rule.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(charged(BOTH), ["one", "two"]);
+    assert_eq!(charged("rules: [{ id: one, limit: 1/h }, { id: three, limit: 2/h }]"), ["one"]);
+    assert_eq!(charged("rules: [{ id: two, limit: 2/h }]"), [""; 0]);
 }
 
 /// A clock that goes on at every reading.
@@ -81,7 +97,7 @@ fn on_the_spot_the_answers_are_the_same() {
     }
 }
 
-/// Receipts have numbers that nobody can guess, so only what they hold can be the same.
+/// Receipts have unpredictable ids, so only their holds can be compared.
 fn without_receipts(mut ruling: Ruling<'_>) -> (Ruling<'_>, usize) {
     let held = ruling.receipts.drain(..).map(|receipt| receipt.held.len()).sum();
     (ruling, held)
@@ -154,8 +170,8 @@ fn switches_outlive_the_rules() {
     assert_eq!(limiter.rules().rules.mode_of("new"), Some(Mode::Enforce));
 }
 
-/// Rules are replaced by one thread and switched by two others. Whatever the order, none undoes what another did, and
-/// each request sees rules and modes that belong together.
+/// One thread replaces the rules and two threads switch them. In any order, no thread undoes a change of another, and each
+/// request gets rules and modes that belong together.
 #[test]
 fn rules_and_modes_change_together_and_at_once() {
     const TURNS: u64 = 300;
@@ -178,7 +194,7 @@ fn rules_and_modes_change_together_and_at_once() {
         scope.spawn(|| {
             let request = Request::new("GET", "/");
             for _ in 0..TURNS {
-                // Both are off, or both are in the shadow.
+                // Both are off, or both are in shadow mode.
                 assert!([0, 2].contains(&limiter.check_now(&request).ruled.len()));
             }
         });

@@ -1,9 +1,10 @@
-//! `adapt`: a rate that follows the service between two bounds.
+//! `adapt`: a rate that adapts to the service, between two bounds.
 
 use super::{cost, span_of};
-use crate::adaptive_rate::{AdaptiveRate, RateLadder};
+use crate::adaptive_rate::AdaptiveRate;
 use crate::cost::Cost;
-use crate::rule_limits::RuleLimit;
+use crate::rate_ladder::RateLadder;
+use crate::rule_limit::RuleLimit;
 use crate::yaml::{Node, Reader};
 use tidegate_core::adaptive::{OverloadSignal, RateSteps};
 use tidegate_core::disclosure::Disclosure;
@@ -12,18 +13,18 @@ use tidegate_core::{Limit, Micros};
 pub(crate) const ADAPT: [&str; 6] = ["between", "by", "on", "every", "increase", "decrease"];
 pub(crate) const METHODS: [(&str, ()); 1] = [("aimd", ())];
 
-/// The interval of changes unless it is given, and its bounds.
+/// The default interval of changes. Its bounds follow.
 const DEFAULT_EVERY: Micros = Micros::from_secs(1);
 const SHORTEST_EVERY: Micros = Micros::from_millis(100);
 const LONGEST_EVERY: Micros = Micros::from_secs(3_600);
-/// The part of the range by which the rate rises unless it is given, in percent.
+/// The default part of the range by which the rate rises, in percent.
 const DEFAULT_INCREASE: u8 = 5;
-/// The part of itself by which the rate falls unless it is given, in percent.
+/// The default part of itself by which the rate falls, in percent.
 const DEFAULT_DECREASE: u8 = 30;
-/// The most signals of one rule.
+/// Maximum number of signals of one rule.
 const MOST_SIGNALS: usize = 8;
 
-/// The limit of a rule at each step of its rate: `written`, or the upper bound if the rule has no `limit`.
+/// The limit of a rule at each step of its rate. `written` is the rule's `limit`; without one, the upper bound is used.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     node: &Node,
@@ -81,7 +82,7 @@ pub(super) fn read(
         });
     match ladder {
         Ok(ladder) => {
-            // A request that costs more than the lowest limit holds would be denied while the service is overloaded.
+            // A request with a cost above the lowest limit would be denied while the service is overloaded.
             if let Some([lowest]) = ladder.limits.first().map(|limits| &**limits) {
                 cost::check(reader, between.at, &lowest.limit, &lowest.cost);
             }

@@ -47,7 +47,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Conditions {
             "tier" => value(reader, node, "`tier`", &mut conditions, FactName::Tier),
             "user" => value(reader, node, "`user`", &mut conditions, FactName::User),
             "api_key" => value(reader, node, "`api_key`", &mut conditions, FactName::ApiKey),
-            // What is not known was reported when the fields were read.
+            // Unknown names were reported when the fields were read.
             _ => {}
         }
     }
@@ -55,11 +55,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Conditions {
 }
 
 fn value(reader: &mut Reader<'_>, node: &Node, what: &str, conditions: &mut Conditions, fact: FactName) {
-    let case = match fact {
-        FactName::Method => Case::Upper,
-        FactName::Host => Case::Lower,
-        _ => Case::Kept,
-    };
+    let case = Case::of(&fact);
     if fact == FactName::Method {
         warn_if_misspelt(reader, node);
     }
@@ -92,7 +88,7 @@ const METHODS: [&str; 20] = [
     "report",
 ];
 
-/// Warns of a method that is nearly a usual one. Others may be a service's own.
+/// Warns of a method that is similar to a usual one. Any other may be a service's own.
 fn warn_if_misspelt(reader: &mut Reader<'_>, node: &Node) {
     match &node.value {
         Value::List(items) => items.iter().for_each(|item| warn_if_misspelt(reader, item)),
@@ -106,7 +102,7 @@ fn warn_if_misspelt(reader: &mut Reader<'_>, node: &Node) {
     }
 }
 
-/// `header: { X-Env: prod }` and its like.
+/// Named facts such as `header: { X-Env: prod }`.
 fn named(
     reader: &mut Reader<'_>,
     node: &Node,
@@ -126,13 +122,13 @@ fn named(
             let problem = format!("`{}` is a {kind} that is named above", name.text);
             reader.error(name.at, problem, "keep one of them");
         }
-        if let Some(pattern) = pattern(reader, node, &format!("`{}`", name.text), Case::Kept) {
+        if let Some(pattern) = pattern(reader, node, &format!("`{}`", name.text), Case::of(&fact)) {
             conditions.values.push((fact, pattern));
         }
     }
 }
 
-/// The treatment of the case of a value: that of methods and hosts does not count.
+/// Whether the case of a value matters. It does not for methods and hosts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Case {
     Kept,
@@ -141,6 +137,14 @@ enum Case {
 }
 
 impl Case {
+    fn of(fact: &FactName) -> Case {
+        match fact {
+            FactName::Method => Case::Upper,
+            _ if fact.is_host() => Case::Lower,
+            _ => Case::Kept,
+        }
+    }
+
     fn fold(self, text: &str) -> String {
         match self {
             Case::Kept => text.to_owned(),
@@ -153,7 +157,7 @@ impl Case {
 pub(crate) const PATTERN: [&str; 5] = ["exact", "glob", "regex", "not", "present"];
 pub(crate) const ALL_BUT: [&str; 1] = ["not"];
 
-/// A value: text (with `*` a glob), a list of values, or a map that says more.
+/// A value: text (with `*` a glob), a list of values, or a map.
 fn pattern(reader: &mut Reader<'_>, node: &Node, what: &str, case: Case) -> Option<Pattern> {
     match &node.value {
         Value::Text(text) if text.contains('*') => Some(Pattern::Glob(Glob::new(&case.fold(text)))),
@@ -167,7 +171,7 @@ fn pattern(reader: &mut Reader<'_>, node: &Node, what: &str, case: Case) -> Opti
     }
 }
 
-/// One of a list, or the only one.
+/// A value or a list of values.
 fn any(
     reader: &mut Reader<'_>,
     node: &Node,
@@ -203,7 +207,7 @@ fn mapped(reader: &mut Reader<'_>, node: &Node, what: &str, case: Case) -> Optio
             return None;
         }
         let help = format!("write one, or a list of several such maps: {}", one_of(&PATTERN));
-        reader.error(node.at, format_args!("{what} says {} things at once", fields.map.len()), help);
+        reader.error(node.at, format_args!("{what} has {} operators; one is allowed", fields.map.len()), help);
         return None;
     };
     match name.text.as_str() {
@@ -218,7 +222,7 @@ fn mapped(reader: &mut Reader<'_>, node: &Node, what: &str, case: Case) -> Optio
     }
 }
 
-/// A regular expression takes memory out of all proportion to its length.
+/// Bounds memory: the size of a compiled regular expression is not proportional to its length.
 const MOST_REGEXES: usize = 1_000;
 
 fn regex(reader: &mut Reader<'_>, node: &Node, what: &str, case: Case) -> Option<Pattern> {
@@ -245,7 +249,7 @@ fn regex(reader: &mut Reader<'_>, node: &Node, what: &str, case: Case) -> Option
     }
 }
 
-/// Paths and addresses are given as one, a list, or `{ not: … }` around either.
+/// Paths and addresses are a value, a list, or `{ not: … }` around either.
 fn listed<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str) -> Option<(&'n [Node], bool)> {
     if !matches!(node.value, Value::Map(_)) {
         return Some((reader.each(node), false));
@@ -300,7 +304,7 @@ fn addresses(reader: &mut Reader<'_>, node: &Node) -> Option<Addresses> {
     Some(Addresses { any, negated })
 }
 
-/// A network. One of mapped IPv4 addresses is the IPv4 network that requests are seen to come from.
+/// A network. One of mapped IPv4 addresses becomes the IPv4 network, because requests have the unmapped addresses.
 fn network(text: &str) -> Option<IpNet> {
     let net: IpNet = text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
     match (net.addr().to_canonical(), net.prefix_len()) {

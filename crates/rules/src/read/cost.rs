@@ -1,4 +1,4 @@
-//! `cost`: how much a request takes from a limit.
+//! `cost`: what a request takes from a limit.
 
 use super::settle;
 use crate::cost::{Cost, CostSource};
@@ -34,7 +34,7 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
         (Some(from), None) => said(reader, from, times.unwrap_or(1), otherwise),
         (None, Some(paths)) if times.is_none() => by_path(reader, paths, otherwise.unwrap_or(1)),
         (None, Some(_)) => {
-            reader.error(node.at, "`times` says nothing beside `paths`", "remove it: each path has its own cost");
+            reader.error(node.at, "`times` has no effect beside `paths`", "remove it: each path has its own cost");
             None
         }
         _ if !fields.understood => None,
@@ -52,7 +52,7 @@ fn said(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: Option<u64>
     }
     let items = reader.each(node);
     if items.is_empty() {
-        reader.error(node.at, "an empty list says no cost", COSTS);
+        reader.error(node.at, "an empty list is not a cost", COSTS);
         return None;
     }
     let mut by = Vec::with_capacity(items.len());
@@ -63,7 +63,7 @@ fn said(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: Option<u64>
     Some(Cost::Said { by, times, otherwise: otherwise.unwrap_or(1), needs_length })
 }
 
-/// A place in the request.
+/// A source of the cost in the request.
 fn source(reader: &mut Reader<'_>, node: &Node) -> Option<CostSource> {
     let text = reader.text(node, "`cost`")?;
     if let Some(path) = text.strip_prefix("body:") {
@@ -72,7 +72,7 @@ fn source(reader: &mut Reader<'_>, node: &Node) -> Option<CostSource> {
     match FactName::parse(&text).filter(FactName::is_named) {
         Some(by) => Some(CostSource::Fact(by)),
         None => {
-            reader.error(node.at, format_args!("`{text}` says no cost"), COSTS);
+            reader.error(node.at, format_args!("`{text}` is not a cost"), COSTS);
             None
         }
     }
@@ -97,7 +97,7 @@ fn by_path(reader: &mut Reader<'_>, node: &Node, otherwise: u64) -> Option<Cost>
     Some(Cost::ByPath { paths, otherwise })
 }
 
-/// The most that the rule itself says a request costs.
+/// The largest cost that the rule itself sets.
 pub(super) fn most(cost: &Cost) -> u64 {
     match cost {
         Cost::Fixed(cost) => *cost,
@@ -107,10 +107,10 @@ pub(super) fn most(cost: &Cost) -> u64 {
     }
 }
 
-/// A cost that the limit can never admit makes a rule that always denies.
+/// Warns of a cost that the limit can never admit, so that the rule always denies.
 pub(super) fn check(reader: &mut Reader<'_>, at: Position, limit: &Limit, cost: &Cost) {
     let most = most(cost);
-    // A capacity of nothing says "admit nothing", and is warned of elsewhere.
+    // A capacity of zero is reported separately.
     if limit.capacity() > 0 && most > limit.capacity() {
         let problem = format!("a request that costs {most} can never pass a limit that holds {}", limit.capacity());
         reader.error(at, problem, "raise the limit or its burst, or lower the cost");

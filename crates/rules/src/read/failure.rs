@@ -1,4 +1,4 @@
-//! `on_store_failure` and `store_deadline`: what becomes of requests that the store cannot decide, and when that is.
+//! `on_store_failure` and `store_deadline`: what happens to requests that the store cannot decide, and after which time.
 
 use super::{cost, span_of};
 use crate::rule::OnStoreFailure;
@@ -52,7 +52,7 @@ pub(super) fn deadline(reader: &mut Reader<'_>, node: &Node) -> Option<Micros> {
     None
 }
 
-/// Works out the share of each limit that this process may decide by itself. `at` is where the policy stands.
+/// Computes the share of each limit that this process may decide alone. `at` is the position of the policy.
 pub(super) fn share(reader: &mut Reader<'_>, at: Position, policy: OnStoreFailure, limits: &mut Limits) {
     let OnStoreFailure::Local { percent } = policy else { return };
     for limit in limits.all_mut() {

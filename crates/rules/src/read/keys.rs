@@ -1,4 +1,4 @@
-//! `key`: whom a rule charges.
+//! `key`: the key that a rule charges.
 
 use crate::fact_name::FactName;
 use crate::rule::{Conditions, KeyPart};
@@ -74,7 +74,7 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<KeyPart> {
         if !fields.understood {
             return None;
         }
-        reader.error(node.at, "a part of a key that says nothing", "write `{ address: { ipv4: 24, ipv6: 56 } }`");
+        reader.error(node.at, "empty key part", "write `{ address: { ipv4: 24, ipv6: 56 } }`");
         return None;
     };
     let fields = reader.fields(inner, "`address`", &NETWORK_SIZES)?;
@@ -102,7 +102,7 @@ fn segment(reader: &mut Reader<'_>, node: &Node, name: &str, conditions: &Condit
     None
 }
 
-/// Clients that choose their own key have no limit: a new key is a full bucket.
+/// Clients that can choose their own key have no limit: a new key has its full quota.
 pub(super) fn warn_if_unverified(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &[KeyPart]) {
     let unverified =
         |part: &KeyPart| matches!(part, KeyPart::Fact(fact) | KeyPart::Secret(fact) if fact.is_unverified());
@@ -116,7 +116,8 @@ pub(super) fn warn_if_unverified(reader: &mut Reader<'_>, fields: &Fields<'_>, k
     }
 }
 
-/// An upstream that checks a credential believes one value of it, and a made-up one beside it would be a new key.
+/// An upstream that checks a credential uses one of its values. With `join`, an invented value beside it would make a new
+/// key.
 pub(super) fn warn_if_secret_is_joined(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &[KeyPart]) {
     if let Some(node) = fields.get("on_repeated_key")
         && key.iter().any(KeyPart::is_secret)

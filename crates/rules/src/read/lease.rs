@@ -1,7 +1,7 @@
 //! `lease`: whether and how the nodes of a fleet lease a limit.
 
 use super::span_of;
-use crate::rule_limits::RuleLimit;
+use crate::rule_limit::RuleLimit;
 use crate::yaml::{Node, Reader, Value};
 use tidegate_core::lease::{Block, Leasing, Terms};
 use tidegate_core::{Limit, Micros};
@@ -60,7 +60,7 @@ fn can_be_leased(limit: &Limit) -> bool {
     Terms::under(limit, Leasing::AUTO).is_some() || Block::limit(limit).is_some()
 }
 
-/// Warns of a choice for a whole rule that changes nothing, because none of its limits can be leased.
+/// Warns of `lease` for a whole rule if it has no effect, because none of the limits can be leased.
 pub(super) fn warn_if_all_vain<'l>(
     reader: &mut Reader<'_>,
     node: &Node,
@@ -73,11 +73,11 @@ pub(super) fn warn_if_all_vain<'l>(
         && limits.peek().is_some()
         && limits.all(|limit| limit.reserve.is_some() || !can_be_leased(&limit.limit))
     {
-        reader.warning(node.at, "`lease` on a rule none of whose limits is ever leased", WHICH);
+        reader.warning(node.at, "`lease` on a rule without a limit that can be leased", WHICH);
     }
 }
 
-/// Warns of a choice that changes nothing, because the limit cannot be leased.
+/// Warns of `lease` if it has no effect, because the limit cannot be leased.
 pub(super) fn warn_if_vain(
     reader: &mut Reader<'_>,
     node: &Node,

@@ -1,40 +1,19 @@
-//! `limit`, `limits` and `tiers`: what a rule allows.
+//! `limit`, `limits` and `tiers`: the limits of a rule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{adapt, cost, is_name, lease, long_form, overrides, settle, shed, span_of, split, write_behind};
+use super::limit_list::several;
+use super::{adapt, cost, lease, overrides, shed, split, write_behind};
 use crate::cost::Cost;
 use crate::presets::Preset;
 use crate::rule::KeyPart;
-use crate::rule_limits::{Limits, RuleLimit, Variants};
+use crate::rule_limit::RuleLimit;
+use crate::rule_limits::{Limits, Variants};
 use crate::yaml::{Fields, Node, Reader, Value};
 use tidegate_core::RuleId;
-use tidegate_core::disclosure::{DenialKind, DenialStatus, Disclosure, QuotaUnit};
+use tidegate_core::disclosure::{DenialKind, DenialStatus, Disclosure};
 use tidegate_core::lease::Leasing;
-
-/// The fields of a limit: its own, and those of the long form.
-pub(crate) const LIMIT: [&str; 19] = [
-    "name",
-    "show",
-    "cost",
-    "reserve",
-    "settle",
-    "lease",
-    "write_behind",
-    "split",
-    "algorithm",
-    "rate",
-    "limit",
-    "slots",
-    "window",
-    "per",
-    "calendar",
-    "burst",
-    "queue",
-    "parts",
-    "ttl",
-];
 
 /// The meaning of a denial by a rule.
 pub(crate) const PROBLEMS: [(&str, DenialKind); 3] = [
@@ -43,7 +22,7 @@ pub(crate) const PROBLEMS: [(&str, DenialKind); 3] = [
     kind_named(DenialKind::ReducedCapacity),
 ];
 
-/// The status of a denial by `shed`: overload is no fault of the client.
+/// The status of a denial by `shed`: overload is not the client's fault.
 const OVERLOAD: Option<DenialStatus> = DenialStatus::new(503);
 
 const fn kind_named(kind: DenialKind) -> (&'static str, DenialKind) {
@@ -132,7 +111,7 @@ pub(super) fn read(
     limits
 }
 
-/// The slots that priorities share. They are all that such a rule limits.
+/// The slots that priorities share. Such a rule has no other limits.
 fn by_priority(reader: &mut Reader<'_>, fields: &Fields<'_>, node: &Node, rule: &str, limits: &mut Limits) {
     let others = ["limit", "limits", "tiers", "overrides", "preset", "cost"];
     if let Some(other) = others.into_iter().find(|name| fields.get(name).is_some()) {
@@ -140,12 +119,12 @@ fn by_priority(reader: &mut Reader<'_>, fields: &Fields<'_>, node: &Node, rule: 
         return;
     }
     let Some(all) = shed::read(reader, node, rule) else { return };
-    // Of its own, so that it can still be changed while the rule is read.
+    // Copied, so that the limits can still be changed while the rule is read.
     limits.default = all.last().map(|whole| whole.iter().cloned().collect());
     limits.variants = Some(Box::new(Variants::ByPriority(all)));
 }
 
-/// The limit at each step of a rate that adapts. It is the only one of such a rule.
+/// The limit at each step of an adaptive rate. Such a rule has no other limits.
 fn by_rate(reader: &mut Reader<'_>, fields: &Fields<'_>, node: &Node, rule: &str, cost: &Cost, limits: &mut Limits) {
     let others = ["limits", "shed", "tiers", "overrides", "preset", "write_behind"];
     if let Some(other) = others.into_iter().find(|name| fields.get(name).is_some()) {
@@ -159,11 +138,11 @@ fn by_rate(reader: &mut Reader<'_>, fields: &Fields<'_>, node: &Node, rule: &str
             reader.error(limit.at, "`adapt` beside more or less than one limit", "write one, such as `limit: 1000/s`");
             return;
         }
-        // Its own error was told.
+        // The error was reported already.
         (Some(_), None) => return,
     };
     let Some(ladder) = adapt::read(reader, node, rule, written.as_ref(), cost) else { return };
-    // Of its own, so that it can still be changed while the rule is read.
+    // Copied, so that the limits can still be changed while the rule is read.
     limits.default = ladder.limits.last().map(|highest| highest.iter().cloned().collect());
     limits.variants = Some(Box::new(Variants::ByRate(ladder)));
 }
@@ -172,13 +151,13 @@ fn denial_status(reader: &mut Reader<'_>, node: &Node) -> Option<DenialStatus> {
     let number = reader.count(node, "`status`")?;
     let status = u16::try_from(number).ok().and_then(DenialStatus::new);
     if status.is_none() {
-        let problem = format_args!("`status` is {number}, which does not say that a request failed");
+        let problem = format_args!("`status` is {number}, which is not an error status");
         reader.error(node.at, problem, "write one from 400 to 599, such as `503`; without it a denial is 429");
     }
     status
 }
 
-/// Warns of a limit that admits nothing. One for a single key is how that key is blocked, and is meant.
+/// Warns of a limit that admits nothing. Intended if it is the limit of a single key, which is thereby blocked.
 fn warn_if_closed(reader: &mut Reader<'_>, fields: &Fields<'_>, limits: &Limits) {
     let of_tiers = limits.tiers.iter().map(|(_, limits)| limits);
     let closed = limits.default.iter().chain(of_tiers).flat_map(|limits| limits.iter());
@@ -203,101 +182,4 @@ fn by_tier(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> BTr
         }
     }
     limits
-}
-
-/// One limit or a list of them; `unlimited` is an empty list.
-pub(super) fn several(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> Option<Arc<[RuleLimit]>> {
-    if node.as_text().as_deref() == Some("unlimited") {
-        return Some(Arc::default());
-    }
-    let items = reader.each(node);
-    let mut limits: Vec<RuleLimit> = Vec::new();
-    for (number, item) in items.iter().enumerate() {
-        let Some((name, limit)) = one(reader, item, cost) else { continue };
-        // A rule's only limit is the rule; of several, each has a name or a number.
-        let id = match name {
-            Some(name) => format!("{rule}/{name}"),
-            None if number == 0 => rule.to_owned(),
-            None => format!("{rule}/{}", number + 1),
-        };
-        let id = RuleId::new(&id);
-        if limits.iter().any(|known| known.id == id) {
-            reader.error(item.at, format_args!("two limits of one rule are called `{id}`"), "give each its own `name`");
-        }
-        limits.push(RuleLimit { id, ..limit });
-        if limits.len() > MOST_LIMITS {
-            reader.error(node.at, format_args!("more than {MOST_LIMITS} limits in one rule"), "make several rules");
-            return None;
-        }
-    }
-    if items.is_empty() {
-        reader.error(node.at, "an empty list of limits", "write `unlimited` if that is meant");
-    }
-    Some(limits.into())
-}
-
-/// Every request that meets a rule is charged for each of its limits.
-const MOST_LIMITS: usize = 16;
-
-fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Option<String>, RuleLimit)> {
-    let (mut name, mut of_cost, mut reserve, mut settled) = (None, default_cost.clone(), None, None);
-    let (mut is_shown, mut leasing, mut behind, mut parts) = (true, None, None, None);
-    let limit = if let Value::Map(_) = node.value {
-        let fields = reader.fields(node, "a limit", &LIMIT)?;
-        name = fields.get("name").and_then(|node| limit_name(reader, node));
-        if let Some(node) = fields.get("cost") {
-            of_cost = cost::read(reader, node)?;
-        }
-        if let Some(node) = fields.get("show") {
-            is_shown = reader.flag(node, "`show`")?;
-        }
-        if let Some(node) = fields.get("reserve") {
-            reserve = Some(span_of(reader, node, "`reserve`")?);
-        }
-        let limit = long_form::read(reader, &fields)?;
-        if let Some(node) = fields.get("settle") {
-            settled = Some(settle::read(reader, node, &limit)?);
-            reserve = reserve.or(Some(settle::DEFAULT_RESERVE));
-        }
-        if let Some(node) = fields.get("lease") {
-            leasing = Some(lease::read(reader, node)?);
-            lease::warn_if_vain(reader, node, leasing, &limit, reserve);
-        }
-        if let Some(node) = fields.get("write_behind") {
-            behind = Some(write_behind::read(reader, node)?);
-            write_behind::check(reader, node, &limit, reserve, leasing);
-        }
-        if let Some(node) = fields.get("split") {
-            let split = split::read(reader, node)?;
-            split::check(reader, node, &limit, split);
-            parts = Some(split);
-        }
-        limit
-    } else {
-        reader.limit(node)?
-    };
-    cost::check(reader, node.at, &limit, &of_cost);
-    // What is settled is counted in what the response says.
-    let unit = if settled.is_some() { QuotaUnit::Other } else { of_cost.unit() };
-    let disclosure = Disclosure { is_shown, unit, ..Disclosure::DEFAULT };
-    let id = RuleId::new("");
-    let limit = RuleLimit {
-        id,
-        limit,
-        cost: of_cost,
-        reserve,
-        settle: settled,
-        share: None,
-        leasing,
-        write_behind: behind,
-        split: parts,
-        disclosure,
-        whole: None,
-    };
-    Some((name, limit))
-}
-
-fn limit_name(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
-    let text = reader.text(node, "`name`")?;
-    is_name(reader, node, &text, "a limit's name").then_some(text)
 }

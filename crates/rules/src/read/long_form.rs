@@ -1,4 +1,4 @@
-//! A limit with its parts in fields. It is the short form, word by word, and means the same.
+//! A limit with its parts in fields. The fields are converted to the short form.
 
 use crate::yaml::{Fields, Node, Position, Reader};
 use tidegate_core::limit::Limit;
@@ -40,7 +40,7 @@ pub(super) fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Limit
     }
 }
 
-/// Whether a field is a part of the long form that stands beside `limit`.
+/// Whether a field is a part of the long form that is valid beside `limit`.
 fn says_more(name: &str) -> bool {
     name == "algorithm" || [&AMOUNTS[..], &PERIODS, &OPTIONS].concat().contains(&name) && name != "limit"
 }
@@ -50,7 +50,7 @@ fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, notation: &mut Notation)
     let Some(amount) = only(reader, fields, &AMOUNTS) else {
         if fields.understood && AMOUNTS.iter().all(|name| fields.get(name).is_none()) {
             let help = "write `rate: 20/s`, `limit: 100` with `window: 1h`, or `slots: 10`";
-            reader.error(fields.at, "a limit that says no number", help);
+            reader.error(fields.at, "a limit without a number", help);
         }
         return;
     };
@@ -66,7 +66,7 @@ fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, notation: &mut Notation)
     };
     let Some(node) = fields.get(period) else { return };
     if whole {
-        let problem = format!("`{period}` says nothing beside `{amount}`");
+        let problem = format!("`{period}` has no effect beside `{amount}`");
         reader.error(node.at, problem, format!("remove it, or write `limit: 100` and `{period}`"));
         return;
     }
@@ -77,7 +77,7 @@ fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, notation: &mut Notation)
     }
 }
 
-/// The one of the names that is given. Two of them are an error.
+/// The one of the names that is given. Several of them are an error.
 fn only(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[&'static str]) -> Option<&'static str> {
     let mut found = fields.map.iter().filter_map(|(name, _)| Some((*names.iter().find(|n| **n == name.text)?, name)));
     let (first, _) = found.next()?;
@@ -88,7 +88,7 @@ fn only(reader: &mut Reader<'_>, fields: &Fields<'_>, names: &[&'static str]) ->
     Some(first)
 }
 
-/// The short form, and where each piece of it stands in the file.
+/// The short form, and the position of each piece of it in the file.
 #[derive(Default)]
 struct Notation {
     text: String,
@@ -104,13 +104,13 @@ impl Notation {
     fn word(&mut self, reader: &mut Reader<'_>, name: &str, node: &Node) {
         let Some(text) = reader.text(node, &format!("`{name}`")) else { return };
         if text.is_empty() || text.contains(char::is_whitespace) {
-            let help = "one word is wanted here; what else there is to say has fields of its own";
+            let help = "write one word; the rest of the limit has fields of its own";
             reader.error(node.at, format_args!("`{name}` is `{text}`"), help);
         }
         self.push(&text, node.at);
     }
 
-    /// The origin of the character of this number, counted from 1.
+    /// The position of a character of the short form, counted from 1.
     fn at(&self, column: usize) -> Position {
         let before = self.pieces.partition_point(|(from, _)| *from < column);
         self.pieces.get(before.saturating_sub(1)).map(|(_, at)| *at).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Our own rules files: from the tree to rules.
+//! Tidegate's rules files: from the tree to rules.
 
 pub(crate) mod adapt;
 pub(super) mod conditions;
@@ -6,6 +6,7 @@ pub(super) mod cost;
 pub(super) mod failure;
 pub(super) mod keys;
 pub(super) mod lease;
+pub(super) mod limit_list;
 pub(super) mod limits;
 mod long_form;
 mod overrides;
@@ -22,34 +23,35 @@ use super::regions::{RegionChoice, Regions};
 use super::rule::{Mode, OnMissingKey, OnRepeatedKey, Rule};
 use super::tiers::Tiers;
 use crate::yaml::{Fields, Node, Position, Reader, Value};
-use tidegate_core::{Micros, Priority};
+use tidegate_core::Micros;
+use tidegate_core::priority::Priority;
 
 /// The content of one file.
 #[derive(Debug, Default)]
 pub(super) struct RulesFile {
     pub(super) rules: Vec<Rule>,
     pub(super) tiers: Option<Tiers>,
-    /// The place of `tiers`.
+    /// The position of `tiers`.
     pub(super) tiers_at: Option<Position>,
     pub(super) regions: Option<Regions>,
-    /// The place of `regions`.
+    /// The position of `regions`.
     pub(super) regions_at: Option<Position>,
-    /// The names of regions that rules mention.
+    /// The names of regions used by rules.
     pub(super) rule_regions: Vec<(Position, Vec<String>)>,
-    /// Other files, with where they are named.
+    /// The names of other files, with their positions.
     pub(super) include: Vec<Node>,
-    /// The ids of all rules, those included that are faulty.
+    /// The ids of all rules, including invalid ones.
     pub(super) ids: Vec<Mention>,
-    /// The ids that rules replace.
+    /// The ids of replaced rules.
     pub(super) replaced: Vec<Mention>,
 }
 
-/// An id that stands somewhere.
+/// An id in the file, with its position.
 #[derive(Debug)]
 pub(super) struct Mention {
     pub(super) id: Arc<str>,
     pub(super) at: Position,
-    /// The rule in which it stands.
+    /// The rule that contains the id.
     pub(super) by: Arc<str>,
 }
 
@@ -209,7 +211,7 @@ fn id(reader: &mut Reader<'_>, fields: &Fields<'_>, file: &mut RulesFile) -> Opt
     Some(id)
 }
 
-/// Whether the text can name a rule or a limit.
+/// Whether the text is valid as the name of a rule or a limit.
 fn is_name(reader: &mut Reader<'_>, node: &Node, text: &str, what: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
     let is_name = !text.is_empty() && text.len() <= 100 && text.chars().all(fits);

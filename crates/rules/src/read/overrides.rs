@@ -1,6 +1,6 @@
 //! `overrides`: limits for single keys.
 
-use super::limits::several;
+use super::limit_list::several;
 use crate::cost::Cost;
 use crate::key_parts::network_of;
 use crate::rule::KeyPart;
@@ -25,17 +25,13 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str, key: &[KeyP
         if let (Some(parts), Some(limits)) = (parts, limits)
             && !overrides.insert(&parts, limits)
         {
-            reader.error(
-                name.at,
-                format_args!("`{}` is a key that stands here already", name.text),
-                "keep one of them",
-            );
+            reader.error(name.at, format_args!("`{}` is a key that is listed above", name.text), "keep one of them");
         }
     }
     overrides
 }
 
-/// A name of as many parts as the key has. Parts are compared one by one, so no value can pass for two.
+/// A name with as many parts as the key. Parts are compared one by one, so one value cannot pass for two.
 fn parts(reader: &mut Reader<'_>, name: &Name, key: &[KeyPart]) -> Option<Vec<String>> {
     let written: Vec<&str> = if key.len() == 1 { vec![&name.text] } else { name.text.split(',').collect() };
     if written.len() != key.len() {
@@ -47,7 +43,7 @@ fn parts(reader: &mut Reader<'_>, name: &Name, key: &[KeyPart]) -> Option<Vec<St
     key.iter().zip(written).map(|(part, text)| spelled(reader, name, part, text.trim())).collect()
 }
 
-/// A part as requests spell it.
+/// A part, spelled as in requests.
 fn spelled(reader: &mut Reader<'_>, name: &Name, part: &KeyPart, text: &str) -> Option<String> {
     match part {
         KeyPart::Fact(fact) | KeyPart::Secret(fact) => Some(fact.canonical(text.into()).into_owned()),

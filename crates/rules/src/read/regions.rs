@@ -15,7 +15,7 @@ pub(crate) const MOVES: [(&str, Moves); 2] = [("allowed", Moves::Allowed), ("nev
 
 const EXAMPLE: &str = "write regions and their shares, such as `{ eu: 60%, us: 40% }`";
 
-/// Reads the regions of a rule: `off`, or as those of a file.
+/// Reads the regions of a rule: `off`, or the same form as in a file.
 pub(super) fn of_rule(reader: &mut Reader<'_>, node: &Node) -> Option<RegionChoice> {
     // YAML 1.1 reads `off` as `false`.
     if node.as_text().as_deref() == Some("off") || node.value == Value::Bool(false) {
@@ -24,7 +24,7 @@ pub(super) fn of_rule(reader: &mut Reader<'_>, node: &Node) -> Option<RegionChoi
     read(reader, node).map(|regions| RegionChoice::Own(Arc::new(regions)))
 }
 
-/// Reads regions: shares by region, or `shares` with `floor` and `moves` beside them.
+/// Reads regions: shares by region, or `shares` with `floor` and `moves`.
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Regions> {
     let Value::Map(map) = &node.value else {
         reader.error(node.at, format_args!("`regions` is {} where a map is wanted", node.kind()), EXAMPLE);
@@ -109,7 +109,7 @@ fn floor(reader: &mut Reader<'_>, node: &Node, shares: &BTreeMap<String, Share>)
     Some(floor)
 }
 
-/// Warns of limits that admit nothing in a region, because its share is too small.
+/// Warns of limits that admit nothing in a region because its share is too small.
 pub(super) fn warn_if_too_small(reader: &mut Reader<'_>, at: Position, regions: &Regions, limits: &Limits) {
     for limit in limits.all().filter(|limit| limit.limit.capacity() > 0) {
         let closed = |share: &Share| !share.is_none() && limit.limit.regional_part(*share).capacity() == 0;

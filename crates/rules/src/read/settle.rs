@@ -1,4 +1,4 @@
-//! `settle`: where the response says what a request really cost.
+//! `settle`: where the response contains the actual cost of a request.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use crate::yaml::{Node, Position, Reader, Value};
 use tidegate_core::Micros;
 use tidegate_core::limit::{Algorithm, Limit};
 
-/// For how long a cost stays open to be settled if `reserve` does not say it.
+/// The time in which a cost can be settled if there is no `reserve`.
 pub(super) const DEFAULT_RESERVE: Micros = Micros::from_secs(10 * 60);
 
 const SOURCES: &str = "write `body:usage.total_tokens` or `header:X-Tokens-Used`, a list of such places to add up, or \
                        a map of them with what each unit costs";
 
-/// One place, a list of them, or a map of them with what each unit costs.
+/// One source, a list of sources, or a map from sources to the cost of each unit.
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node, limit: &Limit) -> Option<Arc<Settle>> {
     let terms: Vec<SettleTerm> = match &node.value {
         Value::Map(map) => {

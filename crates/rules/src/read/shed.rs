@@ -1,21 +1,21 @@
-//! `shed`: slots that priorities share, each up to its part.
+//! `shed`: slots shared by priorities, each up to its part.
 
 use std::sync::Arc;
 
 use super::{PRIORITIES, span_of};
-use crate::rule_limits::RuleLimit;
+use crate::rule_limit::RuleLimit;
 use crate::yaml::{Node, Reader};
 use tidegate_core::Micros;
 use tidegate_core::limit::{Concurrency, Limit};
 
 pub(crate) const SHED: [&str; 6] = ["slots", "ttl", "critical", "high", "normal", "low"];
 
-/// The part of each priority unless it is given, in percent, from low to critical.
+/// The default part of each priority, in percent, from low to critical.
 const DEFAULT_PERCENT: [u64; 4] = [50, 80, 90, 100];
-/// The lease of a slot unless it is given.
+/// The default lease of a slot.
 const DEFAULT_TTL: Micros = Micros::from_secs(60);
 
-/// The limits of a rule that sheds: for requests of each priority, from low to critical.
+/// The limits of a rule with `shed`: for requests of each priority, from low to critical.
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[Arc<[RuleLimit]>; 4]> {
     let fields = reader.fields(node, "`shed`", &SHED)?;
     let Some(slots) = fields.get("slots") else {
@@ -40,6 +40,13 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[
         let problem = "a priority has a greater part than a more important one";
         reader.error(node.at, problem, "let parts grow from `low` to `critical`");
         return None;
+    }
+    if let Some(node) = fields.get("critical").filter(|_| percents[3] == 0 && count > 0) {
+        reader.warning(
+            node.at,
+            "`shed` with no part for any priority refuses every request",
+            "raise it, unless that is meant",
+        );
     }
     let limit = |percent: u64| match Concurrency::new(count.saturating_mul(percent).div_ceil(100), ttl) {
         Ok(slots) => Some(Limit::from(slots)),

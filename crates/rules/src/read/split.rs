@@ -1,6 +1,6 @@
 //! `split`: the number of parts of a limit that nodes cannot lease.
 
-use crate::rule_limits::RuleLimit;
+use crate::rule_limit::RuleLimit;
 use crate::split::{PARTS, Split, can_be_split};
 use crate::yaml::{Node, Reader};
 use tidegate_core::Limit;
@@ -16,7 +16,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Split> {
     split
 }
 
-/// Refuses to split limits that have better means, and those with too little to share. Returns whether it did.
+/// Refuses to split limits that can be leased instead, or are too small to split. Returns whether it refused.
 pub(super) fn check(reader: &mut Reader<'_>, node: &Node, limit: &Limit, split: Split) -> bool {
     if !can_be_split(limit) {
         let help = match Terms::under(limit, Leasing::AUTO) {
@@ -33,7 +33,7 @@ pub(super) fn check(reader: &mut Reader<'_>, node: &Node, limit: &Limit, split: 
     true
 }
 
-/// Splits all limits of a rule that have no number of parts of their own.
+/// Splits all limits of a rule without a number of parts of their own.
 pub(super) fn apply<'l>(
     reader: &mut Reader<'_>,
     node: &Node,
@@ -42,7 +42,7 @@ pub(super) fn apply<'l>(
 ) {
     let mut is_refused = false;
     for limit in limits.filter(|limit| limit.split.is_none()) {
-        // One error says it for the limits of all tiers and priorities.
+        // One error is enough for the limits of all tiers and priorities.
         is_refused = is_refused || check(reader, node, &limit.limit, split);
         limit.split = Some(split);
     }

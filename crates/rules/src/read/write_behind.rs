@@ -1,7 +1,8 @@
 //! `write_behind`: how far the nodes of a fleet decide a limit by their own copies.
 
 use super::span_of;
-use crate::rule_limits::{Limits, RuleLimit};
+use crate::rule_limit::RuleLimit;
+use crate::rule_limits::Limits;
 use crate::yaml::{Node, Reader};
 use tidegate_core::lease::Leasing;
 use tidegate_core::write_behind::WriteBehind;
@@ -61,8 +62,8 @@ pub(super) fn check(
     }
 }
 
-/// Checks the limits of a rule that says `write_behind` for all of them. Those that copies cannot decide are an error too: they
-/// would wait for the store, which the rule does not want.
+/// Checks the limits of a rule with `write_behind`. A limit that copies cannot decide is an error: its requests would wait
+/// for the store, which the rule is meant to avoid.
 pub(super) fn check_rule(reader: &mut Reader<'_>, node: &Node, limits: &mut Limits) {
     let found = limits.all_mut().find_map(|limit: &mut RuleLimit| obstacle(&limit.limit, limit.reserve, limit.leasing));
     if let Some((problem, help)) = found {

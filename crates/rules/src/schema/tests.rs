@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::schema;
-use crate::read::{self, adapt, conditions, cost, failure, keys, lease, limits, regions, shed, write_behind};
+use crate::read::{
+    self, adapt, conditions, cost, failure, keys, lease, limit_list, limits, regions, shed, write_behind,
+};
 use crate::{RuleSet, presets, tiers};
 
 fn whole() -> Value {
@@ -25,7 +27,7 @@ fn properties(name: &str) -> BTreeSet<String> {
     definition["properties"].as_object().unwrap().keys().cloned().collect()
 }
 
-/// The words that may stand for something.
+/// The words that are accepted as a value.
 fn words(name: &str) -> BTreeSet<String> {
     let definition = definition(name);
     let word = |choice: &Value| choice["const"].as_str().map(str::to_owned);
@@ -49,7 +51,7 @@ fn the_schema_has_the_fields_that_the_reader_knows() {
         ("AllButNetwork", &conditions::ALL_BUT),
         ("AddressPart", &keys::ADDRESS_PART),
         ("NetworkSizes", &keys::NETWORK_SIZES),
-        ("SpelledOut", &limits::LIMIT),
+        ("SpelledOut", &limit_list::LIMIT),
         ("Adapt", &adapt::ADAPT),
         ("Shed", &shed::SHED),
         ("CostBy", &cost::COST),

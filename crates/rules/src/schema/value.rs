@@ -30,15 +30,15 @@ macro_rules! scalars {
 }
 
 scalars! {
-    /// Text. Numbers and booleans are taken as they are usually written.
+    /// Text. Numbers and booleans are accepted in their usual notation.
     Text: { "type": ["string", "number", "boolean"] };
     /// The id of a rule.
     Id: { "type": ["string", "integer"], "pattern": "^[A-Za-z0-9._:-]{1,100}$" };
     /// A span of time.
     Span: { "type": "string", "pattern": "^\\s*[0-9_]*[A-Za-zµ]+\\s*$", "examples": ["30s", "5min", "1h"] };
-    /// A part in percent.
+    /// A percentage.
     Percent: { "type": "string", "pattern": "^\\s*([0-9]{1,2}|100)\\s*%\\s*$", "examples": ["80%"] };
-    /// A whole number.
+    /// An integer.
     Count: { "type": ["integer", "string"], "minimum": 0, "pattern": "^\\s*[0-9_]+\\s*$" };
     /// A named fact of a request.
     Fact: {
@@ -46,7 +46,7 @@ scalars! {
         "pattern": "^(header|query|cookie|claim|descriptor):.*\\S.*$",
         "examples": ["header:X-Tier", "claim:plan"]
     };
-    /// A part of a key that has a name.
+    /// A named part of a key.
     NamedPart: {
         "type": "string",
         "pattern": "^(header|query|cookie|claim|descriptor|path):.*\\S.*$",
@@ -59,14 +59,14 @@ scalars! {
         "pattern": "^(hits|(header|query|cookie|claim|descriptor|body):.*\\S.*)$",
         "examples": ["hits", "header:X-Cost", "query:limit", "body:max_tokens"]
     };
-    /// One of several places that say a cost.
+    /// One of several sources of a cost.
     CostSaid: {
         "description": "A fact such as `header:X-Cost`, or a field of the JSON body such as `body:max_tokens`.",
         "type": "string",
         "pattern": "^(header|query|cookie|claim|descriptor|body):.*\\S.*$",
         "examples": ["body:max_completion_tokens", "body:max_tokens"]
     };
-    /// The place in a response that has the real cost of its request.
+    /// The place of a request's actual cost in its response.
     SettleFact: {
         "description": "A field of a JSON body or of the events of a stream, or a header.",
         "type": "string",
@@ -125,7 +125,7 @@ pub(super) struct Match {
     descriptor: BTreeMap<String, Value>,
 }
 
-/// A value: text in which `*` stands for any characters, a list of which one must match, or a map that says more.
+/// A value: text in which `*` stands for any characters, a list of which one must match, or a map.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 enum Value {
@@ -143,9 +143,9 @@ struct Pattern {
     glob: OneOrMany<Text>,
     /// A regular expression that the whole value must match.
     regex: OneOrMany<Text>,
-    /// Anything else. A value that is missing is something else too.
+    /// Any other value. A missing value also matches.
     not: Value,
-    /// Whether there must be a value, or must be none.
+    /// Whether a value must be present, or absent.
     present: bool,
 }
 
@@ -190,7 +190,7 @@ pub(super) enum KeyPart {
 #[derive(JsonSchema)]
 #[schemars(rename_all = "snake_case")]
 pub(super) enum KeyWord {
-    /// The client's address; of an IPv6 address, its /64 network.
+    /// The client's address; for IPv6, its /64 network.
     Address,
     /// The API key.
     ApiKey,
@@ -209,17 +209,17 @@ pub(super) enum KeyWord {
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub(super) struct AddressPart {
-    /// The network that the client's address lies in.
+    /// The network that contains the client's address.
     address: NetworkSizes,
 }
 
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, transform = optional)]
 struct NetworkSizes {
-    /// Leading bits that count of an IPv4 address. 32, if left out.
+    /// The number of significant leading bits of an IPv4 address. 32 by default.
     #[schemars(range(max = 32))]
     ipv4: u8,
-    /// Leading bits that count of an IPv6 address. 64, if left out.
+    /// The number of significant leading bits of an IPv6 address. 64 by default.
     #[schemars(range(max = 128))]
     ipv6: u8,
 }

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-/// Whether a finding stops the file from being used.
+/// Whether a finding prevents the file from being used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The file cannot be used.
     Error,
-    /// The file can be used, but probably does not mean what its author meant.
+    /// The file can be used, but probably contains a mistake.
     Warning,
 }
 
 /// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Place {
-    /// The file, as it was named.
+    /// The name of the file.
     pub file: Arc<str>,
     /// The line, counted from 1.
     pub line: usize,
@@ -32,29 +32,29 @@ impl fmt::Display for Place {
     }
 }
 
-/// The most findings that are reported for one file.
+/// Maximum number of findings that are reported for one file.
 pub(crate) const MOST_FINDINGS: usize = 100;
 
-/// One finding: what is wrong, where, and what to write instead.
+/// A finding: what is wrong, where, and how to correct it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// Whether it stops the file from being used.
+    /// Whether the finding prevents the file from being used.
     pub severity: Severity,
     /// The place.
     #[serde(flatten)]
     pub place: Place,
     /// The problem, in one line.
     pub problem: String,
-    /// The text to write instead, or the place to look at.
+    /// The text to write instead, or the place to check.
     pub help: Option<String>,
-    /// The line of the file, cut to a readable length around the fault.
+    /// The line of the file, truncated around the fault.
     pub excerpt: String,
     /// The start of the fault in the excerpt, in characters from 0, and its length.
     pub mark: (usize, usize),
 }
 
 impl Diagnostic {
-    /// An error about a file that cannot be shown.
+    /// An error about a file without an excerpt.
     pub fn bare(place: Place, problem: String, help: &str) -> Diagnostic {
         let help = Some(help.to_owned()).filter(|help| !help.is_empty());
         Diagnostic { severity: Severity::Error, place, problem, help, excerpt: String::new(), mark: (0, 0) }
@@ -83,7 +83,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// All findings about one or several files, in the order of their places.
+/// All findings about one or several files, ordered by place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 

@@ -4,14 +4,14 @@ use granit_parser::{ErrorKind, ScanError};
 
 use super::node::{Name, Position};
 
-/// The longest scalar that means anything, in bytes.
+/// Maximum length of a scalar, in bytes.
 pub(super) const LONGEST_SCALAR: usize = 16 << 10;
-/// The deepest nesting of lists and maps. A rules file needs a handful.
+/// Maximum nesting of lists and maps. A rules file needs only a few levels.
 pub(super) const DEEPEST: usize = 24;
-/// The most nodes a file may have, with all that its aliases repeat.
+/// Maximum number of nodes of a file, including those that its aliases repeat.
 pub(super) const MOST_NODES: usize = 2_000_000;
 
-/// Something wrong.
+/// A syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct YamlFault {
     pub(super) at: Position,
@@ -29,7 +29,7 @@ impl YamlFault {
         YamlFault::new(at, "a second YAML document begins here", help)
     }
 
-    /// A value that is too long; `is_root` if it is all that the file has.
+    /// A value that is too long; `is_root` if it is the whole content of the file.
     pub(super) fn long_scalar(at: Position, is_root: bool) -> YamlFault {
         let help = match is_root {
             true => "this does not look like a rules file, which begins with `rules:`: name another file",
@@ -39,12 +39,12 @@ impl YamlFault {
     }
 
     pub(super) fn deep(at: Position) -> YamlFault {
-        let problem = format!("lists and maps stand here more than {DEEPEST} deep");
+        let problem = format!("lists and maps are nested more than {DEEPEST} deep");
         YamlFault::new(at, problem, "a rules file needs a handful of levels")
     }
 
     pub(super) fn endless(at: Position) -> YamlFault {
-        YamlFault::new(at, "this alias stands inside of what it stands for", "write it out")
+        YamlFault::new(at, "this alias refers to itself", "write it out")
     }
 
     pub(super) fn too_much(at: Position) -> YamlFault {
@@ -65,25 +65,25 @@ impl YamlFault {
     }
 
     pub(super) fn repeated(name: &Name) -> YamlFault {
-        let problem = format!("`{}` stands here for the second time", name.text);
+        let problem = format!("`{}` is set twice", name.text);
         YamlFault::new(name.at, problem, "keep one of them")
     }
 
-    /// The parser's message, in the words of this project.
+    /// Rewords the parser's message.
     pub(super) fn of_yaml(error: &ScanError, text: &str) -> YamlFault {
         let at = Position::at(*error.marker());
         match error.kind() {
             ErrorKind::RecursionLimitExceeded => YamlFault::deep(at),
             ErrorKind::UnknownAnchor => {
                 let help = "define it above with `&`, or quote the text if its `*` is meant";
-                YamlFault::new(at, "this alias stands for nothing", help)
+                YamlFault::new(at, "this alias has no anchor", help)
             }
             ErrorKind::UnclosedFlowCollection { open } => {
                 let close = if *open == '[' { ']' } else { '}' };
                 YamlFault::new(at, format!("not YAML: a `{open}` is never closed"), format!("close it with `{close}`"))
             }
             ErrorKind::TabNotAllowed | ErrorKind::TabInBlockIndentation => {
-                // The parser stops behind the tabs.
+                // The parser stops after the tabs.
                 let before = error.marker().byte_offset().and_then(|end| text.get(..end)).unwrap_or_default();
                 let tabs = before.len() - before.trim_end_matches('\t').len();
                 let at = Position { column: at.column - tabs, width: tabs, ..at };

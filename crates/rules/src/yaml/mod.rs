@@ -1,8 +1,8 @@
-//! YAML as a tree whose every node knows where it stands.
+//! YAML as a tree in which every node has its position.
 //!
-//! Files are not read straight into the types that rules and settings are made of: that would stop at the first mistake.
-//! They become a tree first ([`Source`]), and what is read from the tree collects every mistake in it ([`Reader`]), each
-//! with its place and what to write instead ([`Diagnostic`]).
+//! Files are not deserialized directly into rules and settings, because that would stop at the first mistake. They are
+//! parsed into a tree ([`Source`]), which is then read while every mistake is collected ([`Reader`]), each with its place
+//! and how to correct it ([`Diagnostic`]).
 
 mod diagnostic;
 mod fault;
@@ -16,6 +16,9 @@ pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
 pub use node::{Map, Name, Node, Position, Value};
 pub(crate) use reader::one_of;
 pub use reader::{Fields, Reader};
-pub use source::{LARGEST_FILE, Source};
+pub use source::Source;
 
 pub use tidegate_core::notation::closest;
+
+/// The largest file that is read, in bytes.
+pub const LARGEST_FILE: usize = 16 << 20;

@@ -23,25 +23,25 @@ impl Position {
     }
 }
 
-/// Something that stands in a file.
+/// A value in a file, with its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// The place.
+    /// The position.
     pub at: Position,
     /// The value.
     pub value: Value,
-    /// A number or a boolean as written: `1.10` is not `1.1` to a header.
+    /// The original text of a number or a boolean: as a header, `1.10` is not `1.1`.
     pub(super) written: Option<Box<str>>,
 }
 
 /// The kind and content of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Nothing.
+    /// An absent value.
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Integer(i128),
     /// A number with a point or an exponent.
     Float(f64),
@@ -59,7 +59,7 @@ pub type Map = Vec<(Name, Node)>;
 /// A key of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// The place.
+    /// The position.
     pub at: Position,
     /// The text.
     pub text: String,
@@ -70,7 +70,7 @@ impl Node {
         Node { at, value, written: None }
     }
 
-    /// The value that unquoted text stands for.
+    /// The value of unquoted text.
     pub(super) fn plain(at: Position, text: String) -> Node {
         let value = match text.as_str() {
             "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -96,7 +96,7 @@ impl Node {
         }
     }
 
-    /// The text of a scalar. Numbers and booleans are as they were written.
+    /// The text of a scalar. Numbers and booleans have their original text.
     pub fn as_text(&self) -> Option<String> {
         match &self.value {
             Value::Text(text) => Some(text.clone()),
@@ -128,7 +128,7 @@ impl Node {
     }
 }
 
-/// The size of a part of a tree.
+/// The size of a subtree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) nodes: usize,

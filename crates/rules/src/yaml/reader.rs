@@ -9,7 +9,7 @@ use tidegate_core::NotationError;
 use tidegate_core::limit::Limit;
 use tidegate_core::notation::closest;
 
-/// Reads one file's tree. Whatever is wrong is noted, and reading goes on.
+/// Reads one file's tree. Mistakes are recorded, and reading continues.
 pub struct Reader<'s> {
     /// The file.
     pub source: &'s Source,
@@ -17,12 +17,12 @@ pub struct Reader<'s> {
     pub findings: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
-    /// The number of regular expressions compiled.
+    /// The number of compiled regular expressions.
     pub(crate) expressions: usize,
 }
 
 impl<'s> Reader<'s> {
-    /// Reads what stands in `source`.
+    /// Reads the tree of `source`.
     #[must_use]
     pub const fn new(source: &'s Source) -> Reader<'s> {
         Reader { source, findings: Vec::new(), errors: 0, warnings: 0, expressions: 0 }
@@ -34,32 +34,32 @@ impl<'s> Reader<'s> {
         self.errors
     }
 
-    /// Notes an error: what is wrong, and what to write instead.
+    /// Records an error: what is wrong, and how to correct it.
     pub fn error(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
         self.errors += 1;
         self.note(Severity::Error, self.errors, at, problem, help.into());
     }
 
-    /// Notes something doubtful.
+    /// Records a warning.
     pub fn warning(&mut self, at: Position, problem: impl fmt::Display, help: impl Into<String>) {
         self.warnings += 1;
         self.note(Severity::Warning, self.warnings, at, problem, help.into());
     }
 
-    /// Errors and warnings are counted apart, so that many of one kind hide none of the other.
+    /// Errors and warnings are counted separately, so that many of one kind do not hide the other.
     fn note(&mut self, severity: Severity, number: usize, at: Position, problem: impl fmt::Display, help: String) {
         let finding = if number <= MOST_FINDINGS {
             let help = Some(help).filter(|help| !help.is_empty());
             self.source.finding(severity, at, problem, help)
         } else if number == MOST_FINDINGS + 1 {
-            self.source.finding(severity, at, "there is more like this: what follows is not shown", None)
+            self.source.finding(severity, at, "further findings are not shown", None)
         } else {
             return;
         };
         self.findings.push(finding);
     }
 
-    /// The fields of a map, of which only `known` may occur.
+    /// The fields of a map. Only `known` fields are allowed.
     pub fn fields<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> Option<Fields<'n>> {
         let Value::Map(map) = &node.value else {
             let help = format!("write a map with {}", one_of(known));
@@ -73,7 +73,7 @@ impl<'s> Reader<'s> {
         Some(Fields { at: node.at, map, understood })
     }
 
-    /// Notes a name that means nothing, and what it was probably meant to be.
+    /// Records an unknown name, and the most similar known one.
     pub fn unknown(&mut self, name: &Name, what: &str, known: &[&str]) {
         let likely = if self.errors < MOST_FINDINGS { closest(&name.text, known.iter().copied()) } else { None };
         let help = match likely {
@@ -92,7 +92,7 @@ impl<'s> Reader<'s> {
         text
     }
 
-    /// A whole number that is not negative.
+    /// An integer that is not negative.
     pub fn count(&mut self, node: &Node, what: &str) -> Option<u64> {
         if let Value::Integer(number) = node.value
             && let Ok(number) = u64::try_from(number)
@@ -131,7 +131,7 @@ impl<'s> Reader<'s> {
         None
     }
 
-    /// One thing, or a list of such things.
+    /// A value, or a list of values.
     pub fn each<'n>(&mut self, node: &'n Node) -> &'n [Node] {
         match &node.value {
             Value::List(items) => items,
@@ -151,7 +151,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Points at the very characters if the text stands in the file as it is, otherwise at its beginning.
+    /// Marks the wrong characters if the file contains the text literally, and otherwise the beginning of the value.
     pub(crate) fn notation(&mut self, node: &Node, text: &str, error: &NotationError) {
         let plain = node.at.width == text.chars().count();
         let at = Position {
@@ -171,9 +171,9 @@ const TRUE_OR_FALSE: &str = "write `true` or `false`";
 pub struct Fields<'n> {
     /// The place of the map.
     pub at: Position,
-    /// All of them.
+    /// All fields.
     pub map: &'n Map,
-    /// Whether all names are known. Otherwise what seems to be missing may only be misspelled.
+    /// Whether all names are known. If not, a field that seems to be missing may be misspelled.
     pub understood: bool,
 }
 

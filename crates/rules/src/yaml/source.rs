@@ -4,29 +4,29 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
+use super::LARGEST_FILE;
 use super::diagnostic::{Diagnostic, Place, Severity};
 use super::fault::YamlFault;
 use super::node::{Node, Position};
 use super::tree::YamlTree;
 
-/// The largest file that is read, in bytes.
-pub const LARGEST_FILE: usize = 16 << 20;
 const LONGEST_EXCERPT: usize = 100;
 
 /// A file's name and text.
 pub struct Source {
-    /// The name in messages.
+    /// The name used in messages.
     pub name: Arc<str>,
     text: String,
-    /// A line's number and where it begins: findings come mostly in order, and are looked up from the last one on.
+    /// The number and the offset of the last line that was looked up. Findings come mostly in order, so the next search
+    /// begins here.
     last_line: Cell<(usize, usize)>,
 }
 
 impl Source {
-    /// Takes the bytes of a file, if they are text.
+    /// Takes the bytes of a file.
     ///
     /// # Errors
-    /// If they are not, or if there are too many of them.
+    /// Fails if they are not text, or if there are too many of them.
     pub fn new(name: &str, bytes: Vec<u8>) -> Result<Source, Box<Diagnostic>> {
         let name: Arc<str> = name.into();
         let fault = |(line, column), problem: String, help: &str| {
@@ -46,7 +46,7 @@ impl Source {
             }
         };
         if let Some(at) = text.find('\0') {
-            return Err(fault(end_of(&text[..at]), "a NUL byte stands here".to_owned(), "remove it"));
+            return Err(fault(end_of(&text[..at]), "a NUL byte".to_owned(), "remove it"));
         }
         if text.starts_with(BYTE_ORDER_MARK) {
             text.drain(..BYTE_ORDER_MARK.len_utf8());
@@ -54,7 +54,7 @@ impl Source {
         Ok(Source { name, text, last_line: Cell::new((1, 0)) })
     }
 
-    /// The tree that the text stands for; a null if the file is empty. Whatever is wrong with it goes to `findings`.
+    /// Parses the text; null if the file is empty. Mistakes are added to `findings`.
     pub fn parse(&self, findings: &mut Vec<Diagnostic>) -> Option<Node> {
         let mut note = |fault: YamlFault| {
             findings.push(self.finding(Severity::Error, fault.at, fault.problem, Some(fault.help)));
@@ -76,7 +76,7 @@ impl Source {
         Place { file: Arc::clone(&self.name), line: at.line.max(1), column: at.column.max(1) }
     }
 
-    /// Something to say about a position in this file.
+    /// A finding about a position in this file.
     pub fn finding(
         &self,
         severity: Severity,
@@ -94,7 +94,7 @@ impl Source {
         Diagnostic { severity, place, problem: problem.to_string(), help, excerpt, mark: (from - skipped, width) }
     }
 
-    /// A line by its number, without its end.
+    /// A line by its number, without its line ending.
     fn line(&self, wanted: usize) -> &str {
         let (mut number, mut from) = self.last_line.get();
         if number > wanted {
@@ -112,7 +112,7 @@ impl Source {
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The offset of the next line. Lines end as YAML says: with a line feed, a carriage return, or both.
+/// The offset of the next line. As in YAML, a line ends with a line feed, a carriage return, or both.
 fn next_line(text: &str) -> Option<usize> {
     let end = text.find(['\n', '\r'])?;
     Some(end + if text[end..].starts_with("\r\n") { 2 } else { 1 })

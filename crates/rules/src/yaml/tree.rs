@@ -1,7 +1,7 @@
 //! From text to the tree.
 //!
-//! A file may come from anybody who can write one, so nothing in it decides how much time or memory it takes: nesting,
-//! the number of nodes (those that aliases repeat included) and the length of a scalar are bounded.
+//! A file may be untrusted, so its demands on time and memory are bounded: nesting, the number of nodes (including those
+//! that aliases repeat) and the length of a scalar.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::diagnostic::MOST_FINDINGS;
 use super::fault::{DEEPEST, LONGEST_SCALAR, MOST_NODES, YamlFault};
 use super::node::{Map, Name, Node, Position, Value};
 
-/// The tree, and what is wrong with it that does not stop it from being read.
+/// The tree, and mistakes that do not prevent it from being read.
 #[derive(Debug, Default)]
 pub(super) struct YamlTree {
     pub(super) root: Option<Node>,
@@ -48,7 +48,7 @@ struct Growing {
     bytes: usize,
 }
 
-/// A list or a map whose end was not yet seen.
+/// A list or a map whose end was not reached yet.
 struct Open {
     at: Position,
     anchor: usize,
@@ -60,7 +60,7 @@ enum Items {
     Map {
         map: Map,
         names: HashSet<String>,
-        /// The key whose value comes next; `Some(None)` if that value is to be left out.
+        /// The key of the next value; `Some(None)` if that value is to be ignored.
         key: Option<Option<Name>>,
         merges: bool,
     },
@@ -107,13 +107,13 @@ impl Growing {
         }
     }
 
-    /// Whether a tag says that a scalar is text, whatever it looks like.
+    /// Whether a tag marks a scalar as text, whatever its form.
     fn is_text(&mut self, at: Position, tag: Option<&Tag>) -> bool {
         self.tag(at, tag);
         tag.is_some_and(|tag| tag.is_yaml_core_schema_tag("str"))
     }
 
-    /// The tags of YAML itself say nothing new; others would have to mean something.
+    /// YAML's own tags are redundant; any other tag would need a meaning.
     fn tag(&mut self, at: Position, tag: Option<&Tag>) {
         const KNOWN: [&str; 7] = ["str", "int", "float", "bool", "null", "seq", "map"];
         if let Some(tag) = tag
@@ -128,7 +128,7 @@ impl Growing {
         if self.open.len() >= DEEPEST {
             return Err(YamlFault::deep(at));
         }
-        // The mark of a collection is where it begins; how far it reaches is no help to a reader.
+        // Findings about a collection point to its beginning, because its whole extent would not help.
         self.open.push(Open { at: Position { width: 1, ..at }, anchor, items });
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Growing {
         Ok(())
     }
 
-    /// Puts a whole node where it belongs.
+    /// Adds a complete node to its parent.
     fn finish(&mut self, node: Node, anchor: usize, may_merge: bool) -> Result<(), YamlFault> {
         self.count(node.at, 1, 0)?;
         if anchor != 0 {
@@ -191,7 +191,7 @@ impl Growing {
 /// The key whose value's entries belong to the map around it.
 const MERGE: &str = "<<";
 
-/// The entries of `<<` in the map itself, unless it has entries of that name.
+/// Adds the entries of `<<` to the map, unless it has entries with the same names.
 fn merged(map: Map) -> Map {
     let (merges, mut own): (Map, Map) =
         map.into_iter().partition(|(name, node)| name.text == MERGE && is_mergeable(&node.value));

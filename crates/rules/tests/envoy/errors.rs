@@ -1,4 +1,4 @@
-//! Errors in a file have their place, the text at fault, and the text to write instead.
+//! Errors in a file contain their place, the wrong text, and how to correct it.
 
 use tidegate_rules::Severity;
 
@@ -24,7 +24,7 @@ fn refused(text: &str, expected: &[Expected<'_>]) {
     check(Severity::Error, text, expected);
 }
 
-/// One descriptor `a` with these further lines.
+/// A descriptor `a` with these additional lines.
 fn with(lines: &str) -> String {
     format!("domain: d\ndescriptors:\n  - key: a\n    {}\n", lines.replace('\n', "\n    "))
 }
@@ -80,7 +80,7 @@ fn unknown_fields() {
         &with("rate_limit: { unlimited: true, replaces: [{ nam: x, name: y }] }"),
         &[("4:49", "an entry of `replaces` has no `nam`", "did you mean `name`?")],
     );
-    // Ours are no part of the original, so they are nowhere passed over.
+    // Tidegate's own fields are unknown to envoyproxy/ratelimit, so they are never ignored in other places.
     refused(&with("burst: 5"), &[("4:5", "a descriptor has no `burst`", "")]);
 }
 
@@ -156,7 +156,7 @@ fn numbers_and_flags() {
 fn sharing() {
     refused(
         &with("value: x\nshare_threshold: true"),
-        &[("5:22", "`share_threshold` of `a_x`, which stands for one value only", "a `value` with a `*`")],
+        &[("5:22", "`share_threshold` of `a_x`, which matches one value only", "a `value` with a `*`")],
     );
     assert_eq!(findings(&with("value: x\nshare_threshold: false")).0, []);
 }

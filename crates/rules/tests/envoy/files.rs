@@ -1,4 +1,4 @@
-//! Whole files, as people have them.
+//! Complete files, as used in practice.
 
 use std::path::PathBuf;
 
@@ -97,7 +97,7 @@ fn a_domain_goes_on_in_another_file() {
 
 #[test]
 fn the_same_descriptor_in_two_files_is_an_error_that_names_both() {
-    // Nothing is read twice, so a second copy is needed.
+    // No file is read twice, so a second copy is needed.
     let folder = std::env::temp_dir().join(format!("tidegate-envoy-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let text = std::fs::read_to_string(path("internal-2.yaml")).unwrap();

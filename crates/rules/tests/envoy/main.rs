@@ -1,24 +1,24 @@
-//! Envoy's rate-limit files load as they are and mean the same.
+//! Envoy's rate-limit files load unchanged and have the same meaning.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
-mod deciding;
+mod descriptor_decisions;
+mod descriptor_matches;
 mod errors;
 mod files;
-mod matching;
 mod naive;
 mod requests;
 
 use tidegate_rules::envoy::{DescriptorMatch, Domain};
 use tidegate_rules::{Diagnostics, RuleSet};
 
-/// The rules in `text`, which must be faultless.
+/// The rules in `text`, which must be valid.
 fn rules(text: &str) -> RuleSet {
     let loaded = RuleSet::parse("limits.yaml", text).unwrap_or_else(|findings| panic!("{findings}"));
     assert_eq!(loaded.warnings.0, [], "{}", loaded.warnings);
     loaded.rules
 }
 
-/// The findings about `text`, whether or not they are errors.
+/// The findings about `text`, which may be errors or warnings.
 fn findings(text: &str) -> Diagnostics {
     match RuleSet::parse("limits.yaml", text) {
         Ok(loaded) => loaded.warnings,
@@ -35,7 +35,7 @@ fn entries(asked: &str) -> Vec<(&str, &str)> {
     asked.split_whitespace().map(|entry| entry.split_once('=').expect("an entry is key=value")).collect()
 }
 
-/// The limit that `asked` falls under, as written: `5/minute`, `unlimited`, `whitelisted`, or `-` for nothing.
+/// The limit of `asked`, as in the file: `5/minute`, `unlimited`, `whitelisted`, or `-` for none.
 fn ruling(domain: &Domain, asked: &str) -> String {
     use tidegate_rules::envoy::Allowance;
     found(domain, asked, |found| match found {

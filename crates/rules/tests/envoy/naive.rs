@@ -1,11 +1,11 @@
-//! Looking up, against a plain scan over the tree that knows no index.
+//! Look-ups compared with a plain scan of the tree without an index.
 
 use proptest::prelude::*;
 use tidegate_rules::envoy::Allowance;
 
 use super::rules;
 
-/// A descriptor of a file, with the number that its limit counts to, if it has one.
+/// A descriptor of a file, with the number of its limit, if it has one.
 #[derive(Clone, Debug)]
 struct Described {
     key: String,
@@ -34,7 +34,7 @@ impl Described {
     }
 }
 
-/// By trying every way to read the star, one character at a time.
+/// Matches by trying every length for the star, one character at a time.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),
@@ -43,7 +43,7 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// The limit (`None` for a whitelist) and the identity of the bucket: the path, and what each entry counts as.
+/// The limit (`None` for a whitelist) and the identity of the bucket: the path, and how each entry counts.
 type Naive = (Option<u32>, Vec<String>);
 
 fn scan(level: &[Described], entries: &[(String, String)]) -> Option<Naive> {
@@ -72,7 +72,7 @@ fn scan(level: &[Described], entries: &[(String, String)]) -> Option<Naive> {
     Some((limit, bucket))
 }
 
-/// Few letters, so that things meet.
+/// Few letters, so that keys match often.
 fn key() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "a_b", "a_", "a*"]).prop_map(str::to_owned)
 }

@@ -2,7 +2,7 @@
 
 use tidegate_core::limit::FixedWindow;
 use tidegate_core::{Charge, Key, Limit, ManualClock, MemoryStore, Micros, Timestamp};
-use tidegate_rules::envoy::{Allowance, PerUnit, Unit, mark_replaced};
+use tidegate_rules::envoy::{Allowance, PerUnit, RateUnit, mark_replaced};
 
 use super::{entries, found, rules};
 
@@ -84,13 +84,13 @@ descriptors:
 #[test]
 fn windows_are_counted_from_the_epoch() {
     for (unit, seconds) in [
-        (Unit::Second, 1),
-        (Unit::Minute, 60),
-        (Unit::Hour, 3_600),
-        (Unit::Day, 86_400),
-        (Unit::Week, 7 * 86_400),
-        (Unit::Month, 30 * 86_400),
-        (Unit::Year, 365 * 86_400),
+        (RateUnit::Second, 1),
+        (RateUnit::Minute, 60),
+        (RateUnit::Hour, 3_600),
+        (RateUnit::Day, 86_400),
+        (RateUnit::Week, 7 * 86_400),
+        (RateUnit::Month, 30 * 86_400),
+        (RateUnit::Year, 365 * 86_400),
     ] {
         let name = unit.name();
         let text =
@@ -122,7 +122,7 @@ fn our_fields_choose_another_algorithm_and_window() {
         found(rules.domain("d").unwrap(), "a=x", |found| {
             let found = found.unwrap();
             assert_eq!(found.allowance, Allowance::Limited(expected), "{fields}");
-            assert_eq!(found.per_unit, Some(PerUnit { requests: 20, unit: Unit::Minute }));
+            assert_eq!(found.per_unit, Some(PerUnit { requests: 20, unit: RateUnit::Minute }));
         });
     }
 }
@@ -176,9 +176,9 @@ fn replaced_limits_are_marked_and_charge_nothing() {
         ("plain=x nameless=x", ""),
         ("plain=x better=x", "plain"),
         ("better=x plain=x", "plain"),
-        // What is replaced still replaces.
+        // A replaced limit still replaces others.
         ("plain=x better=x best=x", "plain better"),
-        // What is unlimited replaces, and is not replaced.
+        // An unlimited descriptor replaces others, but is not replaced.
         ("better=x free=x best=x", "better"),
         ("listed=x plain=x unknown=x", ""),
     ] {
@@ -205,8 +205,8 @@ fn a_limit_that_comes_with_a_request_has_a_bucket_of_its_own() {
     let domain = rules.domain("d").unwrap();
     let asked = entries("plain=x");
     let other = entries("plain=y");
-    let day = PerUnit { requests: 42, unit: Unit::Day };
-    let hour = PerUnit { requests: 42, unit: Unit::Hour };
+    let day = PerUnit { requests: 42, unit: RateUnit::Day };
+    let hour = PerUnit { requests: 42, unit: RateUnit::Hour };
     let found = domain.overridden(&asked, day).unwrap();
     let again = domain.overridden(&asked, PerUnit { requests: 43, ..day }).unwrap();
     assert_eq!((found.rule, &found.key), (again.rule, &again.key));

@@ -1,4 +1,4 @@
-//! Limits that requests bring themselves, while the store answers and while it does not.
+//! Inline limits, while the store answers and while it does not.
 
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Decision, Key, Micros, Outcome, RuleId};

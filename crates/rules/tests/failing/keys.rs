@@ -1,4 +1,4 @@
-//! Single keys that the store cannot decide, while it decides others.
+//! Single keys that the store cannot decide, while it decides other keys.
 
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{ManualClock, MemoryStore, Micros, RuleId, Timestamp};
@@ -76,7 +76,7 @@ fn if_all_keys_are_unusable_all_are_decided_by_policy() {
 fn fail_open_ends_for_a_key_too() {
     let stage = two("{ allow_for: 30s }");
     assert_eq!(by(&stage.alice()), [DecidedBy::Store, DecidedBy::Allow]);
-    // Others are decided meanwhile, which says nothing of this key.
+    // Decisions on other keys do not affect this key.
     stage.fail(None);
     stage.wait(30_000);
     stage.alice();

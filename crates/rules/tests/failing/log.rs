@@ -1,7 +1,7 @@
 //! The log of one test's thread.
 //!
-//! Call sites remember whether anybody listens. One subscriber for the whole process, which is there before the first line is
-//! logged, keeps a test that does not listen from turning a call site off for the others.
+//! Call sites cache whether a subscriber is interested. A single subscriber for the whole process, installed before the
+//! first line is logged, prevents a test without one from disabling a call site for other tests.
 
 use std::cell::RefCell;
 use std::sync::Once;
@@ -13,13 +13,13 @@ thread_local! {
     static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Starts keeping what is logged.
+/// Starts recording logged lines.
 pub(crate) fn listen() {
     static LISTENING: Once = Once::new();
     LISTENING.call_once(|| tracing::subscriber::set_global_default(Log).unwrap());
 }
 
-/// The lines that this thread logs while it works, each with its level.
+/// The lines that this thread logs during `work`, each with its level.
 pub(crate) fn logged(work: impl FnOnce()) -> Vec<String> {
     listen();
     LINES.take();

@@ -1,9 +1,9 @@
 //! Requests that the store cannot decide.
 //!
-//! The store is a real one behind a wire that the tests cut ([`Faulty`](tidegate_core::contract::faulty::Faulty)), and
-//! time is a clock that they move. [`policies`] goes through what each policy promises, [`keys`] through single keys that
-//! cannot be decided, [`outages`] through how an outage begins, ends and is told, [`reports`] through what the store
-//! hears of it afterwards; [`together`] holds random rules, traffic and faults against a plain model.
+//! The store is a real one behind a connection that the tests cut ([`Faulty`](tidegate_core::contract::faulty::Faulty)),
+//! and the clock is set by the tests. [`policies`] tests the guarantees of each policy, [`keys`] single keys that cannot be
+//! decided, [`outages`] the beginning, the end and the log of an outage, [`reports`] what is reported to the store
+//! afterwards; [`together`] compares random rules, traffic and faults with a plain model.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod log;
@@ -14,6 +14,6 @@ mod inline;
 mod keys;
 mod outages;
 mod policies;
+mod random_outages;
 mod reports;
 mod rotation;
-mod together;

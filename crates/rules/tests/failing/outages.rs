@@ -31,7 +31,7 @@ rules:
         }
     });
     let once = [
-        "WARN: the store cannot decide: rules do what their `on_store_failure` says",
+        "WARN: the store is unavailable: rules apply their `on_store_failure`",
         "WARN: the store has been unavailable for longer than the rule lets requests pass: they are denied",
         "INFO: the store decides again",
     ];
@@ -60,7 +60,7 @@ fn keys_that_cannot_be_decided_are_logged_once() {
     let stage = Stage::new("rules: [{ id: a, limit: 10000/h }]");
     stage.fail(Fault::Unusable("a".into()));
     let lines = logged(|| (0..100).for_each(|_| drop(stage.alice())));
-    assert_eq!(lines, ["WARN: a key cannot be decided: its rules do what their `on_store_failure` says"]);
+    assert_eq!(lines, ["WARN: a key cannot be decided: its rules apply their `on_store_failure`"]);
 }
 
 #[test]

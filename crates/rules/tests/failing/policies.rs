@@ -1,4 +1,4 @@
-//! Failure policies, alone and beside others.
+//! Failure policies, alone and combined.
 
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Micros, Outcome, Settlement};
@@ -52,11 +52,11 @@ fn local_holds_a_share_of_the_limit() {
     assert_eq!(by(&ruling), [DecidedBy::Local]);
     assert_eq!((ruling.ruled[0].decision.limit, ruling.ruled[0].decision.remaining), (3, 2));
     assert_eq!(stage.admitted(10), 2);
-    // Three an hour, and each key by itself.
+    // Three per hour, and each key separately.
     assert_eq!(stage.alice().verdict.outcome, Outcome::Deny { retry_after: Micros::from_secs(1_200) });
     assert!(stage.check(&Request::new("GET", "/").user("bob")).is_allowed());
     assert_eq!((stage.health().decided.local_allowed, stage.health().decided.local_denied), (4, 2));
-    // Back at the store, what it counted counts.
+    // When the store is available again, its own counts apply.
     stage.fail(None);
     assert_eq!(stage.admitted(10), 6);
 }
@@ -198,7 +198,7 @@ rules:
         .collect();
     let with = |dark| vec![(false, true), (true, dark), (true, false)];
     assert_eq!(says, [with(true), with(true), with(false)]);
-    // Only what is enforced is counted as decided.
+    // Only enforced decisions are counted.
     assert_eq!((stage.health().decided.allow, stage.health().decided.deny), (3, 0));
 }
 
@@ -219,7 +219,7 @@ rules:
     let first = stage.alice();
     assert_eq!((first.is_allowed(), first.receipts.len()), (true, 1));
     assert_eq!(stage.alice().deniers().count(), 2);
-    // The store is back before the request is over.
+    // The store recovers before the request ends.
     stage.fail(None);
     assert!(finish(stage.limiter.renew(&first.receipts[0])).unwrap());
     let questions = stage.limiter.store().questions();

@@ -12,7 +12,7 @@ fn stage(limit: &str, percent: u32) -> Stage {
     ))
 }
 
-/// Alice's remaining amount at the store.
+/// Alice's remaining quota in the store.
 fn left(stage: &Stage, limit: &str) -> u64 {
     let (rule, key, limit): (_, _, Limit) = (RuleId::new("a"), Key::from("alice"), limit.parse().unwrap());
     stage.limiter.store().within().peek(&[Charge::new(&rule, &key, &limit).cost(0)])[0].remaining
@@ -39,7 +39,7 @@ fn unrecovered_charges_are_reported_for_every_algorithm() {
         assert_eq!(left(&stage, limit), 90, "{limit}: nobody has told it yet");
         assert_eq!(stage.report(), 0);
         assert_eq!(left(&stage, limit), 70, "{limit}");
-        // Once is enough.
+        // Costs are reported only once.
         stage.report();
         assert_eq!(left(&stage, limit), 70, "{limit}");
         let reports = stage.health().reports;

@@ -1,4 +1,4 @@
-//! Keys that have two names, while the secret that names them is rotated.
+//! Keys with two names, while the secret that names them is rotated.
 
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Charge, Key, RuleId, Settlement};
@@ -24,7 +24,7 @@ fn request() -> Request {
     Request::new("GET", "/").api_key("k1")
 }
 
-/// The remaining amount of ten a day at the store, under each of the names.
+/// The remaining quota of ten per day in the store, under each of the names.
 fn left(stage: &Stage) -> [u64; 2] {
     let (rule, limit) = (RuleId::new("a"), "fixed 10/day".parse().unwrap());
     [new(), old()].map(|secret| {

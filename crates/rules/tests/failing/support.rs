@@ -1,7 +1,8 @@
-//! A limiter whose store fails on command.
+//! A limiter whose store fails on demand.
 
 use tidegate_core::contract::faulty::{Fault, Faulty};
-use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp, now_or_never};
+use tidegate_core::store::now_or_never;
+use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_rules::{DecidedBy, Health, Limiter, Request, RuleSet, Ruling};
 
 pub(crate) struct Stage {
@@ -39,12 +40,12 @@ impl Stage {
         finish(self.limiter.check(request))
     }
 
-    /// Alice's next request.
+    /// Sends Alice's next request.
     pub(crate) fn alice(&self) -> Ruling<'static> {
         self.check(&alice())
     }
 
-    /// The number of Alice's requests, of at most `most`, that pass before one does not.
+    /// The number of Alice's requests, at most `most`, that are admitted before one is denied.
     pub(crate) fn admitted(&self, most: usize) -> usize {
         (0..most).take_while(|_| self.alice().is_allowed()).count()
     }

@@ -1,9 +1,10 @@
-//! `adapt`: rates that follow the service.
+//! `adapt`: adaptive rates.
 
 use std::sync::Arc;
 
 use tidegate_core::adaptive::ServiceOutcome;
-use tidegate_core::{Clock, ManualClock, MemoryStore, Micros, Timestamp, now_or_never};
+use tidegate_core::store::now_or_never;
+use tidegate_core::{Clock, ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_rules::{AdaptiveRate, Limiter, Mode, RuleSet, Ruling};
 
 use crate::support::{charges, get, mistakes, rules};
@@ -32,7 +33,7 @@ impl Fleet {
         fleet
     }
 
-    /// The rate as each node knows it.
+    /// The rate at each node.
     fn nodes(&self) -> Vec<Arc<AdaptiveRate>> {
         let own = self.limiter.rules().rules.clone();
         let rate = |rules: &RuleSet| Arc::clone(rules.adaptive_rates().next().unwrap());
@@ -47,7 +48,7 @@ impl Fleet {
         }
     }
 
-    /// 20 requests of this length at one node.
+    /// Completes 20 requests of this duration at one node.
     fn serve(&self, node: usize, millis: u64, outcome: ServiceOutcome) {
         let rate = &self.nodes()[node];
         for _ in 0..20 {
@@ -56,7 +57,7 @@ impl Fleet {
         }
     }
 
-    /// The same in one second, after which every node adapts.
+    /// Does the same, then advances by a second, after which every node adapts.
     fn second(&self, node: usize, millis: u64, outcome: ServiceOutcome) {
         self.serve(node, millis, outcome);
         self.clock.advance(Micros::from_secs(1));
@@ -83,7 +84,7 @@ fn requests_are_held_to_the_present_rate_and_keep_their_spending() {
     assert_eq!((ruling.ruled[0].decision.limit, ruling.is_allowed()), (64, true), "640/s burst 64");
     fleet.clock.advance(Micros::from_millis(999));
     while fleet.check().is_allowed() {}
-    // The spending of 64 stays under the lower limit, which is 415/s burst 41.
+    // The spending of 64 remains under the lower limit, which is 415/s burst 41.
     fleet.serve(0, 500, ServiceOutcome::Answered);
     fleet.clock.advance(Micros::from_millis(1));
     fleet.adapt();
@@ -101,9 +102,9 @@ fn requests_are_held_to_the_present_rate_and_keep_their_spending() {
 fn a_fleet_has_one_rate_which_falls_once_in_an_interval() {
     let fleet = Fleet::new(3, RULES);
     fleet.second(1, 500, ServiceOutcome::Answered);
-    // The first node had adapted before the second one told of the overload.
+    // The first node had adapted before the second one reported the overload.
     assert_eq!(fleet.rates(), [1_000, 640, 640]);
-    // All of them see it: the rate falls once.
+    // All nodes observe the overload, but the rate falls only once.
     fleet.serve(0, 500, ServiceOutcome::Answered);
     fleet.serve(2, 500, ServiceOutcome::Answered);
     fleet.second(1, 500, ServiceOutcome::Answered);
@@ -161,11 +162,11 @@ fn every_limit_with_a_rate_can_adapt() {
 
 #[test]
 fn the_rate_rises_by_exactly_the_increase_that_the_rule_says() {
-    // Of a range of 900: 270, 540, 810, and the rest.
+    // For a range of 900: 270, 540, 810, and the rest.
     let fleet = Fleet::new(1, &RULES.replace("by: aimd", "increase: 30%, decrease: 90%"));
     fleet.second(0, 500, ServiceOutcome::Answered);
     let rates: Vec<u64> = (0..6).map(|_| (fleet.rates()[0], fleet.second(0, 10, ServiceOutcome::Answered)).0).collect();
-    // A decrease also takes the step that the next second brings.
+    // A decrease also takes the step that the next second adds.
     assert_eq!(rates, [100, 100, 370, 640, 910, 1_000]);
     let shown = serde_json::to_string(&fleet.limiter.rules().rules.explain(&get("/"))).unwrap();
     assert!(shown.contains("up 30% of the range every 1s"), "{shown}");

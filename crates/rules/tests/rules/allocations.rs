@@ -1,4 +1,4 @@
-//! A request takes no more memory than its keys need.
+//! A request allocates no more memory than its keys need.
 #![allow(unsafe_code, reason = "counting allocations means standing in for the allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -16,16 +16,16 @@ thread_local! {
     static MOST_BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is handed to the system's allocator as it is.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // What a thread allocates while it ends is not counted.
+        // Allocations of a thread that is ending are not counted.
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
         let _ = BYTES.try_with(|bytes| {
             bytes.set(bytes.get().wrapping_add(layout.size()));
             MOST_BYTES.set(MOST_BYTES.get().max(bytes.get()));
         });
-        // SAFETY: the caller keeps the promises that the system's allocator asks for.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc`, which is that of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The most memory that this thread held at any moment while it did something, in bytes.
+/// The maximum memory, in bytes, that this thread had allocated at any time during `work`.
 pub(crate) fn most_bytes(work: impl FnOnce()) -> usize {
     BYTES.set(0);
     MOST_BYTES.set(0);

@@ -89,7 +89,7 @@ fn the_same_id_in_two_files_names_both_places() {
 #[test]
 fn tiers_are_said_once() {
     let folder = folder(&[("a.yaml", "tiers: { default: a }\n"), ("b.yaml", "tiers:\n  default: b\n")]);
-    let expected = "b.yaml:2:3: `tiers` is said a second time; the first is at a.yaml:1:8; keep one";
+    let expected = "b.yaml:2:3: `tiers` is set a second time; the first is at a.yaml:1:8; keep one";
     assert_eq!(wrong(folder.path(), load(&[folder.path().into()])), [expected]);
 }
 
@@ -146,7 +146,7 @@ fn text_without_a_file_includes_nothing() {
     assert_eq!(crate::support::mistakes("include: a.yaml\nrules: []"), [expected]);
 }
 
-/// Files of which each includes the next.
+/// Files that form a chain of includes.
 fn chain(files: usize) -> TempDir {
     let folder = TempDir::new().unwrap();
     for number in 1..=files {
@@ -173,7 +173,7 @@ fn a_chain_of_includes_has_an_end() {
 #[test]
 fn files_that_are_given_may_include_each_other_however_many_they_are() {
     let folder = chain(100);
-    // By their names, so that 10 comes before 2: what is read already is no longer part of a chain.
+    // In alphabetical order 10 precedes 2. A file that is already read is no longer part of a chain.
     let mut paths: Vec<PathBuf> = (1..=100).rev().map(|number| folder.path().join(format!("{number}.yaml"))).collect();
     assert_eq!(load(&paths).unwrap().files.len(), 100);
     paths.reverse();
@@ -190,7 +190,7 @@ fn there_are_so_many_files_and_no_more() {
     assert_eq!(wrong(folder.path(), load(&[folder.path().into()])), [expected]);
     std::fs::remove_file(folder.path().join("0000.yaml")).unwrap();
     assert_eq!(loaded(folder.path()).files.len(), 1_024);
-    // A few large ones.
+    // A few large files.
     let comment = format!("# {}\n", "x".repeat(15 << 20));
     for number in 0..5 {
         std::fs::write(folder.path().join(format!("{number:04}.yaml")), format!("{comment}rules: []\n")).unwrap();

@@ -1,15 +1,15 @@
-//! Fuzz targets: whatever comes in, no panic, and an answer before long.
+//! Fuzz targets: any input is processed quickly and without a panic.
 
 use tidegate_core::Limit;
 use tidegate_core::limit::Rate;
 use tidegate_fuzz::{target, text};
-use tidegate_rules::envoy::Unit;
+use tidegate_rules::envoy::RateUnit;
 use tidegate_rules::{Request, RuleSet, normalize};
 
-/// A file that uses all that the language has.
+/// A file that uses the whole language.
 const VALID: &str = include_str!("valid.yaml");
 
-/// Reads a file, and if it can be read, holds it against a request; otherwise prints what is wrong with it.
+/// Reads a file. If it is valid, evaluates a request; otherwise prints the findings.
 fn read(text: &str) {
     match RuleSet::parse("fuzz.yaml", text) {
         Ok(loaded) => {
@@ -77,7 +77,7 @@ fn the_reader_of_rules_takes_any_bytes() {
     target!("rules").for_each(|bytes: &[u8]| read(&String::from_utf8_lossy(&text(bytes, &RULE_WORDS))));
 }
 
-/// The first bytes say what is changed in a file that is valid: where, how much is cut, and what is put there.
+/// The first bytes determine what is changed in a valid file: where, how much is removed, and what is inserted.
 #[test]
 fn the_reader_of_rules_takes_a_valid_file_with_parts_of_it_changed() {
     target!("rules-changed").for_each(|changes: &[u8]| {
@@ -132,7 +132,7 @@ fn the_reader_of_envoys_files_takes_any_bytes() {
                 }
             }
         }
-        let _ = Unit::named(&text);
+        let _ = RateUnit::named(&text);
     });
 }
 

@@ -1,9 +1,9 @@
-//! `docs/rules.md` and `docs/failure-modes.md` cannot rot: what they show loads, and what is said of mistakes is what is
-//! printed.
+//! Keeps `docs/rules.md` and `docs/failure-modes.md` correct: their examples load, and the quoted findings equal the
+//! printed ones.
 //!
-//! A fence marked `yaml` must load without a warning, one marked `yaml,warned` with the warnings that the fence after it
-//! quotes, and one marked `yaml,bad` must not load: the fence after it is what is printed. Other marks behind `yaml,` are
-//! names of files that lie in one folder.
+//! A fence marked `yaml` must load without a warning, and one marked `yaml,warned` with the warnings quoted by the next
+//! fence. One marked `yaml,bad` must not load: the next fence contains what is printed. Other marks after `yaml,` are names
+//! of files in one folder.
 
 use tidegate_rules::{RuleSet, load, normalize};
 
@@ -12,7 +12,7 @@ use crate::support::{charges, get, key, rule};
 const GUIDE: &str = include_str!("../../../../docs/rules.md");
 const FAILURE_MODES: &str = include_str!("../../../../docs/failure-modes.md");
 
-/// The fences, each with its mark and the line it begins in.
+/// The fences, each with its mark and the number of its first line.
 fn fences(guide: &'static str) -> Vec<(usize, &'static str, String)> {
     let mut fences = Vec::new();
     let mut lines = guide.lines().enumerate();

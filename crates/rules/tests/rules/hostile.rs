@@ -1,4 +1,4 @@
-//! Files that mean harm, or were harmed: each has its answer, in little time and memory.
+//! Malicious or damaged files: each is answered with little time and memory.
 
 use tidegate_rules::{RuleSet, load};
 
@@ -37,7 +37,7 @@ fn bytes_that_are_not_text_are_told_with_their_place() {
         (b"rules:\r\n- id: a\xc3(\r\n", "2:8 [] byte 0xC3 here is not UTF-8 text; save the file as UTF-8"),
         (b"\xef\xbb\xbfid\xff", "1:3 [] byte 0xFF here is not UTF-8 text; save the file as UTF-8"),
         (b"\xff\xfer\0u\0l\0", "1:1 [] byte 0xFF here is not UTF-8 text; save the file as UTF-8"),
-        (b"rules:\n- id: a\0b\n", "2:8 [] a NUL byte stands here; remove it"),
+        (b"rules:\n- id: a\0b\n", "2:8 [] a NUL byte; remove it"),
     ] {
         assert_eq!(of_bytes(bytes), [expected]);
     }
@@ -64,16 +64,16 @@ fn text_that_is_not_yaml_is_told_with_its_place() {
         ("rules:\n\t- id: a", "2:1 [ ] a tab where YAML wants spaces; indent with spaces"),
         (
             "rules:\n- id: a\n  match: { host: *.a.com }",
-            "3:18 [] this alias stands for nothing; define it above with `&`, or quote the text if its `*` is meant",
+            "3:18 [] this alias has no anchor; define it above with `&`, or quote the text if its `*` is meant",
         ),
         (
             "rules: []\n---\nrules: []",
             "2:1 [---] a second YAML document begins here; put what follows into a file of its own, and remove the line `---`",
         ),
-        ("rules: &a [*a]", "1:12 [*a] this alias stands inside of what it stands for; write it out"),
+        ("rules: &a [*a]", "1:12 [*a] this alias refers to itself; write it out"),
         ("rules: !include x", "1:17 [x] the tag `!include` means nothing here; remove it"),
         ("rules: [", "1:8 [] not YAML: a `[` is never closed; close it with `]`"),
-        ("rules: []\nrules: []", "2:1 [rules] `rules` stands here for the second time; keep one of them"),
+        ("rules: []\nrules: []", "2:1 [rules] `rules` is set twice; keep one of them"),
         (
             "rules: []\n? [a]\n: b",
             "2:3 [[] a list where a key is wanted; write a word and a colon; quote what is not a word",
@@ -115,7 +115,7 @@ fn a_map_may_be_merged_into_another() {
 
 #[test]
 fn nesting_has_an_end() {
-    let deep = "stand here more than 24 deep";
+    let deep = "are nested more than 24 deep";
     for text in [
         "[".repeat(1_000_000),
         "[{a: ".repeat(100_000),
@@ -128,7 +128,7 @@ fn nesting_has_an_end() {
     }
 }
 
-/// Each level holds ten of the one before: a billion values if they were all written out.
+/// Each level contains ten of the previous one: a billion values when expanded.
 fn alias_bomb() -> String {
     let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
     for level in 1..9 {
@@ -142,13 +142,13 @@ fn alias_bomb() -> String {
 fn aliases_cannot_make_much_of_little() {
     let lines = mistakes(&alias_bomb());
     assert!(lines[0].contains("more than 2000000 values"), "{lines:?}");
-    // Each level is one deeper than the one before.
+    // Each level is one deeper than the previous one.
     let mut chain = "a0: &a0 [x]\n".to_owned();
     for level in 1..50 {
         chain += &format!("a{level}: &a{level} [*a{}]\n", level - 1);
     }
     assert!(mistakes(&chain)[0].contains("more than 24 deep"));
-    // Long text many times over.
+    // A long text, repeated many times.
     let long = format!("a: &a '{}'\nb: [{}]\n", "x".repeat(16_000), vec!["*a"; 100_000].join(","));
     assert!(mistakes(&long)[0].contains("too much text"));
 }

@@ -1,4 +1,4 @@
-//! Looking rules up equals holding every rule against the request.
+//! Look-ups in the index equal the evaluation of every rule.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -7,7 +7,7 @@ use tidegate_rules::{Mode, Request, RuleSet, Switches};
 
 use crate::support::{ids, rules, times};
 
-/// A rule as it is written, by itself and among others.
+/// A rule as text, alone and among others.
 #[derive(Clone, Debug)]
 struct Written {
     conditions: String,
@@ -17,7 +17,7 @@ struct Written {
 }
 
 impl Written {
-    /// The rule of this number. By itself it knows no others to replace.
+    /// The text of the rule with this number. Alone, it has no other rules to replace.
     fn text(&self, number: usize, among: usize) -> String {
         let replaces: Vec<String> = self
             .replaces
@@ -94,15 +94,15 @@ fn written() -> impl Strategy<Value = Written> {
     })
 }
 
-/// A request, and the same with each of its headers alone.
+/// A request, and the same request with only one of its headers.
 #[derive(Clone, Debug)]
-struct Sent {
+struct GeneratedRequest {
     request: Request,
     with_one: Vec<Request>,
 }
 
-fn sent() -> impl Strategy<Value = Sent> {
-    (request(), prop::collection::vec(select(&WORDS[..]), 0..3)).prop_map(|(request, headers)| Sent {
+fn sent() -> impl Strategy<Value = GeneratedRequest> {
+    (request(), prop::collection::vec(select(&WORDS[..]), 0..3)).prop_map(|(request, headers)| GeneratedRequest {
         with_one: headers.iter().map(|header| request.clone().header("X", header)).collect(),
         request: headers.iter().fold(request, |request, header| request.header("X", header)),
     })
@@ -131,7 +131,7 @@ fn request() -> impl Strategy<Value = Request> {
 
 /// The rules that should be found: each held against the request by itself, then what stops and what replaces. Of several
 /// headers, any makes a rule match, and it takes all of them for a rule to keep others out.
-fn naive(written: &[Written], alone: &[RuleSet], sent: &Sent) -> Vec<String> {
+fn naive(written: &[Written], alone: &[RuleSet], sent: &GeneratedRequest) -> Vec<String> {
     let matches = |number: usize, request: &Request| !alone[number].matching(request).rules.is_empty();
     let keeps_others_out = |number: usize| {
         written[number].mode == Mode::Enforce && sent.with_one.iter().all(|request| matches(number, request))
@@ -162,7 +162,7 @@ proptest! {
     ) {
         let text = |rule: (usize, &Written)| rule.1.text(rule.0, written.len());
         let together = rules(&format!("rules:\n{}", written.iter().enumerate().map(text).collect::<String>()));
-        // The same rules, written in other modes and switched to these.
+        // The same rules with other modes in the file, switched to these modes.
         let mut switches = Switches::new();
         let mut elsewise = "rules:\n".to_owned();
         for (number, rule) in written.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `key`, `on_missing_key` and `on_repeated_key`: whom a rule charges.
+//! `key`, `on_missing_key` and `on_repeated_key`: the key that a rule charges.
 
 use std::net::IpAddr;
 
@@ -211,7 +211,7 @@ fn the_same_key_under_two_rules_is_two_states() {
     assert_ne!(charges[0].0, charges[1].0);
 }
 
-/// The reason why the rules refuse a request.
+/// Why the rules refuse a request.
 fn refused(rules: &RuleSet, request: &Request) -> Option<KeyFault> {
     rules.matching(request).refused.map(|refused| refused.fault)
 }
@@ -242,7 +242,7 @@ fn a_part_that_comes_more_than_once_is_refused() {
     assert_eq!(refused(&rule(&by("query:one")), &twice), None);
     let missing = rule(&format!("{}, on_missing_key: refuse", by("query:other")));
     assert_eq!(refused(&missing, &twice), Some(KeyFault::Missing));
-    // In shadow, and where the rule does not apply, nothing is refused.
+    // In shadow mode, and if the rule does not apply, nothing is refused.
     assert_eq!(refused(&rule(&format!("{}, mode: shadow", by("header:X-Key"))), &twice), None);
     assert_eq!(refused(&rule(&format!("{}, match: {{ path: /other }}", by("header:X-Key"))), &twice), None);
 }

@@ -1,4 +1,4 @@
-//! `limit`, `limits`, `cost` and `reserve`: what a rule takes, and from what.
+//! `limit`, `limits`, `cost` and `reserve`: the charges of a rule.
 
 use tidegate_core::disclosure::DenialStatus;
 use tidegate_core::lease::Leasing;
@@ -89,6 +89,11 @@ fn clients_cannot_make_their_requests_free() {
     assert_eq!(charges(&rule("limit: 9/s, cost: header:X"), &get("/").header("X", "0")), ["r: 1 of 9/s"]);
     assert_eq!(charges(&rule("limit: 9/s, cost: query:n"), &get("/?n=0")), ["r: 1 of 9/s"]);
     assert_eq!(charges(&rule("limit: 9/s, cost: claim:n"), &get("/").claim("n", "0")), ["r: 0 of 9/s"]);
+    // Nor cheaper than one of the units that they pay for.
+    let times = rule("limit: 99/s, cost: { from: 'header:X', times: 15, otherwise: 30 }");
+    for (value, cost) in [("0", 15), ("1", 15), ("2", 30)] {
+        assert_eq!(charges(&times, &get("/").header("X", value)), [format!("r: {cost} of 99/s")], "{value}");
+    }
 }
 
 #[test]
@@ -148,7 +153,7 @@ fn a_cost_may_stand_in_one_of_several_places() {
     assert_eq!(of(&get("/").body("max_completion_tokens", "30")), "60");
     assert_eq!(of(&get("/").body("max_tokens", "40")), "80");
     assert_eq!(of(&get("/")), "500");
-    // Whichever of them an upstream believes, it is paid for.
+    // Whichever of them an upstream uses, the larger one is charged.
     assert_eq!(of(&get("/").body("max_completion_tokens", "1").body("max_tokens", "40")), "80");
     let request = get("/");
     let fields: Vec<_> = rules.matching(&request).fields().map(ToString::to_string).collect();
@@ -216,7 +221,7 @@ fn a_cost_is_settled_where_the_rule_says() {
         settled,
         ["r/total: body:usage.total_tokens", "r/sum: body:in + header:x-out", "r/money: 3 × body:in + 15 × body:out"]
     );
-    // What is settled is reserved, for ten minutes if nothing else is said.
+    // Settled costs are reserved, by default for ten minutes.
     let reserves: Vec<_> = matched.charges().map(|charge| charge.reserve).collect();
     assert_eq!(reserves, [None, Some(120), Some(600), Some(600)].map(|secs| secs.map(Micros::from_secs)));
     let (_, money) = matched.settled().last().unwrap();
@@ -302,7 +307,7 @@ fn a_rule_says_how_its_limits_are_leased_and_a_limit_says_otherwise() {
     assert_eq!(of_limit("{ at_most: 10%, every: 100ms }"), Leasing::within(10, 100).unwrap());
     assert_eq!(of_limit("{ at_most: 1% }"), Leasing::within(1, 200).unwrap());
     assert_eq!(of_limit("{ every: 20ms }"), Leasing::within(50, 20).unwrap());
-    // Slots are leased if somebody says so.
+    // Slots are leased only if the file has `lease`.
     assert_eq!(leasings("limits: [1000/s, concurrent 100]"), [Leasing::AUTO, Leasing::OFF]);
     assert_eq!(leasings("limits: [1000/s, concurrent 100], lease: auto"), [Leasing::AUTO; 2]);
     assert_eq!(leasings("shed: { slots: 1000 }"), [Leasing::OFF]);

@@ -41,20 +41,20 @@ fn contradictions_are_named_with_their_place() {
         ("limit: 5, window: 1h, calendar: day", "31 [calendar] `window` and `calendar` in one limit; keep one of them"),
         (
             "rate: 20/s, window: 1h",
-            "29 [1h] `window` says nothing beside `rate`; remove it, or write `limit: 100` and `window`",
+            "29 [1h] `window` has no effect beside `rate`; remove it, or write `limit: 100` and `window`",
         ),
         (
             "slots: 2, window: 1h",
-            "27 [1h] `window` says nothing beside `slots`; remove it, or write `limit: 100` and `window`",
+            "27 [1h] `window` has no effect beside `slots`; remove it, or write `limit: 100` and `window`",
         ),
         ("limit: 5, burst: 9", "16 [5] a `limit` without a period; add `window: 1h`, or `calendar: month`"),
         (
             "burst: 9",
-            "7 [{] a limit that says no number; write `rate: 20/s`, `limit: 100` with `window: 1h`, or `slots: 10`",
+            "7 [{] a limit without a number; write `rate: 20/s`, `limit: 100` with `window: 1h`, or `slots: 10`",
         ),
         (
             "rate: 20/s burst 5",
-            "15 [20/s burst 5] `rate` is `20/s burst 5`; one word is wanted here; what else there is to say has fields of its own",
+            "15 [20/s burst 5] `rate` is `20/s burst 5`; write one word; the rest of the limit has fields of its own",
         ),
         (
             "rate: 20/fortnight",

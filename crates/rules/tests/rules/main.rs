@@ -1,7 +1,7 @@
-//! The language of rules files: what each thing that can be written means, and what is said of what cannot.
+//! The language of rules files: the meaning of valid files, and the findings for invalid ones.
 //!
-//! [`support`] has the few words that the tests are written in. [`guide`] holds `docs/rules.md` against the reader, and
-//! [`fuzz`] throws arbitrary bytes at it. For longer runs: `TIMES=100 cargo test -p tidegate-rules --test rules`.
+//! [`support`] contains helpers. [`guide`] compares `docs/rules.md` with the reader, and [`fuzz`] tests it with arbitrary
+//! bytes. For longer runs: `TIMES=100 cargo test -p tidegate-rules --test rules`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod support;
@@ -16,7 +16,7 @@ mod index;
 mod keys;
 mod limits;
 mod long_form;
-mod matching;
+mod match_conditions;
 mod mistakes;
 mod order;
 mod paths;

@@ -1,4 +1,4 @@
-//! Every mistake: where it is, what is wrong, and what to write instead.
+//! Every mistake: where it is, what is wrong, and how to correct it.
 
 use crate::support::{compare, findings, mistakes};
 
@@ -46,13 +46,13 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
         ),
         (
             "id: r\n  limit: 1/s\n  status: 302",
-            "4:11 [302] `status` is 302, which does not say that a request failed; write one from 400 to 599, such as `503`; without it a denial is 429".into(),
+            "4:11 [302] `status` is 302, which is not an error status; write one from 400 to 599, such as `503`; without it a denial is 429".into(),
         ),
         ("id: r\n  limit: 1/s\n  cost: -1", "4:9 [-1] `cost` is `-1` where a whole number is wanted; write one such as 20 or 1_000".into()),
         ("id: r\n  limit: 1/s\n  cost: 1.5", "4:9 [1.5] `cost` is `1.5` where a whole number is wanted; write one such as 20 or 1_000".into()),
         (
             "id: r\n  limit: 1/s\n  cost: much",
-            "4:9 [much] `much` says no cost; write a number, `hits`, `header:NAME`, `query:NAME`, `claim:NAME`, `descriptor:NAME`, `body:FIELD` or `{ paths: { /search: 5 } }`".into(),
+            "4:9 [much] `much` is not a cost; write a number, `hits`, `header:NAME`, `query:NAME`, `claim:NAME`, `descriptor:NAME`, `body:FIELD` or `{ paths: { /search: 5 } }`".into(),
         ),
         (
             "id: r\n  limit: 1/s\n  cost: {}",
@@ -60,7 +60,7 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
         ),
         (
             "id: r\n  limit: 1/s\n  cost: { paths: { /a: 5 }, times: 2 }",
-            "4:9 [{] `times` says nothing beside `paths`; remove it: each path has its own cost".into(),
+            "4:9 [{] `times` has no effect beside `paths`; remove it: each path has its own cost".into(),
         ),
         ("id: r\n  limit: 1/s\n  cost: 'body:a..b'", format!("4:9 ['body:a..b'] `a..b` is not the path of a field; {FIELDS}")),
         ("id: r\n  limit: { limit: 1/s, settle: body }", format!("3:32 [body] `body` is no place in a response; {PLACES}")),
@@ -117,7 +117,7 @@ fn in_a_key() -> Vec<(&'static str, String)> {
         ),
         ("[]", "4:8 [[] a key without parts; write `global` if all requests are to share one".into()),
         ("", "4:3 [key] a part of a key is nothing where text is wanted; write one value".into()),
-        ("{}", "4:8 [{] a part of a key that says nothing; write `{ address: { ipv4: 24, ipv6: 56 } }`".into()),
+        ("{}", "4:8 [{] empty key part; write `{ address: { ipv4: 24, ipv6: 56 } }`".into()),
         ("{ header: X-Tenant }", "4:10 [header] a part of a key is one word; write `header:X-Tenant`".into()),
         ("{ address: { ipv4: 33 } }", "4:27 [33] an ipv4 address has 32 bits; write 0 to 32".into()),
         ("{ address: { ipv6: -1 } }", "4:27 [-1] `ipv6` is `-1` where a whole number is wanted; write one such as 20 or 1_000".into()),
@@ -134,10 +134,10 @@ fn in_a_match() -> Vec<(&'static str, String)> {
         ("{ path: /a/ }", "4:18 [/a/] `/a/` is not a path pattern; this path is never seen: paths are normalised before they are matched; write `/a`".into()),
         ("{ path: /a b }", "4:18 [/a b] `/a b` is not a path pattern; this path is never seen: paths are normalised before they are matched; write `/a%20b`".into()),
         ("{ path: '/a/../{b}' }", "4:18 ['/a/../{b}'] `/a/../{b}` is not a path pattern; this path is never seen: paths are normalised before they are matched; write `/{b}`".into()),
-        ("{ path: /a** }", "4:18 [/a**] `/a**` is not a path pattern; `**` stands for whole segments: write it between slashes".into()),
+        ("{ path: /a** }", "4:18 [/a**] `/a**` is not a path pattern; `**` matches whole segments: write it between slashes".into()),
         ("{ path: '/x{a}' }", "4:18 ['/x{a}'] `/x{a}` is not a path pattern; `x{a}` is not a name in braces: write `{name}` as a whole segment, with letters, digits and `_`".into()),
-        ("{ path: '/{a}/{a}' }", "4:18 ['/{a}/{a}'] `/{a}/{a}` is not a path pattern; `{a}` stands here twice".into()),
-        ("{ path: /**/a/**/b }", "4:18 [/**/a/**/b] `/**/a/**/b` is not a path pattern; `**` may stand once at the end and once before: more would make matching slow".into()),
+        ("{ path: '/{a}/{a}' }", "4:18 ['/{a}/{a}'] `/{a}/{a}` is not a path pattern; `{a}` is used twice".into()),
+        ("{ path: /**/a/**/b }", "4:18 [/**/a/**/b] `/**/a/**/b` is not a path pattern; `**` is allowed once at the end and once before it: more would make matching slow".into()),
         ("{ path: [] }", "4:18 [[] `path` is an empty list, which nothing matches; name a path, or remove it".into()),
         ("{ path: {} }", "4:18 [{] `path` is an empty map; write one, a list, or `{ not: … }`".into()),
         ("{ path: { glob: /a } }", "4:20 [glob] `path` has no `glob`; `path` has `not`".into()),
@@ -147,8 +147,8 @@ fn in_a_match() -> Vec<(&'static str, String)> {
         ("{ header: X }", "4:20 [X] `header` is text where a map is wanted; write names and values, such as `{ X-Env: prod }`".into()),
         ("{ header: { X: } }", "4:22 [X] `X` has no value; write one, or `{ present: true }` for any".into()),
         ("{ header: { X: [] } }", "4:25 [[] `X` is an empty list, which nothing matches; name a value, or remove it".into()),
-        ("{ header: { X: {} } }", "4:25 [{] `X` says 0 things at once; write one, or a list of several such maps: `exact`, `glob`, `regex`, `not` or `present`".into()),
-        ("{ header: { X: { exact: a, glob: b } } }", "4:25 [{] `X` says 2 things at once; write one, or a list of several such maps: `exact`, `glob`, `regex`, `not` or `present`".into()),
+        ("{ header: { X: {} } }", "4:25 [{] `X` has 0 operators; one is allowed; write one, or a list of several such maps: `exact`, `glob`, `regex`, `not` or `present`".into()),
+        ("{ header: { X: { exact: a, glob: b } } }", "4:25 [{] `X` has 2 operators; one is allowed; write one, or a list of several such maps: `exact`, `glob`, `regex`, `not` or `present`".into()),
         ("{ header: { X: { rgex: a } } }", "4:27 [rgex] `X` has no `rgex`; did you mean `regex`?".into()),
         ("{ header: { X: { regex: '(' } } }", "4:34 ['('] `(` is not a regular expression; unclosed group".into()),
         ("{ header: { X: { regex: '(a{99}){99}' } } }", "4:34 ['(a{99}){99}'] `(a{99}){99}` is too large once compiled; at most 262144 bytes: bound its repetitions, or use `(?-u)` and ASCII classes".into()),
@@ -193,7 +193,7 @@ fn each_mistake_in_a_file_is_told_with_its_place_and_a_remedy() {
         ("rules: { id: a }", vec!["1:8 [{] `rules` is a map where a list is wanted; begin each rule with `- id: …`".to_owned()]),
         ("rules: [text]", vec!["1:9 [text] a rule is text where a map is wanted; begin it with `- id: …`".to_owned()]),
         ("tiers: []", vec!["1:8 [[] `tiers` is a list where a map is wanted; write a map with `from`, `api_keys` or `default`".to_owned()]),
-        ("tiers: { from: user }", vec!["1:16 [user] `user` says no tier; write `header:NAME`, `claim:NAME` or `store`".to_owned()]),
+        ("tiers: { from: user }", vec!["1:16 [user] `user` is not a source of tiers; write `header:NAME`, `claim:NAME` or `store`".to_owned()]),
         ("tiers: { api_keys: [a] }", vec!["1:20 [[] `api_keys` is a list where a map is wanted; write API keys and their tiers, such as `{ k_123: paid }`".to_owned()]),
         ("tiers: { default: [a] }", vec!["1:19 [[] `default` is a list where text is wanted; write one value".to_owned()]),
     ] {

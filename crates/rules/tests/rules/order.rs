@@ -1,4 +1,4 @@
-//! Several rules at once: order, `replaces`, `stop`, `mode`.
+//! Several rules: order, `replaces`, `stop`, `mode`.
 
 use crate::support::{get, ids, rule, rules};
 

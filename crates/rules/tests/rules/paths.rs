@@ -1,4 +1,4 @@
-//! No spelling of a path dodges its rule.
+//! No spelling of a path bypasses its rule.
 
 use crate::support::{get, governs, key, rule, when};
 

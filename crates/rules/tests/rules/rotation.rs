@@ -1,8 +1,9 @@
-//! Keys that have two names while the secret that names them is rotated.
+//! Keys with two names while the secret that names them is rotated.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate_core::{Charge, Clock, Key, ManualClock, MemoryStore, Micros, Settlement, Timestamp, now_or_never};
+use tidegate_core::store::now_or_never;
+use tidegate_core::{Charge, Clock, Key, ManualClock, MemoryStore, Micros, Settlement, Timestamp};
 use tidegate_rules::{Charging, DescriptorRequest, Hits, Limiter, Mode, Refundable, Request, Ruling, Secret};
 
 use crate::support::rules;
@@ -36,7 +37,7 @@ fn request(api_key: &str) -> Request {
     Request::new("GET", "/").api_key(api_key).user("alice")
 }
 
-/// The remaining amount of each of a rule's limits under one secret, in force or not.
+/// The remaining quota of each of a rule's limits under one secret, even if the rule is off.
 fn left_under(limiter: &Stage, secret: &Secret, request: &Request) -> Vec<u64> {
     let generation = limiter.rules();
     let rules = generation.rules.clone().with_secret(secret.clone());
@@ -70,7 +71,7 @@ fn a_request_is_charged_under_both_names_and_told_of_once() {
     let request = request("k1").header("authorization", "Bearer hunter2");
     let ids: Vec<String> = told(&limiter.check_now(&request)).into_iter().map(|(id, ..)| id).collect();
     assert_eq!(ids, ["all", "api", "api/2", "user", "shadow"]);
-    // Rules that are keyed by nothing secret have one name, and are charged once.
+    // Rules without a secret in their key have one name, and are charged once.
     assert_eq!(left(&limiter, &request), [vec![99, 4, 6, 1, 49], vec![99, 4, 6, 1, 49]]);
 }
 
@@ -95,7 +96,7 @@ fn requests_that_lack_the_key_share_one_name() {
 fn the_stricter_name_decides_and_a_denial_charges_neither() {
     let (limiter, clock) = stage("rules: [{ id: api, key: api_key, limits: [fixed 5/day, fixed 9/day] }]");
     let request = request("k1");
-    // As nodes do that know only the previous secret.
+    // Like nodes that know only the previous secret.
     let node = Limiter::with_clock(limiter.rules().rules.clone().with_secret(old()), MemoryStore::new(), clock);
     let generation = node.rules();
     let matched = generation.rules.matching(&request);
@@ -136,7 +137,7 @@ rules:
     let things: Vec<&str> = receipts[0].things().map(|held| held.rule.as_str()).collect();
     assert_eq!((things, receipts[0].held.len()), (vec!["tokens", "slots"], 4));
 
-    // What was given back is told of once.
+    // Refunds are reported once.
     let actual: Vec<u64> =
         receipts[0].held.iter().map(|held| if held.rule.as_str() == "tokens" { 30 } else { 0 }).collect();
     let settled = ready(limiter.settle(&receipts[0], &actual)).unwrap();
@@ -144,7 +145,7 @@ rules:
     assert_eq!(left(&limiter, &request), [vec![9, 970, 3, 6], vec![9, 970, 3, 6]]);
     ready(limiter.refund(spent)).unwrap();
     assert_eq!(left(&limiter, &request), [vec![10, 970, 3, 7], vec![10, 970, 3, 7]]);
-    // Each limit is told of once.
+    // Each limit is reported once.
     assert_eq!(ready(limiter.reset(&request)).unwrap(), 4);
     assert_eq!(left(&limiter, &request), untouched);
 }
@@ -160,7 +161,7 @@ fn a_reset_by_name_forgets_both_names() {
     assert_eq!((&new[1..3], &old[1..3]), (&untouched[0][1..3], &untouched[1][1..3]));
 }
 
-/// The credit that comes late must not be given to a name whose window has passed, while the other's has not.
+/// A late refund must not be credited to a name whose window has passed while that of the other name has not.
 #[test]
 fn nothing_is_refunded_once_one_of_the_names_has_recovered() {
     let (limiter, clock) = stage("rules: [{ id: api, key: api_key, limit: 10/min }]");
@@ -170,7 +171,7 @@ fn nothing_is_refunded_once_one_of_the_names_has_recovered() {
     let charges: Vec<Charge<'_>> = matched.charges().map(|charge| charge.cost(8)).collect();
     limiter.store().decide(&charges).unwrap();
     let spent = ready(limiter.check_then(&request, |matched, ruling| Refundable::by(matched, ruling, clock.now())));
-    // The present name is whole again after six seconds, the previous one after almost a minute.
+    // The present name has recovered after six seconds, the previous one after almost a minute.
     clock.advance(Micros::from_secs(7));
     limiter.check_now(&request);
     let before = left(&limiter, &request);
@@ -224,12 +225,12 @@ fn explanations_show_a_key_once_and_by_its_present_name() {
     assert!(!explanation.contains(&old().display("k1")) && !explanation.contains("k1\""), "{explanation}");
 }
 
-/// One of the nodes of a fleet asks.
+/// A request to one of the nodes of a fleet.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A node that knows only the previous secret.
+    /// To a node that knows only the previous secret.
     Old(u64),
-    /// One that knows both.
+    /// To a node that knows both secrets.
     Both(u64),
     Pass(u64),
 }
@@ -254,8 +255,8 @@ fn limit() -> impl Strategy<Value = &'static str> {
 }
 
 proptest! {
-    /// Whichever nodes ask, each is told what a single node with the previous secret would have been told; and whatever was
-    /// charged since all nodes know both is under the new name as well.
+    /// Whichever nodes get requests, each answers like a single node with the previous secret. Everything charged since all
+    /// nodes know both secrets is charged under the new name as well.
     #[test]
     fn a_fleet_in_rotation_admits_what_one_node_would(limit in limit(), steps in vec(step(), 1..60)) {
         let text = format!("rules: [{{ id: api, key: api_key, limits: [{{ limit: '{limit}', cost: hits }}] }}]");
@@ -288,13 +289,13 @@ proptest! {
                 let answer = limiter.store().decide(&charges).unwrap();
                 prop_assert_eq!(answer.decisions[0].is_allowed(), expected[0].1);
             }
-            // The new name never has less left than the old one, which all nodes charge.
+            // The new name never has less left than the old name, which all nodes charge.
             let [new, old] = left(&limiter, &request);
             prop_assert!(new[0] >= old[0]);
         }
     }
 
-    /// Two names are two keys: no other key's name is charged.
+    /// The two names are separate keys: no other key's name is charged.
     #[test]
     fn only_the_two_names_of_a_key_are_charged(values in vec("[a-z]{1,8}", 2..5)) {
         let (limiter, _) = stage("rules: [{ id: api, key: api_key, limit: fixed 5/day }]");

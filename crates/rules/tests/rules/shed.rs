@@ -1,4 +1,4 @@
-//! `shed`: slots that priorities share, each up to its part.
+//! `shed`: slots shared by priorities, each up to its part.
 
 use tidegate_core::{ManualClock, MemoryStore, Settlement, Timestamp};
 use tidegate_rules::{Limiter, Priority, Request};

@@ -1,4 +1,4 @@
-//! Rules from text, and what they say of a request.
+//! Rules from text, and their effects on a request.
 
 use tidegate_rules::{Diagnostic, Diagnostics, Matched, Request, RuleSet, Severity};
 
@@ -11,7 +11,7 @@ pub(crate) fn rules(text: &str) -> RuleSet {
     }
 }
 
-/// One rule called `r`, from what stands behind its id.
+/// A rule named `r`, from the text after its id.
 #[track_caller]
 pub(crate) fn rule(rest: &str) -> RuleSet {
     rules(&format!("rules: [{{ id: r, {rest} }}]"))
@@ -64,7 +64,7 @@ pub(crate) fn doubts(text: &str) -> Vec<String> {
     loaded.warnings.0.iter().map(line).collect()
 }
 
-/// `line:column marked text: problem; help`.
+/// A finding as `line:column marked text: problem; help`.
 pub(crate) fn line(finding: &Diagnostic) -> String {
     let (from, width) = finding.mark;
     let marked: String = finding.excerpt.chars().skip(from).take(width).collect();
@@ -73,19 +73,19 @@ pub(crate) fn line(finding: &Diagnostic) -> String {
     format!("{warning}{}:{} [{marked}] {}{help}", finding.place.line, finding.place.column, finding.problem)
 }
 
-/// Everything that is wrong with a text, a line for each.
+/// All findings about a text, one per line.
 #[track_caller]
 pub(crate) fn mistakes(text: &str) -> Vec<String> {
     findings(text).0.iter().map(line).collect()
 }
 
-/// So many rounds, or a multiple of them if the environment says so.
+/// The number of rounds, multiplied by the environment variable `TIMES`.
 pub(crate) fn times(rounds: u32) -> u32 {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     rounds.saturating_mul(times)
 }
 
-/// Holds what is said of each text against what should be, and tells of all that differ.
+/// Compares the findings about each text with the expected ones, and reports all differences.
 #[track_caller]
 pub(crate) fn compare(cases: impl IntoIterator<Item = (String, Vec<String>, Vec<String>)>) {
     let differing: Vec<String> = cases

@@ -1,10 +1,11 @@
-//! Tiers and overrides: who is allowed what.
+//! Tiers and overrides: the limits of each key.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp, now_or_never};
+use tidegate_core::store::now_or_never;
+use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_rules::{FoundTier, KeyFault, Limiter, Secret, TierDirectory, TierLookup, TierSettings};
 
 use crate::support::{charges, compare, doubts, get, governs, mistakes, rules};
@@ -59,7 +60,7 @@ fn a_tier_that_is_told_more_than_once_is_none_to_go_by() {
     let twice = get("/").header("X-Tier", "free").header("X-Tier", "paid");
     assert_eq!(fault(twice.clone()), Some(KeyFault::Repeated));
     assert_eq!(fault(get("/").header("X-Tier", "made up").header("X-Tier", "paid")), Some(KeyFault::Repeated));
-    // What was verified comes first, and then nothing else is asked.
+    // A verified tier takes precedence, and other sources are not read.
     assert_eq!(fault(twice.clone().tier("free")), None);
     let conditions = |wanted: &str| {
         rules(&format!(
@@ -87,7 +88,7 @@ fn a_tier_that_a_condition_speaks_of_is_known() {
 fn those_of_no_tier_are_not_forgotten() {
     let expected = |at: &str| {
         format!(
-            "warning: {at} [i] the rule `r` does not limit those who are of none of its tiers; add `limit`, or name one of its tiers as the `default` of the file's `tiers`"
+            "warning: {at} [i] the rule `r` does not limit requests whose tier it does not list; add `limit`, or name one of its tiers as the `default` of the file's `tiers`"
         )
     };
     assert_eq!(doubts("rules:\n- id: r\n  tiers: { free: 1/s }"), [expected("2:3")]);
@@ -162,7 +163,7 @@ fn overrides_that_no_key_can_have_are_mistakes() {
         ),
         (
             "key: method, limit: 1/s, overrides: { get: 2/s, GET: 3/s }",
-            "1:66 [GET] `GET` is a key that stands here already; keep one of them",
+            "1:66 [GET] `GET` is a key that is listed above; keep one of them",
         ),
     ];
     compare(cases.map(|(rest, expected)| {
@@ -198,7 +199,7 @@ impl Stored {
         now_or_never(self.directory.wanted()).unwrap_or_default()
     }
 
-    /// The remaining number after a request, which waits for `found` if it has to.
+    /// The remaining quota after a request. If the request has to wait, the look-up is answered with `found`.
     fn left(&self, api_key: &str, found: Option<FoundTier>) -> u64 {
         let request = get("/").api_key(api_key);
         let mut check = pin!(self.limiter.check(&request).into_future());
@@ -227,7 +228,7 @@ fn a_tier_in_the_store_is_looked_up_once_and_then_known() {
     assert_eq!(stored.left("k_1", None), 1);
     assert_eq!(stored.left("k_here", None), 2, "the table in the rules comes first");
     assert_eq!(stored.directory.counts().found, 1);
-    // A change is seen when the time is over.
+    // A change takes effect after this time.
     stored.clock.advance(Micros::from_secs(60));
     assert_eq!(stored.left("k_1", entry("free")), 0);
 }
@@ -289,6 +290,20 @@ fn without_anybody_to_ask_the_default_applies() {
     let stored = Stored::new();
     stored.directory.close();
     assert_eq!(stored.left("k_1", None), 0);
+}
+
+#[test]
+fn a_check_that_does_not_wait_starts_the_look_up_and_has_the_tier_that_is_known() {
+    let stored = Stored::new();
+    let left = || stored.limiter.check_now(&get("/").api_key("k_1")).ruled[0].decision.remaining;
+    assert_eq!(left(), 0, "the default tier");
+    let lookups = stored.lookups();
+    assert_eq!(lookups.len(), 1);
+    stored.directory.found(lookups[0], FoundTier::Entry(b"paid".to_vec()));
+    assert_eq!(left(), 1, "what the default tier was charged counts");
+    stored.clock.advance(Micros::from_secs(60));
+    assert_eq!(left(), 0, "the tier that was found last");
+    assert_eq!(stored.lookups().len(), 1);
 }
 
 #[test]

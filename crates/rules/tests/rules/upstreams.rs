@@ -1,12 +1,12 @@
-//! A fuzz target: paths as servers behind the gateway read them.
+//! A fuzz target: paths as interpreted by servers behind the gateway.
 //!
-//! Each model here does what a server does to a path before it looks for the handler: decoding, cutting, resolving. However they
-//! differ, a path that goes on to them is to all of them the path that the rules have judged.
+//! Each model does what a server does to a path before it selects a handler: decoding, truncating, resolving. For all of
+//! these servers, a forwarded path must be the path that the rules have evaluated.
 
 use tidegate_fuzz::{target, text};
 use tidegate_rules::{PathPolicy, normalize};
 
-/// A model of a server: the path whose handler is called, decoded. `None` if the server refuses it.
+/// A model of a server: the path, decoded, whose handler is called. `None` if the server refuses it.
 type Upstream = fn(&[u8]) -> Option<Vec<u8>>;
 
 const UPSTREAMS: [(&str, Upstream); 9] = [
@@ -21,7 +21,7 @@ const UPSTREAMS: [(&str, Upstream); 9] = [
     ("a server that ends paths at NUL", ends_at_nul),
 ];
 
-/// Decodes escapes once. `Err` where one makes no sense.
+/// Decodes escapes once. `Err` if one is invalid.
 fn decoded(path: &[u8]) -> Result<Vec<u8>, Vec<u8>> {
     let (mut out, mut is_sound, mut rest) = (Vec::new(), true, path);
     while let [byte, after @ ..] = rest {
@@ -62,7 +62,7 @@ fn nginx(path: &[u8]) -> Option<Vec<u8>> {
     resolved(&decoded(path).ok().filter(|path| !path.contains(&0))?)
 }
 
-/// `path.Clean` stays at the root where nginx refuses.
+/// `path.Clean` stays at the root in cases in which nginx refuses.
 fn go(path: &[u8]) -> Option<Vec<u8>> {
     let path = decoded(path).ok()?;
     let mut segments: Vec<&[u8]> = Vec::new();
@@ -78,14 +78,15 @@ fn go(path: &[u8]) -> Option<Vec<u8>> {
     Some([b"/", &segments.join(&b'/')[..]].concat())
 }
 
-/// Decodes what it can and joins slashes; dots are segments like others.
+/// Decodes valid escapes and joins slashes. Dots are ordinary segments.
 fn werkzeug(path: &[u8]) -> Option<Vec<u8>> {
     let path = decoded(path).unwrap_or_else(|path| path);
     let segments: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()).collect();
     Some([b"/", &segments.join(&b'/')[..]].concat())
 }
 
-/// The URL standard: a backslash is a slash, tabs and line ends vanish, dots resolve also if encoded. Routers then decode.
+/// The URL standard: a backslash is a slash, tabs and line ends are removed, and dots are resolved even if encoded. Routers
+/// then decode.
 fn node(path: &[u8]) -> Option<Vec<u8>> {
     let path = path.iter().filter(|byte| !matches!(byte, b'\t' | b'\r' | b'\n'));
     let path: Vec<u8> = path.map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect();
@@ -103,7 +104,7 @@ fn node(path: &[u8]) -> Option<Vec<u8>> {
     decoded(&[b"/", &segments.join(&b'/')[..]].concat()).ok()
 }
 
-/// Cuts parameters off each segment, refuses encoded slashes and backslashes, then decodes and resolves.
+/// Removes the parameters of each segment, refuses encoded slashes and backslashes, then decodes and resolves.
 fn tomcat(path: &[u8]) -> Option<Vec<u8>> {
     let lower = path.to_ascii_lowercase();
     let has = |escape: &[u8]| lower.windows(escape.len()).any(|window| window == escape);
@@ -122,7 +123,7 @@ fn lenient_tomcat(path: &[u8]) -> Option<Vec<u8>> {
     resolved(&path.iter().map(|byte| if *byte == b'\\' { b'/' } else { *byte }).collect::<Vec<_>>())
 }
 
-/// Compares what came.
+/// Compares the path as received.
 fn haproxy(path: &[u8]) -> Option<Vec<u8>> {
     Some(path.to_vec())
 }
@@ -136,7 +137,7 @@ fn ends_at_nul(path: &[u8]) -> Option<Vec<u8>> {
     go(path.split(|byte| *byte == 0).next()?)
 }
 
-/// The paths that handlers are registered for: ASCII, without escapes, no slash at the end.
+/// The paths of handlers: ASCII, without escapes, no slash at the end.
 fn is_plain(path: &[u8]) -> bool {
     let is_plain = |segment: &[u8]| {
         !matches!(segment, b"" | b"." | b"..")
@@ -186,14 +187,14 @@ fn a_path_that_goes_on_is_to_every_upstream_what_the_rules_have_judged() {
     target!("upstream-paths").for_each(|bytes: &[u8]| {
         let path = text(bytes, &WORDS);
         let path = String::from_utf8_lossy(&path);
-        // The query is no part of the path, to anybody.
+        // For every server, the query is not part of the path.
         let path = path.split('?').next().unwrap_or_default();
         for policy in [PathPolicy::Strict, PathPolicy::Canonical] {
             let Ok(forwarded) = policy.apply(path) else { continue };
             let judged = normalize(&forwarded);
             for (name, upstream) in UPSTREAMS {
                 let Some(read) = upstream(forwarded.as_bytes()).filter(|read| is_plain(read)) else { continue };
-                // What rules take for the same path is judged alike.
+                // Paths that rules consider equal are treated equally.
                 assert_eq!(
                     judged,
                     normalize(&String::from_utf8_lossy(&read)),

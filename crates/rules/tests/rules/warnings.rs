@@ -34,16 +34,25 @@ fn a_shed_rule_without_slots_is_doubtful() {
         doubts(text),
         ["warning: 1:33 [0] `shed` with 0 slots refuses every request; raise it, unless that is meant"]
     );
+    let text = "rules: [{ id: r, shed: { slots: 10, critical: 0%, high: 0%, normal: 0%, low: 0% } }]";
+    assert_eq!(
+        doubts(text),
+        [
+            "warning: 1:47 [0%] `shed` with no part for any priority refuses every request; raise it, unless that is meant"
+        ]
+    );
+    assert_eq!(
+        doubts("rules: [{ id: r, shed: { slots: 10, low: 0% } }]"),
+        [""; 0],
+        "a priority without slots is refused"
+    );
 }
 
 #[test]
 fn a_lease_on_a_rule_that_is_never_leased_is_doubtful() {
     let text = |limit: &str| format!("rules: [{{ id: r, limit: {limit}, key: user, lease: {{ at_most: 10% }} }}]");
     let found = doubts(&text("log 100/s"));
-    assert!(
-        found.len() == 1 && found[0].contains("`lease` on a rule none of whose limits is ever leased"),
-        "{found:?}"
-    );
+    assert!(found.len() == 1 && found[0].contains("`lease` on a rule without a limit that can be leased"), "{found:?}");
     assert_eq!(doubts(&text("1000/s")), [""; 0]);
 }
 

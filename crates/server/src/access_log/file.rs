@@ -28,7 +28,7 @@ impl LogFile {
     }
 
     pub(super) fn stdout() -> io::Result<(LogFile, Writer)> {
-        // Not by `io::stdout`, whose lock would be held for as long as a write stalls.
+        // `io::stdout` holds its lock while a write stalls, so the descriptor is written to directly.
         let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Ok(LogFile::of(out, None))
     }
@@ -45,7 +45,7 @@ impl LogFile {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    // Opening a pipe for writing only blocks until there is a reader.
+    // Opening a pipe only for writing blocks until it has a reader.
     let is_pipe = fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo());
     OpenOptions::new().read(is_pipe).append(true).create(true).mode(MODE).open(path)
 }

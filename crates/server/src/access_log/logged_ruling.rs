@@ -1,4 +1,4 @@
-//! The decision on a request, as the access log tells of it.
+//! The decision on a request, as written to the access log.
 
 use std::net::IpAddr;
 
@@ -8,11 +8,11 @@ use tidegate_rules::{Fact, Facts, Mode, Ruling, Secret};
 
 use super::record::LoggedDecision;
 
-/// The facts that the rules were asked with, and their decision.
+/// The facts that the rules evaluated, and their decision.
 pub(crate) struct LoggedRuling {
     pub(crate) address: Option<IpAddr>,
     pub(crate) user: Option<Box<str>>,
-    /// The hash.
+    /// Hash of the API key.
     pub(crate) api_key: Option<String>,
     pub(crate) tier: Option<Box<str>>,
     decided: LoggedDecision,

@@ -30,7 +30,7 @@ pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent"
 
 /// The time that the writing thread waits for further lines, so that it writes many at once.
 const LINGER: Duration = Duration::from_millis(10);
-/// The time that an ending process waits for its last lines to be written.
+/// The time that shutdown waits for the last lines to be written.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
 
 /// The format of a line.
@@ -47,7 +47,7 @@ pub enum AccessLogFormat {
 pub enum AccessLogTarget {
     /// Standard output.
     Stdout,
-    /// The end of a file, which is made if there is none.
+    /// The end of a file, which is created if it does not exist.
     File(PathBuf),
 }
 
@@ -58,7 +58,7 @@ pub struct Settings {
     pub format: AccessLogFormat,
     /// The destination.
     pub target: AccessLogTarget,
-    /// The most bytes that wait to be written.
+    /// Maximum number of bytes waiting to be written.
     pub queue_bytes: usize,
 }
 
@@ -110,7 +110,7 @@ impl AccessLog {
         Ok(AccessLog { format: settings.format, queue, file, clock: SystemClock::new() })
     }
 
-    /// The present instant, for [`AccessRecord::at`].
+    /// The current time, for [`AccessRecord::at`].
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
@@ -126,10 +126,10 @@ impl AccessLog {
                 AccessLogFormat::Combined => line.combined(secret, &mut buffer),
             }
             self.queue.push(&buffer);
-            // One long line need not be paid for until the end.
+            // Releases the memory of an exceptionally long line.
             buffer.shrink_to(4_096);
         });
-        // A thread that ends has no buffer any more.
+        // The buffer of a terminating thread has been destroyed.
         if written.is_err() {
             self.queue.skip();
         }
@@ -146,7 +146,7 @@ impl AccessLog {
         self.queue.dropped()
     }
 
-    /// Lines that were taken to be written.
+    /// Lines that were queued for writing.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.queue.taken()

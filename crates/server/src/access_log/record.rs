@@ -25,9 +25,9 @@ pub(crate) struct AccessRecord<'l> {
     pub(crate) address: IpAddr,
     /// User, if known.
     pub(crate) user: Option<&'l str>,
-    /// The hash of its API key.
+    /// Hash of the request's API key.
     pub(crate) api_key: Option<&'l str>,
-    /// Its tier.
+    /// Tier of the request.
     pub(crate) tier: Option<&'l str>,
     /// The request method.
     pub(crate) method: &'l str,
@@ -39,13 +39,13 @@ pub(crate) struct AccessRecord<'l> {
     pub(crate) host: Option<&'l [u8]>,
     /// The status; `None` if the client disconnected first.
     pub(crate) status: Option<StatusCode>,
-    /// Bytes of its body that were forwarded.
+    /// Bytes of the request body that were forwarded.
     pub(crate) bytes_in: u64,
-    /// Bytes of the response's body.
+    /// Bytes of the response body.
     pub(crate) bytes_out: u64,
     /// The total time.
     pub(crate) took: Duration,
-    /// The route that it took.
+    /// Route that matched.
     pub(crate) route: Option<&'l str>,
     /// Upstream that responded, and the time until its response began.
     pub(crate) upstream: Option<(&'l str, Duration)>,
@@ -68,7 +68,7 @@ pub(crate) enum LoggedDecision {
     /// Allowed, and a rule in shadow mode would have denied it.
     Shadow,
     Denied,
-    /// It lacks a required part of a key, or has it more than once.
+    /// The request lacks a required part of a key, or has it more than once.
     Refused,
 }
 
@@ -185,7 +185,7 @@ fn address(address: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// Milliseconds with their thousandths.
+/// Milliseconds with three decimals.
 fn millis(took: Duration, out: &mut Vec<u8>) {
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     number(micros / 1_000, out);
@@ -206,7 +206,7 @@ fn json_bytes(start: &str, value: Option<&[u8]>, out: &mut Vec<u8>) {
     json_text(start, value.as_deref(), out);
 }
 
-/// A member of an object, if there is a value. `start` is the text in front of the value.
+/// A member of an object; omitted without a value. `start` is the text in front of the value.
 fn json_text(start: &str, value: Option<&str>, out: &mut Vec<u8>) {
     let Some(value) = value else { return };
     out.extend_from_slice(start.as_bytes());

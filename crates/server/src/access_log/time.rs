@@ -1,4 +1,4 @@
-//! Instants as logs write them, in UTC.
+//! Timestamps in the formats of logs, in UTC.
 
 use std::cell::Cell;
 
@@ -9,14 +9,14 @@ const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Au
 const SECOND: u64 = 1_000_000;
 
 thread_local! {
-    /// The second that this thread last wrote, as text: most lines share it with the line before.
+    /// The last second written by this thread, as text: most lines fall into the same second as the line before.
     static LAST: Cell<(u64, [u8; 19])> = const { Cell::new((0, *b"1970-01-01T00:00:00")) };
 }
 
 /// `2026-11-17T15:20:01.123456Z`
 pub(super) fn rfc3339(at: Timestamp, out: &mut Vec<u8>) {
     let second = at.as_micros() / SECOND;
-    // A thread that ends has no cell any more.
+    // The cell of a terminating thread has been destroyed.
     let last = LAST.try_with(Cell::get).ok().filter(|&(last, _)| last == second);
     let text = last.map_or_else(|| date_and_time(at), |(_, text)| text);
     if last.is_none() {
@@ -53,7 +53,7 @@ fn date_and_time(at: Timestamp) -> [u8; 19] {
     text
 }
 
-/// `15:20:01`, of the seconds since midnight.
+/// `15:20:01`, from the seconds since midnight.
 fn time_of_day(seconds: u64) -> [u8; 8] {
     let [[h, hh], [m, mm], [s, ss]] = [seconds / 3_600, seconds / 60 % 60, seconds % 60].map(digits::<2>);
     [h, hh, b':', m, mm, b':', s, ss]

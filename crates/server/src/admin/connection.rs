@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::listen::{HttpConnection, Lifetime, Peer, RequestCount, http1_builder};
 
-/// The time for a request's head.
+/// Timeout for receiving a request's head.
 const HEAD_TIME: Duration = Duration::from_secs(20);
-/// The most bytes of a request's head.
+/// Maximum size of a request's head.
 const HEADER_BYTES: usize = 64 * 1024;
 
 const LIFETIME: Lifetime = Lifetime {
@@ -60,7 +60,7 @@ pub async fn serve_connection(
     }
 }
 
-/// A request in flight, until this is dropped.
+/// Counts a request as in flight until dropped.
 struct RequestGuard(Arc<RequestCount>);
 
 impl RequestGuard {
@@ -76,7 +76,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// The body of an answer. The request is in flight until all of it was sent: a stream of events has no end of its own.
+/// Body of a response. The request counts as in flight until the body has been sent, since event streams have no end.
 struct AdminBody {
     body: RoutedBody,
     _guard: RequestGuard,

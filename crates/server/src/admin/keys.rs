@@ -123,7 +123,7 @@ pub(super) async fn top(State(state): State<AdminState>, uri: Uri) -> Result<Res
     let top = match parameter(&uri, "by").as_deref() {
         None | Some("traffic") => engine.metrics().top_keys(Ranking::Traffic, most),
         Some("denials") => engine.metrics().top_keys(Ranking::Denials, most),
-        // A store in memory is not called.
+        // A store in memory has no calls to rank.
         Some("store") => top_store_keys(engine.limiter(), most).unwrap_or_default(),
         Some(_) => {
             let detail = "`by` is none of `traffic`, `denials` and `store`.";
@@ -154,7 +154,7 @@ struct PeekedLimit<'r> {
     remaining: u64,
     reset_after_ms: u64,
     retry_after_ms: Option<u64>,
-    /// Whether the store decided, rather than this process alone while the store is unavailable.
+    /// Whether the store decided. False if this process decided because the store was unavailable.
     by_store: bool,
 }
 

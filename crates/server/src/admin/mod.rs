@@ -3,15 +3,16 @@
 //! | | |
 //! |---|---|
 //! | `GET /v1/rules` | the rules in force (`rules.rs`) |
-//! | `POST /v1/rules/reload`, `/v1/rules/validate` | reads the files again; says what is wrong with a text |
+//! | `POST /v1/rules/reload`, `/v1/rules/validate` | reads the files again; reports problems in a text |
 //! | `GET`, `POST /v1/modes` | switches of single rules or of all, with or without an end (`modes.rs`, `switchboard.rs`) |
 //! | `POST /v1/keys/peek`, `/v1/keys/reset`, `GET /v1/keys/top` | single keys (`keys.rs`, `named_key.rs`) |
 //! | `GET /v1/regions`, `POST /v1/regions/set`, `/v1/regions/move`, `/v1/regions/resume` | shares of regions (`regions.rs`) |
 //! | `GET /v1/config` | the configuration in force, without its secrets |
-//! | `GET /v1/view`, `/v1/stream` | how the server is doing, once or every second (`stream.rs`) |
-//! | `GET /metrics` | the same for Prometheus |
-//! | `GET /openapi.json` | all of it, described (`routes.rs`) |
-//! | `GET /lab/` | the lab's page, with a live view of all this ([`lab`]) |
+//! | `GET /v1/view`, `/v1/stream` | live data of the server, once or every second (`stream.rs`) |
+//! | `GET /v1/history` | decisions of the last hour (`history.rs`) |
+//! | `GET /metrics` | metrics for Prometheus |
+//! | `GET /openapi.json` | OpenAPI description of this API (`routes.rs`) |
+//! | `GET /lab/` | the lab's page, with a live view of the server ([`lab`]) |
 //!
 //! Every request needs the token (`token.rs`); without it, not even the existence of a path is revealed. The only
 //! exception is the lab's page, which is the same everywhere and asks for the token itself. Other listeners serve none
@@ -20,6 +21,7 @@
 mod caller;
 mod connection;
 mod extract;
+mod history;
 mod keys;
 mod modes;
 mod named_key;
@@ -52,6 +54,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use self::connection::serve_connection;
+use self::history::RequestHistory;
 use self::switchboard::Switchboard;
 pub use self::token::{Token, TokenError};
 use crate::auth_throttle::AuthThrottle;
@@ -62,7 +65,7 @@ use crate::listen::Peer;
 use crate::metrics::{self, ListenerKind};
 use crate::problem::Problem;
 
-/// The largest body that is read: a rules file to be validated.
+/// Maximum size of a body. The largest are rules files to validate.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 /// Timeout for receiving a body.
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -78,17 +81,17 @@ pub struct Settings {
     pub open_metrics: bool,
     /// Rules files and folders; empty if there are none.
     pub rules: Vec<PathBuf>,
-    /// Whether rules that are published for a fleet are in force: files are left alone then.
+    /// Whether rules published for a fleet are in force. If so, the files are not read.
     pub are_published: Arc<AtomicBool>,
     /// The configuration in force, with secrets hidden.
     pub configuration: serde_json::Value,
     /// Access to the records of all regions; `None` if their servers are not configured.
     pub regions: Option<RegionsControl>,
-    /// By which switches end.
+    /// The clock by which switches expire, and of the history.
     pub clock: Arc<dyn Clock>,
     /// Ends event streams.
     pub stop: CancellationToken,
-    /// The hosts that requests may be for.
+    /// Accepted host names of requests.
     pub hosts: AllowedHosts,
 }
 
@@ -110,7 +113,7 @@ impl Settings {
     }
 }
 
-/// State shared by all requests. Clones share it.
+/// State shared by all requests. Clones refer to the same state.
 #[derive(Clone)]
 pub struct AdminState(Arc<AdminInner>);
 
@@ -118,6 +121,7 @@ struct AdminInner {
     engine: Arc<Engine>,
     settings: ArcSwap<Settings>,
     switchboard: Switchboard,
+    history: RequestHistory,
     streams: Arc<Semaphore>,
     guesses: AuthThrottle,
 }
@@ -129,10 +133,12 @@ impl AdminState {
         let streams = Arc::new(Semaphore::new(MOST_STREAMS));
         let settings = ArcSwap::from_pointee(settings);
         let (switchboard, guesses) = (Switchboard::default(), AuthThrottle::new());
-        AdminState(Arc::new(AdminInner { engine, settings, switchboard, streams, guesses }))
+        let history = RequestHistory::default();
+        AdminState(Arc::new(AdminInner { engine, settings, switchboard, history, streams, guesses }))
     }
 
-    /// Changes the settings, from the next request on. `change` is called again if another change came first.
+    /// Changes the settings, from the next request on. `change` is called again if another thread changed them
+    /// concurrently.
     pub fn change(&self, change: impl Fn(&mut Settings)) {
         self.0.settings.rcu(|present| {
             let mut next = Settings::clone(present);
@@ -141,10 +147,12 @@ impl AdminState {
         });
     }
 
-    /// Call about once a second: ends expired switches, and ticks the metrics.
+    /// Call about once a second: ends expired switches, records the history, and ticks the metrics.
     pub fn tick(&self) {
-        let AdminInner { engine, settings, switchboard, .. } = &*self.0;
-        switchboard.expire(engine.limiter(), settings.load().clock.now());
+        let AdminInner { engine, settings, switchboard, history, .. } = &*self.0;
+        let now = settings.load().clock.now();
+        switchboard.expire(engine.limiter(), now);
+        history.record(now, engine.metrics().requests());
         engine.metrics().tick(&engine.limiter().rules());
     }
 }
@@ -222,7 +230,7 @@ async fn metrics_page(State(state): State<AdminState>, headers: HeaderMap) -> Re
 fn json(document: &impl Serialize) -> Response {
     match serde_json::to_vec(document) {
         Ok(text) => ([(CONTENT_TYPE, "application/json")], Body::from(text)).into_response(),
-        // Text, numbers and lists can always be written.
+        // Serialization of text, numbers and lists cannot fail.
         Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

@@ -33,9 +33,9 @@ pub(super) struct SwitchRequest {
 #[derive(Serialize)]
 struct SwitchesView {
     generation: u64,
-    /// Switch of all rules.
+    /// Switch for all rules.
     all: ActiveSwitch,
-    /// Switches of single rules. The switch of all rules takes precedence.
+    /// Switches for single rules. The switch for all rules takes precedence.
     rules: Vec<ActiveSwitch>,
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn switch(
     Ok(json(&state.0.switches()))
 }
 
-/// Refuses a switch of a rule that does not exist. It is probably a typo, and the operator would believe that a limit
+/// Rejects a switch for a rule that does not exist: it is probably a typo, and the operator would believe that a limit
 /// is off.
 fn exists(rules: &RuleSet, id: &str) -> Result<(), Problem> {
     let mut alone = Switches::new();

@@ -10,9 +10,9 @@ use crate::engine::Engine;
 use crate::metrics::{Ranking, TopKey};
 use crate::problem::Problem;
 
-/// Digits of a whole hash.
+/// Digits of a complete hash.
 const WHOLE: usize = 32;
-/// Digits that are enough to name one.
+/// Minimum number of digits of a truncated hash.
 const SHORTEST: usize = 8;
 
 /// The parts of a key, each in full.
@@ -25,7 +25,7 @@ enum NamedPart {
     Hash(String),
 }
 
-/// The same, borrowed.
+/// Borrowed form of [`NamedParts`].
 pub(super) struct KeyNames<'p>(Vec<PartName<'p>>);
 
 impl NamedParts {
@@ -33,7 +33,7 @@ impl NamedParts {
     /// keys that the rules name.
     pub(super) fn resolve(engine: &Engine, id: &str, given: Option<Vec<String>>) -> Result<NamedParts, Problem> {
         let present = engine.limiter().rules();
-        // A missing file is reported where it is opened.
+        // An unknown rule is reported when the key is looked up.
         let Some(rule) = present.rules.rule_of(id) else { return Ok(NamedParts(Vec::new())) };
         let wanted: Vec<_> = rule.key_parts().collect();
         let is_shared = given.as_ref().is_some_and(Vec::is_empty);
@@ -91,7 +91,7 @@ impl NamedParts {
 }
 
 impl KeyNames<'_> {
-    /// The key of these parts.
+    /// The key with these parts.
     pub(super) fn key<'k>(&'k self, rule: &'k str, tier: Option<&'k str>) -> NamedKey<'k> {
         NamedKey { rule, parts: &self.0, tier }
     }
@@ -115,8 +115,8 @@ pub(super) struct DescriptorKey {
 }
 
 impl DescriptorKey {
-    /// The key of these values under the descriptor with this id; `None` if there is no such descriptor. Values that
-    /// were cut are looked up among recent keys.
+    /// The key with these values under the descriptor with this id; `None` if there is no such descriptor. Truncated
+    /// values are looked up among recent keys.
     pub(super) fn resolve(engine: &Engine, id: &str, given: Option<&[String]>) -> Option<DescriptorKey> {
         let present = engine.limiter().rules();
         let mut domains = present.rules.domains();

@@ -1,4 +1,4 @@
-//! Errors of operators' requests, as problems.
+//! Converts errors of admin requests to problem documents.
 
 use http::StatusCode;
 use tidegate_core::StoreError;

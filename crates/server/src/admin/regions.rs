@@ -1,4 +1,4 @@
-//! Shares of regions: shown, and moved.
+//! Shows and moves the shares of regions.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tidegate_core::regions::{BeginError, Share};
-use tidegate_redis::fleet::{RegionsControl, RegionsError, TransferOutcome};
+use tidegate_redis::fleet::{RegionsControl, RegionsError, Resumption};
 
 use super::caller::AdminCaller;
 use super::extract::Json;
@@ -38,7 +38,7 @@ pub(super) struct MoveRequest {
 
 #[derive(Serialize)]
 struct RegionsView {
-    /// The region of this server, as the server knows it.
+    /// The region of this server, from its own configuration.
     own: Option<OwnRegion>,
     /// The records of all regions; empty if their servers are not configured.
     #[serde(flatten)]
@@ -48,6 +48,8 @@ struct RegionsView {
 #[derive(Serialize)]
 struct MovedView {
     transfers: Vec<ShownOutcome>,
+    /// The regions that could not be read, and contradictions.
+    problems: Vec<String>,
 }
 
 pub(super) async fn show(State(state): State<AdminState>) -> Response {
@@ -87,11 +89,19 @@ pub(super) async fn move_share(
 pub(super) async fn resume(State(state): State<AdminState>, caller: AdminCaller) -> Result<Response, Problem> {
     let regions = state.regions()?;
     tracing::info!(by = %caller, "transfers between regions are resumed");
-    moved(async move { regions.resume().await }).await
+    let resumed = finished(async move { regions.resume().await }).await?;
+    // The transfers that the other regions have begun are unknown.
+    match resumed.problems.first() {
+        Some(problem) => {
+            let done = resumed.outcomes.iter().filter(|outcome| outcome.is_over()).count();
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("{problem}. Transfers that are over: {done}.")))
+        }
+        None => Ok(moved_view(&resumed)),
+    }
 }
 
 impl AdminState {
-    /// Access to all regions, by the rules in force.
+    /// Access to all regions, under the rules in force.
     fn regions(&self) -> Result<RegionsControl, Problem> {
         let configured = self.0.settings.load().regions.clone();
         let detail =
@@ -106,13 +116,23 @@ fn share(text: &str) -> Result<Share, Problem> {
     text.parse().map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("{error}.")))
 }
 
-/// Waits for transfers. They go on if the client does not wait.
 async fn moved(
-    moving: impl Future<Output = Result<Vec<TransferOutcome>, RegionsError>> + Send + 'static,
+    moving: impl Future<Output = Result<Resumption, RegionsError>> + Send + 'static,
 ) -> Result<Response, Problem> {
+    Ok(moved_view(&finished(moving).await??))
+}
+
+/// Waits for transfers. They go on if the client does not wait.
+async fn finished<T: Send + 'static>(moving: impl Future<Output = T> + Send + 'static) -> Result<T, Problem> {
     let stopping = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down.");
-    let outcomes = tokio::spawn(moving).await.map_err(stopping)??;
-    Ok(json(&MovedView { transfers: outcomes.iter().map(ShownOutcome::of).collect() }))
+    tokio::spawn(moving).await.map_err(stopping)
+}
+
+fn moved_view(resumed: &Resumption) -> Response {
+    json(&MovedView {
+        transfers: resumed.outcomes.iter().map(ShownOutcome::of).collect(),
+        problems: resumed.problems.iter().map(ToString::to_string).collect(),
+    })
 }
 
 impl From<RegionsError> for Problem {

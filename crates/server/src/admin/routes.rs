@@ -9,7 +9,7 @@ use http::header::CONTENT_TYPE;
 use serde::Serialize;
 use tidegate_rules::yaml::closest;
 
-use super::{AdminState, json, keys, modes, regions, rules, stream};
+use super::{AdminState, history, json, keys, modes, regions, rules, stream};
 use crate::problem::Problem;
 
 /// A method at a path. `openapi.json` describes each of them, which a test ensures.
@@ -34,7 +34,7 @@ impl AdminRoute {
     }
 }
 
-static ROUTES: [AdminRoute; 19] = [
+static ROUTES: [AdminRoute; 20] = [
     AdminRoute::new("GET", "/", "this list", || get(index)),
     AdminRoute::new("GET", "/openapi.json", "description of this API, for programs", || get(openapi)),
     AdminRoute::new("GET", "/v1/rules", "the rules in force", || get(rules::show)),
@@ -54,6 +54,7 @@ static ROUTES: [AdminRoute; 19] = [
     AdminRoute::new("GET", "/v1/config", "the configuration in force", || get(super::configuration)),
     AdminRoute::new("GET", "/v1/view", "live data of the server", || get(stream::view)),
     AdminRoute::new("GET", "/v1/stream", "the same every second, as server-sent events", || get(stream::stream)),
+    AdminRoute::new("GET", "/v1/history", "decisions of the last hour", || get(history::show)),
     AdminRoute::new("GET", "/metrics", "metrics for Prometheus", || get(super::metrics_page)),
     AdminRoute { method: "GET", path: "/lab/", about: "web page: the lab, and live data of the server", handler: None },
 ];

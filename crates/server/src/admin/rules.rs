@@ -1,4 +1,4 @@
-//! The rules in force, and those that might be.
+//! Rules in force: list, reload, and validation of new ones.
 
 use std::sync::atomic::Ordering;
 
@@ -19,9 +19,9 @@ pub(super) async fn show(State(state): State<AdminState>) -> Response {
     struct RulesView<'r> {
         generation: u64,
         rules: Vec<RuleSummary<'r>>,
-        /// The domains of Envoy's files.
+        /// Domains of the Envoy files.
         domains: Vec<&'r str>,
-        /// The descriptors in them that have a limit.
+        /// Descriptors of these domains that have a limit.
         descriptors: Vec<ListedDescriptor<'r>>,
         /// Switches for rules that do not exist.
         unknown_switches: Vec<&'r str>,
@@ -104,7 +104,7 @@ pub(super) async fn validate(RawBody(body): RawBody) -> Result<Response, Problem
     Ok(json(&RulesReport { usable: counts.is_some(), errors, warnings, counts, findings: &findings }))
 }
 
-/// Runs blocking work on a thread of its own.
+/// Runs blocking work on a separate thread.
 async fn aside<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     let stopping = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The server is shutting down.");
     tokio::task::spawn_blocking(act).await.map_err(stopping)

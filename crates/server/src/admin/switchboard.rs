@@ -1,4 +1,4 @@
-//! Switches that end by themselves.
+//! Switches that expire.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,12 @@ use tidegate_rules::{Limiter, Mode, Switches};
 
 use super::caller::AdminCaller;
 
-/// A switch that is in force.
+/// The target of a switch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SwitchTarget {
     /// All rules.
     All,
-    /// The rule of this id.
+    /// The rule with this id.
     Rule(String),
 }
 
@@ -50,15 +50,15 @@ impl SwitchTarget {
     }
 }
 
-/// Remembers which switches end, and when.
+/// Switches that expire, and their expiry times.
 #[derive(Debug, Default)]
 pub(super) struct Switchboard(Mutex<BTreeMap<SwitchTarget, TimedSwitch>>);
 
 #[derive(Clone, Copy, Debug)]
 struct TimedSwitch {
-    /// Mode that it was switched to.
+    /// Mode set by the switch.
     mode: Option<Mode>,
-    /// The mode to return to, and the end of that one.
+    /// Mode to return to, and when that mode ends itself.
     before: (Option<Mode>, Option<Timestamp>),
     until: Timestamp,
 }
@@ -68,8 +68,8 @@ impl Switchboard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Switches `target`; `None` means as written. At its end, the mode before the first of the timed switches returns.
-    /// `by` is the caller, for the log. Returns the generation.
+    /// Switches `target`; `None` restores the mode written in the rules. When the switch expires, the mode from before
+    /// the first of consecutive timed switches returns. `by` is the caller, for the log. Returns the generation.
     pub(super) fn switch<S, C: Clock>(
         &self,
         limiter: &Limiter<S, C>,
@@ -82,12 +82,12 @@ impl Switchboard {
         let rules = limiter.rules();
         let present = target.get(rules.rules.switches());
         let end = rules.rules.switches().end(target.rule());
-        // If it was switched by other means since, it returns to that mode.
+        // If the mode was changed by other means meanwhile, the new switch returns to that mode.
         let running = timed.remove(&target).filter(|running| running.mode == present);
         let before = running.map_or((present, end), |running| running.before);
         let generation = limiter.switch(|switches| target.set(switches, mode, until));
         let until_unix = until.map(|until| until.as_micros().div_ceil(1_000_000));
-        // Explicit, so that a missing field need not be interpreted.
+        // Logged even without an end, so that a missing field needs no interpretation.
         let ends = if until.is_some() { "by itself" } else { "when it is removed" };
         tracing::info!(rule = target.name(), mode = word(mode), until_unix, ends, by = %by, generation, "switched");
         if let Some(until) = until {
@@ -96,10 +96,10 @@ impl Switchboard {
         generation
     }
 
-    /// Removes expired switches. A rule that was switched by other means since keeps that mode.
+    /// Removes expired switches. A rule whose mode was changed by other means meanwhile keeps it.
     pub(super) fn expire<S, C: Clock>(&self, limiter: &Limiter<S, C>, now: Timestamp) {
         let mut timed = self.timed();
-        // All at once, so that no request sees only some of them.
+        // One change for all expired switches, so that no request sees only some of them.
         let over: Vec<(SwitchTarget, TimedSwitch)> = timed.extract_if(.., |_, timed| timed.until <= now).collect();
         if over.is_empty() {
             return;
@@ -119,7 +119,7 @@ impl Switchboard {
     }
 }
 
-/// The mode that a switch returns to, unless that one has ended meanwhile.
+/// The mode that a switch returns to. As written if that mode has ended meanwhile.
 fn before_that((mode, end): (Option<Mode>, Option<Timestamp>), now: Timestamp) -> (Option<Mode>, Option<Timestamp>) {
     if end.is_some_and(|end| end <= now) { (None, None) } else { (mode, end) }
 }
@@ -210,7 +210,7 @@ mod tests {
     fn a_switch_goes_back_to_what_still_holds() {
         for (end, mode_after) in [(15, Mode::Enforce), (40, Mode::Off)] {
             let (limiter, board) = (limiter(), Switchboard::default());
-            // As a fleet does.
+            // A fleet's switches are applied in the same way.
             limiter.switch(|switches| {
                 switches.switch("a", Some(Mode::Off));
                 switches.set_end(Some("a"), at(end));

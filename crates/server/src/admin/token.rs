@@ -15,13 +15,13 @@ pub struct Token(Box<str>);
 /// A token that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It could be guessed.
+    /// The token could be guessed.
     #[error("the token has {length} characters: use at least {SHORTEST}, such as the output of `openssl rand -hex 16`")]
     TooShort {
         /// Number of characters.
         length: usize,
     },
-    /// It could not be sent.
+    /// The token could not be sent in a header.
     #[error(
         "the token has characters that are not allowed in a header: use letters, digits and punctuation, without spaces"
     )]
@@ -32,7 +32,7 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// The token that is written so.
+    /// A token with this text.
     ///
     /// # Errors
     /// If it is too short, or cannot be sent in a header.

@@ -12,7 +12,7 @@ use tidegate_rules::{Mode, Ruled, Ruling};
 use super::json_writer::{ObjectWriter, member};
 use crate::receipts;
 
-/// Writes the ruling on one request, and the response for its client, if `reply` has it.
+/// Writes the ruling on one request, and the response for its client if `reply` is given.
 pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling<'_>, reply: Option<&Reply<'_, '_>>) {
     ObjectWriter::write(out, |answer| {
         answer.boolean(member!("allowed"), ruling.is_allowed());
@@ -20,7 +20,7 @@ pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling<'_>, reply: Option<&Reply
             Outcome::Allow { delay } if delay.is_zero() => {}
             Outcome::Allow { delay } => answer.seconds(member!("delay"), delay),
             Outcome::Deny { retry_after } => answer.seconds(member!("retry_after"), retry_after),
-            // More than this can never pass.
+            // The highest cost that the limit can ever admit.
             Outcome::TooLarge { max } => answer.number(member!("most_ever"), max),
         }
         if let Some(refused) = &ruling.refused {

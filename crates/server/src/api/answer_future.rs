@@ -1,4 +1,4 @@
-//! The future of an answer.
+//! Future of a response.
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
@@ -9,19 +9,20 @@ use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response as Routed};
 use http::{HeaderMap, Response};
-use tidegate_core::NowOrLater;
+use tidegate_core::store::NowOrLater;
 
-use super::connection::ApiClient;
+use super::client::ApiClient;
 use super::{AnswerBody, CONTENT_TYPE, JSON};
 use crate::listen::InboundBody;
 use crate::problem::Problem;
 use crate::self_wake::suppressing;
 use crate::whole_body::WholeBody;
 
-/// The answer to one request of a client.
+/// Response to one request of a client.
 ///
-/// Most are checks whose body came with the head, and which the store in this process decides. They need no allocation and no
-/// timer: when hyper first polls for the answer, the body is there, and the answer can be made at once.
+/// Most requests are checks whose body arrives with the head, and which a store in this process decides. They need no
+/// allocation and no timer: the body is complete when hyper first polls the future, and the first poll returns the
+/// response.
 pub(super) struct AnswerFuture {
     client: Arc<ApiClient>,
     stage: AnswerStage,
@@ -29,19 +30,19 @@ pub(super) struct AnswerFuture {
 
 #[expect(clippy::large_enum_variant, reason = "most are checks, which are to need no box")]
 enum AnswerStage {
-    /// A check, whose body is on its way.
+    /// A check whose body is being received.
     Check {
         body: WholeBody<InboundBody>,
-        /// The request's map of headers, cleared for those of the answer. hyper uses the map again for the next request, so that
-        /// a connection allocates one.
+        /// The request's header map, cleared and reused for the response. hyper uses the map again for the next
+        /// request, so that a connection allocates only one.
         headers: HeaderMap,
     },
-    /// An answer that takes longer.
+    /// A response that takes longer.
     Waiting(Pin<Box<dyn Future<Output = Response<AnswerBody>> + Send>>),
 }
 
 impl AnswerFuture {
-    /// The answer to a check with this body. Of its headers, only the map is used again.
+    /// The response to a check with this body. Only the header map is reused, not its contents.
     pub(super) fn check(client: &Arc<ApiClient>, mut headers: HeaderMap, body: InboundBody) -> AnswerFuture {
         headers.clear();
         let mut body = client.api.whole(body);
@@ -49,13 +50,13 @@ impl AnswerFuture {
         AnswerFuture { client: Arc::clone(client), stage: AnswerStage::Check { body, headers } }
     }
 
-    /// The answer to a request that is refused.
+    /// The response to a rejected request.
     #[cold]
     pub(super) fn refused(client: &Arc<ApiClient>, problem: Problem) -> AnswerFuture {
         AnswerFuture::routed(client, ready(Ok(problem.into_response())))
     }
 
-    /// The router's answer.
+    /// The response from the router.
     pub(super) fn routed<R>(client: &Arc<ApiClient>, routed: R) -> AnswerFuture
     where
         R: Future<Output = Result<Routed, Infallible>> + Send + 'static,
@@ -81,7 +82,7 @@ impl Future for AnswerFuture {
                 AnswerStage::Check { body, headers } => match suppressing(cx.waker(), || Pin::new(body).poll(cx)) {
                     (Poll::Ready(body), _) => (body, mem::take(headers)),
                     (Poll::Pending, was_suppressed) => {
-                        // A part of it was taken, and the connection may have read more already.
+                        // Part of the body was taken, and the connection may have read more already.
                         if was_suppressed {
                             cx.waker().wake_by_ref();
                         }

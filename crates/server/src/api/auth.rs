@@ -1,16 +1,15 @@
 //! Forward-auth: a proxy asks on behalf of a client's request.
 //!
-//! Proxies pass on the headers of the request that they ask about, so what a client writes into a header arrives here like
-//! what the proxy writes. Each form therefore believes only the headers that its proxy always sets itself, and only if the
-//! proxy is a trusted one:
+//! Proxies pass on the headers of the request that they ask about, so a header written by the client looks like one
+//! written by the proxy. Each form therefore reads only the headers that its proxy always sets itself, and accepts them
+//! only from trusted proxies:
 //!
-//! | | the request's method and target | denied |
+//! | | method and target of the request | denial |
 //! |---|---|---|
-//! | `/v1/auth` (Caddy, Traefik, HAProxy) | `X-Forwarded-Method`, `-Uri` and `-Host` | the status, headers and body that the client is to see |
-//! | `/v1/auth/nginx` | `X-Original-Method` and `X-Original-URI`, and `Host` | 403, or 401 if it lacks a key: nginx takes no other |
+//! | `/v1/auth` (Caddy, Traefik, HAProxy) | `X-Forwarded-Method`, `-Uri` and `-Host` | status, headers and body for the client |
+//! | `/v1/auth/nginx` | `X-Original-Method` and `X-Original-URI`, and `Host` | 403, or 401 without a key: nginx accepts no other |
 //!
-//! A path that servers read in several ways is denied too, with 400 where statuses travel: what the rules say of one reading says
-//! nothing of the others.
+//! An ambiguous path gets 400 (403 through nginx): a decision on one reading would not cover the others.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use http::header::{HOST, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tidegate_core::{Clock, Outcome};
-use tidegate_http::{Caller, HttpFacts, Reply, ReplyContext, is_plain_host, path_of_target};
+use tidegate_http::{Caller, HttpFacts, Reply, ReplyContext, check_asterisk, is_plain_host, path_of_target};
 use tidegate_rules::{Mode, Ruling};
 
 use super::auth_log::{AskedAbout, LoggedAuth};
@@ -40,10 +39,10 @@ const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
 const X_ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
-/// The header with the status for the client, for nginx, which does not pass statuses on.
+/// Header with the status for the client. nginx does not pass on the status itself.
 const X_TIDEGATE_STATUS: HeaderName = HeaderName::from_static("x-tidegate-status");
 
-/// The headers in which a proxy says what it asks about.
+/// Headers in which a proxy describes the request.
 struct Form {
     method: HeaderName,
     target: HeaderName,
@@ -80,12 +79,12 @@ pub(super) async fn nginx(State(api): State<Arc<Api>>, Extension(peer): Extensio
     }
 }
 
-/// The response that a client should get.
+/// Response for the client.
 struct Authorized {
     response: Response,
-    /// It lacks a part of a key, or a valid token: it does not say who it is.
+    /// The request lacks a part of a key or a valid token, so the client is not identified.
     is_unidentified: bool,
-    /// The reason why the request is denied before any rule applies.
+    /// Reason why the request was denied before any rule was evaluated.
     cause: Option<FailureCause>,
 }
 
@@ -107,7 +106,7 @@ impl Api {
         }
         let (method, target) = (said(headers, &form.method)?, said(headers, &form.target)?);
         let host = form.host.as_ref().map(|name| once(headers, name)).transpose()?.flatten();
-        // As with the path, the proxy passes on what came, and its upstream may read another host from it.
+        // The proxy passes on the `Host` header as received, and its upstream may use it instead of the forwarded host.
         let said_host = match host {
             Some(host) => Some(host),
             None => once(headers, &HOST)?,
@@ -121,14 +120,14 @@ impl Api {
             logged.respond(&authorized.response, authorized.cause);
         }
         let response = &mut authorized.response;
-        // The proxy passes on the headers of an answer that allows, beside those of the service.
+        // The proxy adds the headers of an allowing response to those of the service, which may have CORS headers of its own.
         if response.status() != StatusCode::OK {
             settings.answers.share(headers, response.headers_mut());
         }
         Ok(authorized)
     }
 
-    /// Decides a request. `host` is the one that the form has a header for.
+    /// Decides a request. `host` is the value of the form's header for the host.
     async fn authorize_request(
         &self,
         request: &Parts,
@@ -139,11 +138,12 @@ impl Api {
     ) -> Authorized {
         let headers = &request.headers;
         // The proxy passes the path on as it came, whatever is answered here.
-        if let Err(why) = settings.paths.check(path_of_target(target)) {
+        let path = path_of_target(target);
+        if let Err(why) = check_asterisk(method, path).and_then(|()| settings.paths.check(path)) {
             return Authorized::denied(FailureCause::RefusedPath, StatusCode::BAD_REQUEST, why.reason().to_owned());
         }
         if said_host.is_some_and(|host| !is_plain_host(host.as_bytes())) {
-            let detail = "The request does not say which one host it is for, as a name or an address.".to_owned();
+            let detail = "The request has no valid host. It must name exactly one, as a name or an address.".to_owned();
             return Authorized::denied(FailureCause::BadHost, StatusCode::BAD_REQUEST, detail);
         }
         let is_preflight = method.parse().is_ok_and(|method| settings.answers.passes_preflight(&method, headers));
@@ -159,7 +159,7 @@ impl Api {
             let detail = "The request has more than one line of Authorization: send one.".to_owned();
             return Authorized::denied(FailureCause::AmbiguousRequest, StatusCode::BAD_REQUEST, detail);
         }
-        // Each source has the last word over those before it.
+        // Later sources take precedence over earlier ones.
         if settings.basic
             && let Some(user) = basic_user(headers)
         {
@@ -178,7 +178,7 @@ impl Api {
         }
         let context = ReplyContext { at: self.clock.now(), caller: Caller::of(&facts), random: fastrand::u64(..) };
         let ruling = self.engine.check(&facts).await;
-        // Also before it is held back: the proxy may hang up meanwhile.
+        // Recorded before the request is held back, because the proxy may disconnect meanwhile.
         if let Some(logged) = &mut logged {
             logged.record_ruling(&facts, &ruling);
         }
@@ -197,8 +197,8 @@ impl Api {
 }
 
 impl Api {
-    /// Waits for a request's turn, where a shaper paces it: the proxy passes it on when it is answered. One that would have to
-    /// wait for longer than `most`, and so perhaps for longer than its proxy does, is denied instead, and leaves the queue.
+    /// Waits for a request's turn if a shaper delays it: the proxy forwards it on the response. A request that would
+    /// wait for longer than `most`, and so perhaps longer than its proxy does, is denied instead and leaves the queue.
     async fn hold_back(&self, mut ruling: Ruling<'static>, most: Duration) -> Ruling<'static> {
         let Outcome::Allow { delay } = ruling.verdict.outcome else { return ruling };
         if delay <= most.into() {
@@ -223,7 +223,7 @@ impl Api {
     }
 }
 
-/// The answer to a client whose token is missing or invalid.
+/// The response to a client whose token is missing or invalid.
 fn challenged(why: TokenRefusal) -> Authorized {
     match why.challenge() {
         Some(challenge) => {
@@ -235,16 +235,16 @@ fn challenged(why: TokenRefusal) -> Authorized {
     }
 }
 
-/// The value of a header that the proxy always has to set.
+/// Value of a header that the proxy must always set.
 fn said<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Cow<'h, str>, Problem> {
     let value = once(headers, name)?.map(|value| String::from_utf8_lossy(value.as_bytes()));
     value.filter(|value| !value.is_empty()).ok_or_else(|| {
-        let detail = format!("The proxy does not say what it asks about: let it set the header {name}.");
+        let detail = format!("The header {name} is missing: let the proxy set it.");
         Problem::new(StatusCode::BAD_REQUEST, detail)
     })
 }
 
-/// A header of which a proxy sends one. A proxy that adds its own to the client's does not say which to believe.
+/// A header that a proxy sends once. Several lines are an error: the proxy added its own to the client's.
 fn once<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Problem> {
     let mut lines = headers.get_all(name).iter();
     match (lines.next(), lines.next()) {

@@ -1,4 +1,4 @@
-//! The line of the access log for a request that a proxy asks about.
+//! The access log's line for a forward-auth request.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::access_log::{AccessLog, AccessRecord, LoggedRuling, TRACEPARENT};
 use crate::engine::Engine;
 use crate::metrics::{FailureCause, ListenerKind};
 
-/// A request that a proxy asks about. Its line is written when this is dropped, also if the proxy hangs up before it is answered.
+/// A forward-auth request. Its line is written on drop, even if the proxy disconnects before the response.
 pub(super) struct LoggedAuth<'r> {
     log: &'r AccessLog,
     engine: &'r Engine,
@@ -26,14 +26,14 @@ pub(super) struct LoggedAuth<'r> {
     host: Option<&'r HeaderValue>,
     address: IpAddr,
     at: Timestamp,
-    /// The status that the client is to see; `None` as long as there is none.
+    /// Status for the client; `None` until there is a response.
     status: Option<StatusCode>,
     bytes_out: u64,
     cause: Option<FailureCause>,
     ruling: Option<LoggedRuling>,
 }
 
-/// A request as its proxy describes it.
+/// The client's request, as described by the proxy.
 #[derive(Clone, Copy)]
 pub(super) struct AskedAbout<'r> {
     pub(super) method: &'r str,
@@ -43,7 +43,7 @@ pub(super) struct AskedAbout<'r> {
 }
 
 impl<'r> LoggedAuth<'r> {
-    /// Begins the line of a request. `request` is the one by which the proxy asks.
+    /// Begins the line of a request. `request` is the proxy's own request.
     pub(super) fn begin(
         log: &'r AccessLog,
         engine: &'r Engine,
@@ -54,13 +54,13 @@ impl<'r> LoggedAuth<'r> {
         LoggedAuth { log, engine, request, method, target, host, address, at, status, bytes_out, cause, ruling }
     }
 
-    /// Notes what the rules said.
+    /// Records the decision of the rules.
     pub(super) fn record_ruling(&mut self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>) {
         let rules = self.engine.limiter().rules();
         self.ruling = Some(LoggedRuling::new(facts, ruling, rules.rules.secret()));
     }
 
-    /// Notes what the client is to be told, and why if that is not for the rules.
+    /// Records the response for the client, and its cause if the rules did not decide.
     pub(super) fn respond(&mut self, response: &Response, cause: Option<FailureCause>) {
         self.status = Some(response.status());
         self.bytes_out = response.body().size_hint().lower();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::future::join_all;
-use tidegate_core::{Clock, Micros, NowOrLater, Readiness, Store, Timestamp};
+use futures_util::stream::{self, StreamExt};
+use tidegate_core::store::{NowOrLater, Readiness};
+use tidegate_core::{Clock, Micros, Store, Timestamp};
 use tidegate_http::{Caller, Reply, ReplyContext};
 use tidegate_rules::Ruling;
 
@@ -15,10 +16,13 @@ use super::question::{ApiQuestion, are_several};
 use super::{Api, answer, in_json};
 use crate::problem::Problem;
 
-/// The time for which a reservation stays open if the request names none.
+/// The time for which a reservation stays open by default.
 const DEFAULT_TTL: Micros = Micros::from_secs(60);
-/// The longest that one can.
+/// Maximum time that a reservation can stay open.
 const LONGEST_TTL: Micros = Micros::from_secs(24 * 3_600);
+/// The most checks of a batch in flight. Each has a deadline of its own at a remote store, which begins when the check is sent: with
+/// all of a large batch in flight, most of that time would pass while the store decides the others.
+const MOST_IN_FLIGHT: usize = 64;
 /// Most answers fit into this many bytes.
 const USUAL_ANSWER: usize = 256;
 
@@ -42,8 +46,8 @@ pub(super) async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Re
 }
 
 impl Api {
-    /// The answer to a check with this body. It is there now if the body asks about one request, and the store's answer is
-    /// there.
+    /// The response to a check with this body. Available immediately if the body asks about one request and the store
+    /// decides without waiting.
     pub(super) fn check(
         self: &Arc<Self>,
         body: Bytes,
@@ -98,8 +102,9 @@ impl Api {
         let questions = ApiQuestion::read_several(body)?;
         questions.iter().try_for_each(|question| allowed_here(question, operation))?;
         let at = self.clock.now();
-        // Begun in their order, and in flight together: a remote store gets them in one batch.
-        let rulings = join_all(questions.iter().map(|question| self.rule(question, operation))).await;
+        // Begun in their order, and many in flight together: a remote store gets those in one batch.
+        let rulings: Vec<_> = questions.iter().map(|question| self.rule(question, operation)).collect();
+        let rulings: Vec<Ruling<'_>> = stream::iter(rulings).buffered(MOST_IN_FLIGHT).collect().await;
         let mut text = Vec::with_capacity(USUAL_ANSWER * questions.len());
         list(&mut text, questions.iter().zip(&rulings), |text, (question, ruling)| {
             self.write_answer(text, question, ruling, at);
@@ -134,7 +139,7 @@ impl Api {
 fn allowed_here(question: &ApiQuestion<'_>, operation: CheckOperation) -> Result<(), Problem> {
     match question.ttl {
         Some(_) if operation != CheckOperation::Reserve => {
-            let detail = "`ttl` says how long a reservation stays open: it belongs to /v1/reserve.".to_owned();
+            let detail = "`ttl` is the time that a reservation stays open: send it to /v1/reserve.".to_owned();
             Err(Problem::in_json(detail, None))
         }
         Some(ttl) if ttl.0.is_zero() || ttl.0 > LONGEST_TTL => {

@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio_util::sync::CancellationToken;
 
 use super::answer_future::AnswerFuture;
+use super::client::ApiClient;
 use super::{AnswerBody, Api, CHECK, Settings};
 use crate::cross_site::check_json;
 use crate::listen::{
@@ -23,7 +24,7 @@ use crate::listen::{
 use crate::metrics::ListenerKind;
 use crate::self_wake::SelfWakeFilter;
 
-/// Serves connections as the settings say.
+/// Serves connections according to the settings.
 pub(super) struct ApiConnections {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
@@ -34,12 +35,12 @@ impl ApiConnections {
     pub(super) fn new(settings: &Settings) -> ApiConnections {
         let Settings { header_bytes, header_time, streams, .. } = *settings;
         let mut http1 = http1_builder(header_bytes);
-        // Answers are small: one piece is written with less effort than two. And a client that has nothing more to ask may still
-        // want the answer.
+        // Responses are small, so one contiguous write is cheaper than a vectored one. A client that closes its sending
+        // side may still read the response.
         http1.writev(false).half_close(true);
         let limits = Http2Limits { streams, header_bytes, ping_after: header_time, ping_timeout: header_time };
         let mut http2 = http2_builder(TokioExecutor::new(), limits);
-        // Bodies are small: nobody needs to send much ahead.
+        // Bodies are small, so clients need no large windows.
         http2.initial_stream_window_size(64 * 1024).initial_connection_window_size(256 * 1024);
         let lifetime = Lifetime {
             idle: header_time,
@@ -52,7 +53,7 @@ impl ApiConnections {
         ApiConnections { http1, http2, lifetime }
     }
 
-    /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server shuts down.
+    /// Serves a connection until it closes, is idle for too long, or the server shuts down.
     pub(super) async fn serve(&self, stream: Stream, service: ApiService, stop: CancellationToken) {
         let Lifetime { idle, last_request, .. } = self.lifetime;
         let Some((version, stream)) = detect_within(stream, idle, &stop, last_request).await else { return };
@@ -72,7 +73,7 @@ impl ApiConnections {
             }
             HttpVersion::Http2 => {
                 let http2 = self.http2.serve_connection(io, service);
-                // In a box, because its state is large, and most connections are of HTTP/1.
+                // Boxed because its state is large, and most connections use HTTP/1.
                 Box::pin(connection.run(http2, Future::poll, http2::Connection::graceful_shutdown)).await
             }
         };
@@ -82,15 +83,7 @@ impl ApiConnections {
     }
 }
 
-/// A client's connection, as its requests know it.
-pub(super) struct ApiClient {
-    peer: Peer,
-    pub(super) api: Arc<Api>,
-    router: Router,
-    pub(super) requests: RequestCount,
-}
-
-/// Answers the requests of one connection.
+/// Serves the requests of one connection.
 #[derive(Clone)]
 pub(super) struct ApiService(Arc<ApiClient>);
 

@@ -23,20 +23,20 @@ struct ReadyResponse {
     store: StoreState,
     generation: u64,
     rules: usize,
-    /// Whether tokens can be verified; absent if they are not.
+    /// Whether tokens can be verified; absent if token verification is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<TokensState>,
 }
 
 #[derive(Serialize)]
 struct TokensState {
-    /// Whether there are keys, and they are current.
+    /// Whether there are keys, and they are up to date.
     healthy: bool,
     keys: usize,
-    /// The mistake.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// Since when, in seconds since the Unix epoch.
+    /// Start of the problem, in seconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<u64>,
 }
@@ -53,10 +53,10 @@ struct StoreState {
     /// `memory` or `redis`.
     kind: &'static str,
     healthy: bool,
-    /// The mistake.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// Since when, in seconds since the Unix epoch.
+    /// Start of the problem, in seconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<u64>,
 }
@@ -65,7 +65,7 @@ pub(super) async fn live() -> Response {
     json(StatusCode::OK, &Live { live: true })
 }
 
-/// Ready unless it is stopping. While the store is away the server still decides, as each rule says: it is ready then, and
+/// Ready unless it is stopping. While the store is unavailable the server still decides, as each rule says: it is ready then, and
 /// says what is wrong. With the setting `store.required`, or asked for `?store=required`, it is ready only while the store
 /// answers.
 pub(super) async fn ready(State(api): State<Arc<Api>>, request: Request) -> Response {
@@ -92,7 +92,7 @@ impl StoreState {
     }
 }
 
-/// The same as [`ready`] in a word, where probes for envoyproxy/ratelimit look for it.
+/// [`ready`] as one word, on the path that probes for envoyproxy/ratelimit use.
 pub(super) async fn healthcheck(State(api): State<Arc<Api>>) -> (StatusCode, &'static str) {
     let needs_store = api.settings().store_required;
     if api.stop.is_cancelled() || (needs_store && StoreTrouble::of(&api.engine).is_some()) {

@@ -5,10 +5,10 @@
 use serde::Serialize;
 use tidegate_core::Micros;
 
-/// A million of them is a second.
+/// Microseconds in a second.
 const MICROS: u64 = 1_000_000;
 
-/// The name of a member, as it stands in front of the value of any member but the first. It is one that needs no escapes.
+/// The name of a member with its comma and colon, as written for every member but the first. Must not need escapes.
 macro_rules! member {
     ($name:literal) => {
         $crate::api::json_writer::Member(concat!(",\"", $name, "\":"))
@@ -16,18 +16,18 @@ macro_rules! member {
 }
 pub(super) use member;
 
-/// Made by [`member!`].
+/// The name of a member, made by [`member!`].
 #[derive(Clone, Copy)]
 pub(super) struct Member(pub(super) &'static str);
 
-/// An object of which more is to be written.
+/// An object being written.
 pub(super) struct ObjectWriter<'o> {
     out: &'o mut Vec<u8>,
     is_empty: bool,
 }
 
 impl ObjectWriter<'_> {
-    /// Writes an object, of which `fill` writes the members.
+    /// Writes an object; `fill` writes its members.
     #[inline]
     pub(super) fn write(out: &mut Vec<u8>, fill: impl FnOnce(&mut ObjectWriter<'_>)) {
         out.push(b'{');
@@ -53,14 +53,14 @@ impl ObjectWriter<'_> {
         digits(self.out, number);
     }
 
-    /// A span of time in seconds, exact to the microsecond.
+    /// A duration in seconds, exact to the microsecond.
     #[inline]
     pub(super) fn seconds(&mut self, name: Member, span: Micros) {
         self.name(name);
         seconds(self.out, span);
     }
 
-    /// A word of ours, which is written as it is.
+    /// A constant that needs no escapes.
     #[inline]
     pub(super) fn word(&mut self, name: Member, word: &'static str) {
         self.name(name);
@@ -78,13 +78,13 @@ impl ObjectWriter<'_> {
         }
     }
 
-    /// Whatever can be written.
+    /// Any serializable value.
     pub(super) fn value(&mut self, name: Member, value: &impl Serialize) {
         self.name(name);
         document(self.out, value);
     }
 
-    /// Objects, of each of which `fill` writes the members.
+    /// A list of objects; `fill` writes the members of each.
     #[inline]
     pub(super) fn list<T>(
         &mut self,
@@ -97,7 +97,7 @@ impl ObjectWriter<'_> {
     }
 }
 
-/// Writes a list, of which `write` writes each item.
+/// Writes a list; `write` writes each item.
 #[inline]
 pub(super) fn list<T>(out: &mut Vec<u8>, items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut Vec<u8>, T)) {
     out.push(b'[');
@@ -126,7 +126,7 @@ fn seconds(out: &mut Vec<u8>, span: Micros) {
     let (whole, rest) = (span.get() / MICROS, span.get() % MICROS);
     digits(out, whole);
     out.push(b'.');
-    // The digit in front keeps the zeros that follow it.
+    // The additional leading digit preserves zeros after the decimal point.
     let mut buffer = itoa::Buffer::new();
     let behind = buffer.format(MICROS + rest).as_bytes().get(1..).unwrap_or_default();
     let zeros = behind.iter().rev().take_while(|&&digit| digit == b'0').count();

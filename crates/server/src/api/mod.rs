@@ -3,23 +3,25 @@
 //! | | |
 //! |---|---|
 //! | `POST /v1/check` | decides requests and charges them (`check.rs`, `question.rs`, `answer.rs`, `json_writer.rs`) |
-//! | `POST /v1/peek` | what a check would say, spending nothing |
+//! | `POST /v1/peek` | the outcome of a check, without charging it |
 //! | `POST /v1/reserve` | a check whose costs stay open to be settled |
-//! | `POST /v1/settle`, `/v1/release`, `/v1/renew` | what becomes of a receipt (`receipts.rs`) |
+//! | `POST /v1/settle`, `/v1/release`, `/v1/renew` | completes or extends reservations (`receipts.rs`) |
 //! | `/v1/auth`, `/v1/auth/nginx` | forward-auth (`auth.rs`, `auth_log.rs`) |
 //! | `GET /healthz`, `/readyz`, `/healthcheck` | liveness and readiness (`health.rs`) |
-//! | `GET /openapi.json` | all of it, described |
+//! | `GET /openapi.json` | OpenAPI description of this API |
 //!
-//! Most requests are checks, so they are answered right on their connection (`connection.rs`, `answer_future.rs`); the
-//! router finds the way to all else.
+//! Most requests are checks, so they are answered directly on their connection (`connection.rs`, `answer_future.rs`);
+//! the router handles all others.
 
 mod answer;
 mod answer_future;
 mod auth;
 mod auth_log;
 mod check;
+mod client;
 mod connection;
 mod health;
+mod json_values;
 mod json_writer;
 mod question;
 mod receipts;
@@ -50,7 +52,7 @@ pub(crate) use self::question::with_facts;
 use crate::access_log::AccessLog;
 use crate::cross_site::{self, AllowedHosts};
 use crate::engine::Engine;
-use crate::identity::Tokens;
+use crate::identity::TokenIdentity;
 use crate::listen::{Peer, Stream};
 use crate::local_replies::LocalReplies;
 use crate::problem::Problem;
@@ -60,37 +62,37 @@ use crate::whole_body::WholeBody;
 /// The settings of the HTTP API.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The most bytes of a request's head.
+    /// Maximum size of a request's head.
     pub header_bytes: usize,
-    /// The time for a head to come, and for a connection to be idle.
+    /// Timeout for receiving a head, and idle timeout of connections.
     pub header_time: Duration,
-    /// The most bytes of a body.
+    /// Maximum size of a body.
     pub body_bytes: usize,
-    /// The time for a body to come.
+    /// Timeout for receiving a body.
     pub request_time: Duration,
-    /// The most requests at once on one HTTP/2 connection.
+    /// Maximum number of concurrent requests on an HTTP/2 connection.
     pub streams: u32,
     /// Trusted proxies: client addresses and identities are taken from their headers.
     pub proxies: TrustedProxies,
-    /// The headers that clients see.
+    /// Style of the rate-limit headers that clients receive.
     pub style: HeaderStyle,
     /// The form of denials in forward-auth, and the origins whose scripts may read them.
     pub answers: LocalReplies,
-    /// The headers that say who a client is, in forward-auth.
+    /// Headers that identify a client, in forward-auth.
     pub auth_headers: AuthHeaders,
     /// Whether the name in `Authorization: Basic` is the user, in forward-auth.
     pub basic: bool,
-    /// The hosts that requests may be for, but for forward-auth: there a proxy may say the client's.
+    /// Accepted host names of requests. Not checked in forward-auth, where a proxy may send the client's host.
     pub hosts: AllowedHosts,
-    /// The policy for paths that servers read in several ways, in forward-auth.
+    /// The policy for ambiguous paths, in forward-auth.
     pub paths: PathPolicy,
-    /// Whether the server is ready only while its store answers.
+    /// Whether the server is ready only while its store is available.
     pub store_required: bool,
-    /// The longest that forward-auth holds an answer back for a shaper.
+    /// Maximum time that forward-auth holds a response back for a shaper.
     pub hold_time: Duration,
 }
 
-/// The headers in which a proxy says who a client is; `None` for those that it does not send.
+/// Headers in which a proxy identifies a client; `None` for those that it does not send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthHeaders {
     /// The user.
@@ -102,7 +104,7 @@ pub struct AuthHeaders {
 }
 
 impl AuthHeaders {
-    /// Adds the facts in these headers of a trusted proxy. Empty headers add none.
+    /// Adds the facts from these headers of a trusted proxy. Empty headers add none.
     pub(crate) fn identify<'h>(&self, headers: &'h HeaderMap, mut facts: HttpFacts<'h>) -> HttpFacts<'h> {
         let said = |name: &Option<HeaderName>| {
             let lines = headers.get_all(name.as_ref()?).iter().map(|line| text(line.as_bytes()));
@@ -152,14 +154,14 @@ struct Api {
     engine: Arc<Engine>,
     settings: ArcSwap<Settings>,
     /// Verifies tokens in forward-auth; `None` if they are not verified.
-    tokens: Option<Tokens>,
-    /// The log of requests that forward-auth decides, if there is one.
+    tokens: Option<TokenIdentity>,
+    /// Access log for forward-auth requests, if enabled.
     access_log: Option<Arc<AccessLog>>,
     clock: SystemClock,
     stop: CancellationToken,
 }
 
-/// Answers clients that speak HTTP, as many connections as it is given.
+/// Serves HTTP clients, on any number of connections.
 pub struct ApiServer {
     api: Arc<Api>,
     router: Router,
@@ -167,13 +169,13 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Answers by `engine`. In forward-auth it verifies `tokens` if there are any, and writes to `access_log`. It is not ready any
-    /// more once `stop` is cancelled.
+    /// A server that decides with `engine`. Forward-auth verifies `tokens` if given, and writes to `access_log`. The
+    /// server is no longer ready once `stop` is cancelled.
     #[must_use]
     pub fn new(
         engine: Arc<Engine>,
         settings: Settings,
-        tokens: Option<Tokens>,
+        tokens: Option<TokenIdentity>,
         access_log: Option<Arc<AccessLog>>,
         stop: CancellationToken,
     ) -> ApiServer {
@@ -183,13 +185,13 @@ impl ApiServer {
         ApiServer { router: router(Arc::clone(&api)), api, connections }
     }
 
-    /// Behaves as `settings` say from the next request on, and what concerns connections from the next connection on.
+    /// Replaces the settings. Settings of connections apply to new connections, all others from the next request on.
     pub fn apply(&self, settings: Settings) {
         self.connections.store(Arc::new(ApiConnections::new(&settings)));
         self.api.settings.store(Arc::new(settings));
     }
 
-    /// Serves one connection until either side ends it. On `stop` it finishes what it is answering, and ends.
+    /// Serves one connection until either side closes it. On `stop`, finishes the current responses and closes it.
     pub async fn serve(&self, stream: Stream, peer: Peer, stop: CancellationToken) {
         let (api, router) = (Arc::clone(&self.api), self.router.clone());
         self.connections.load_full().serve(stream, ApiService::new(peer, api, router), stop).await;
@@ -252,7 +254,7 @@ async fn nothing_here(request: Request) -> Problem {
     let path = request.uri().path();
     let detail = match closest(path, PATHS) {
         Some(meant) => format!("There is nothing at this path. Did you mean {meant}?"),
-        None => "There is nothing at this path. /openapi.json says what there is.".to_owned(),
+        None => "There is nothing at this path. /openapi.json lists all paths.".to_owned(),
     };
     Problem::new(StatusCode::NOT_FOUND, detail)
 }
@@ -268,19 +270,19 @@ impl Api {
         self.settings.load_full()
     }
 
-    /// A request's body, if it is not too large and comes in time.
+    /// Collects a request's body, within the limits on size and time.
     fn whole<B: HttpBody<Data = Bytes> + Unpin>(&self, body: B) -> WholeBody<B> {
         let settings = self.settings.load();
         WholeBody::new(body, settings.body_bytes, settings.request_time)
     }
 
-    /// A request's body, if it says that it is JSON.
+    /// Collects a request's body if its content type is JSON.
     async fn body(&self, request: Request) -> Result<Bytes, Problem> {
         cross_site::check_json(request.headers())?;
         Ok(self.whole(request.into_body()).await?)
     }
 
-    /// Whether the request is for a host that is answered for.
+    /// Checks that the request's host is accepted.
     fn check_host(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         if target.path() == AUTH || target.path() == NGINX_AUTH {
             return Ok(());
@@ -289,7 +291,7 @@ impl Api {
     }
 }
 
-/// A JSON answer.
+/// A JSON response.
 fn json(status: StatusCode, document: &impl serde::Serialize) -> Response {
     match serde_json::to_vec(document) {
         Ok(text) => {
@@ -297,12 +299,12 @@ fn json(status: StatusCode, document: &impl serde::Serialize) -> Response {
             *response.status_mut() = status;
             response
         }
-        // Text, numbers and lists can always be written.
+        // Serialization of text, numbers and lists cannot fail.
         Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-/// An answer that was written already.
+/// A JSON response with this text.
 fn in_json(text: Vec<u8>) -> Response {
     let mut response = Response::new(text.into());
     response.headers_mut().insert(CONTENT_TYPE, JSON);

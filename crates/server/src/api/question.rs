@@ -1,25 +1,23 @@
-//! The facts of a request as JSON.
+//! Reads the facts of a request from JSON.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::slice;
 
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
-use tidegate_core::Micros;
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use tidegate_http::CostFinder;
 use tidegate_rules::facts::{self, RawRequest};
 use tidegate_rules::syntax::RequestTarget;
 use tidegate_rules::yaml::closest;
 use tidegate_rules::{BodyNumber, Fact, Facts, FieldPath, Values};
 
+use super::json_values::{ClientAddress, Pairs, ParsedSpan, RawObject, StatedHits, Text};
 use crate::problem::{JsonPosition, Problem};
 
-/// The most requests that one call may ask about.
+/// Maximum number of requests that one call may ask about.
 pub(super) const MOST_QUESTIONS: usize = 1_000;
 
-/// The facts of one request, and what to do with them.
+/// The facts of one request, and options of the call.
 #[derive(Debug, Default)]
 pub(super) struct ApiQuestion<'a> {
     method: Option<Text<'a>>,
@@ -35,10 +33,10 @@ pub(super) struct ApiQuestion<'a> {
     claims: Pairs<'a>,
     descriptor: Pairs<'a>,
     body: Option<RawObject<'a>>,
-    hits: Option<Hits>,
+    hits: Option<StatedHits>,
     /// For how long what is taken stays open to be settled.
     pub(super) ttl: Option<ParsedSpan>,
-    /// Whether to say what the client should be answered.
+    /// Whether to include the response for the client.
     pub(super) response: bool,
 }
 
@@ -64,7 +62,7 @@ enum FieldName {
     Response,
 }
 
-/// In their order.
+/// Field names, in the order of the variants.
 const NAMES: [&str; 16] = [
     "method",
     "path",
@@ -141,13 +139,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for ApiQuestion<'a> {
     }
 }
 
-/// Whether a body asks about several requests: it is a list.
+/// Whether a body asks about several requests, as a list.
 pub(super) fn are_several(body: &[u8]) -> bool {
     body.trim_ascii_start().first() == Some(&b'[')
 }
 
 impl<'a> ApiQuestion<'a> {
-    /// Reads a question that has nothing in it yet.
+    /// Reads into an empty question.
     pub(super) fn read(&mut self, body: &'a [u8]) -> Result<(), Problem> {
         let Ok(text) = str::from_utf8(body) else { return read(body).map(|question| *self = question) };
         let mut json = serde_json::Deserializer::from_str(text);
@@ -165,9 +163,9 @@ impl<'a> ApiQuestion<'a> {
     }
 }
 
-/// Reads JSON. The problem says where it goes wrong.
+/// Reads JSON. The problem contains the position of an error.
 pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    // Looked at once, and not text by text.
+    // UTF-8 is validated once for the whole body, and not for each string.
     let read = match str::from_utf8(body) {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(body),
@@ -178,7 +176,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem>
 /// The problem with JSON that should be a `T`.
 #[cold]
 fn problem_with<'a, T: Deserialize<'a>>(body: &'a [u8], error: &serde_json::Error) -> Problem {
-    // The way there is only followed when something is wrong.
+    // The path to the error is tracked only here, in a second pass: tracking it costs time.
     let mut json = serde_json::Deserializer::from_slice(body);
     let path = match serde_path_to_error::deserialize::<_, T>(&mut json) {
         Ok(_) => ".".to_owned(),
@@ -198,7 +196,7 @@ fn problem_with<'a, T: Deserialize<'a>>(body: &'a [u8], error: &serde_json::Erro
     Problem::in_json(said, Some(JsonPosition { path, line: error.line(), column: error.column() }))
 }
 
-/// The name that means nothing, and the one that was probably meant, in a message about an unknown field.
+/// The unknown field, and the name that was probably meant, from serde's error message.
 fn meant(said: &str) -> Option<(&str, &str)> {
     let mut names = said.strip_prefix("unknown field `")?.split('`').step_by(2);
     let unknown = names.next()?;
@@ -206,7 +204,7 @@ fn meant(said: &str) -> Option<(&str, &str)> {
 }
 
 impl ApiQuestion<'_> {
-    /// Whether the question names who makes the request.
+    /// Whether the question identifies the client.
     pub(super) fn is_authenticated(&self) -> bool {
         self.user.is_some() || self.api_key.is_some() || !self.claims.0.is_empty()
     }
@@ -257,7 +255,7 @@ impl Facts for ApiQuestion<'_> {
         self.hits.map(|hits| hits.0)
     }
 
-    /// Read as the gateway reads it.
+    /// Reads the body as the gateway does.
     fn body(&self, path: &FieldPath) -> Option<BodyNumber> {
         let mut finder = CostFinder::new(slice::from_ref(path));
         finder.feed(self.body.as_ref()?.0.get().as_bytes());
@@ -265,168 +263,7 @@ impl Facts for ApiQuestion<'_> {
     }
 }
 
-/// Text that is borrowed where JSON lets it be.
-#[derive(Debug)]
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Text<'a>, D::Error> {
-        from.deserialize_str(TextVisitor("text in double quotes")).map(Text)
-    }
-}
-
-/// Reads text. Errors say what is expected.
-struct TextVisitor(&'static str);
-
-impl<'de> Visitor<'de> for TextVisitor {
-    type Value = Cow<'de, str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-
-    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Cow<'de, str>, E> {
-        Ok(Cow::Borrowed(text))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Cow<'de, str>, E> {
-        Ok(Cow::Owned(text.to_owned()))
-    }
-}
-
-/// Names and values, in their order. A name may come several times.
-#[derive(Debug, Default)]
-struct Pairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
-
-impl Pairs<'_> {
-    fn called(&self, fact: Fact<'_>) -> Values<'_> {
-        self.0.iter().filter(|(known, _)| fact.is_called(known)).map(|(_, value)| value.as_ref()).collect()
-    }
-}
-
-/// Text, or a list of texts where what is said comes more than once.
-struct Texts<'a>(Values<'a>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Texts<'a>, D::Error> {
-        struct TextsVisitor;
-        impl<'de> Visitor<'de> for TextsVisitor {
-            type Value = Values<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text in double quotes, or a list of texts")
-            }
-
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Values<'de>, E> {
-                Ok(text.into())
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Values<'de>, E> {
-                Ok(text.to_owned().into())
-            }
-
-            fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<Values<'de>, S::Error> {
-                let mut texts = Vec::new();
-                while let Some(Text(text)) = list.next_element()? {
-                    texts.push(text);
-                }
-                Ok(texts.into_iter().collect())
-            }
-        }
-        from.deserialize_any(TextsVisitor).map(Texts)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Pairs<'a>, D::Error> {
-        struct PairsVisitor;
-        impl<'de> Visitor<'de> for PairsVisitor {
-            type Value = Vec<(Cow<'de, str>, Cow<'de, str>)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(r#"an object of names and texts, such as {"name": "value"}"#)
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-                let mut pairs = Vec::new();
-                while let Some((Text(name), Texts(values))) = map.next_entry::<Text<'de>, Texts<'de>>()? {
-                    match values {
-                        Values::None => {}
-                        Values::One(value) => pairs.push((name, value)),
-                        Values::Several(values) => pairs.extend(values.into_iter().map(|value| (name.clone(), value))),
-                    }
-                }
-                Ok(pairs)
-            }
-        }
-        from.deserialize_map(PairsVisitor).map(Pairs)
-    }
-}
-
-/// A JSON object, as it is written.
-#[derive(Debug)]
-struct RawObject<'a>(&'a RawValue);
-
-impl<'de: 'a, 'a> Deserialize<'de> for RawObject<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<RawObject<'a>, D::Error> {
-        let raw = <&'de RawValue>::deserialize(from)?;
-        if raw.get().starts_with('{') {
-            return Ok(RawObject(raw));
-        }
-        Err(de::Error::custom(r#"the body of a request is an object: write one such as {"max_tokens": 500}"#))
-    }
-}
-
-/// An address of a client.
-#[derive(Clone, Copy, Debug)]
-struct ClientAddress(IpAddr);
-
-impl<'de> Deserialize<'de> for ClientAddress {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ClientAddress, D::Error> {
-        let text = from.deserialize_str(TextVisitor(r#"an address such as "203.0.113.7""#))?;
-        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(&text);
-        bare.parse().map(ClientAddress).map_err(|_| {
-            de::Error::custom(format_args!("`{text}` is no address: write one such as 203.0.113.7 or 2001:db8::7"))
-        })
-    }
-}
-
-/// A cost.
-#[derive(Clone, Copy, Debug)]
-struct Hits(u64);
-
-impl<'de> Deserialize<'de> for Hits {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Hits, D::Error> {
-        struct HitsVisitor;
-        impl Visitor<'_> for HitsVisitor {
-            type Value = u64;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number such as 3")
-            }
-
-            fn visit_u64<E: de::Error>(self, hits: u64) -> Result<u64, E> {
-                Ok(hits)
-            }
-        }
-        from.deserialize_u64(HitsVisitor).map(Hits)
-    }
-}
-
-/// A span of time: `"30s"`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ParsedSpan(pub(super) Micros);
-
-impl<'de> Deserialize<'de> for ParsedSpan {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ParsedSpan, D::Error> {
-        let text = from.deserialize_str(TextVisitor(r#"a span of time such as "10s""#))?;
-        text.parse().map(ParsedSpan).map_err(|error: tidegate_core::NotationError| {
-            de::Error::custom(format_args!("`{text}` is no span of time: {}", error.problem()))
-        })
-    }
-}
-
-/// Hands the facts in a question to `look`.
+/// Passes the facts of a question to `look`.
 #[cfg(test)]
 pub(crate) fn with_facts<T>(body: &str, look: impl FnOnce(&dyn Facts) -> T) -> T {
     look(&read::<ApiQuestion<'_>>(body.as_bytes()).unwrap_or_else(|_| panic!("not a question: {body}")))

@@ -61,7 +61,7 @@ pub(super) async fn settle(State(api): State<Arc<Api>>, request: Request) -> Res
         }
         api.settle(&receipts, |held| match &actual {
             None => held.taken,
-            // Slots are free again, whatever the cost.
+            // Slots are released, whatever the cost.
             Some(Actual::One(cost)) => *cost,
             Some(Actual::Each(each)) => each.get(held.rule.as_str()).copied().unwrap_or(held.taken),
         })
@@ -108,7 +108,7 @@ impl Api {
     }
 }
 
-/// The store cannot be asked.
+/// The store is unavailable.
 fn unavailable(error: StoreError) -> Problem {
     let detail = format!("{error}. Nothing is lost by trying again: a receipt is settled once.");
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).may_retry()
@@ -124,7 +124,7 @@ fn all_are_held(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<()
     Err(Problem::in_json(format!("The receipt holds nothing of `{stranger}`. {meant}"), None))
 }
 
-/// A number alone says nothing about a receipt of several limits: requests and tokens do not cost the same.
+/// Rejects a single number for a receipt of several limits, whose units differ: requests and tokens, for example.
 fn one_is_held(cost: u64, receipts: &[Receipt]) -> Result<(), Problem> {
     let held = receipts.iter().flat_map(Receipt::things).filter(|held| !held.limit.holds_slots());
     let ids: Vec<&str> = held.map(|held| held.rule.as_str()).collect();

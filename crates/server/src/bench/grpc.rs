@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use super::BenchError;
 use super::load::LoadClient;
 
-/// A message behind its flag and its length.
+/// Length of the prefix of a gRPC message: its flag and its length.
 const PREFIX: usize = 5;
 
 /// A connection with one call in flight.
@@ -52,7 +52,7 @@ impl LoadClient for GrpcClient {
     }
 }
 
-/// A message about a user, in the domain of the server's own rules.
+/// A message about one user, in the domain of the server's own rules.
 fn question(key: u32) -> Bytes {
     let entry = |key: &str, value: String| Entry { key: key.to_owned(), value };
     let entries = vec![entry("path", "/search".to_owned()), entry("user", format!("user-{key:08}"))];

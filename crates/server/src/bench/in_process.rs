@@ -12,7 +12,7 @@ use super::load::MeasuredWindow;
 /// One check in this many is timed: reading the clock would take as long as a check.
 const ONE_IN: u64 = 64;
 
-/// The most checks of one thread, however long it has.
+/// Maximum number of checks by one thread, whatever the time.
 const MOST_CHECKS: u64 = 100_000_000_000;
 
 /// Checks on this many threads, for keys drawn at random.
@@ -35,7 +35,7 @@ pub(super) fn measure(keys: NonZeroU32, threads: NonZeroUsize, window: &Measured
     })
 }
 
-/// A limit that a single key reaches only at the highest rate, and that many keys do not reach, but owe to all the time.
+/// A limit that a single key reaches only at the highest rate. Many keys do not reach theirs, but always have used part of it.
 fn limit(keys: NonZeroU32) -> Limit {
     let text = if keys.get() == 1 { "10000000/s burst 10000000" } else { super::loopback::LIMIT };
     text.parse().unwrap_or_else(|error| panic!("a constant is a valid limit: {error}"))

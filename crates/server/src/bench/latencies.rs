@@ -15,7 +15,7 @@ pub(super) struct Latencies {
     timed: u64,
     checks: u64,
     allowed: u64,
-    /// The longest time that one of the threads or tasks measured.
+    /// The longest measuring time among the threads or tasks.
     took: Duration,
 }
 
@@ -28,7 +28,7 @@ fn bucket(nanos: u64) -> usize {
     (power - BITS + 1) * SIXTEENTHS + ((nanos >> (power - BITS)) as usize & (SIXTEENTHS - 1))
 }
 
-/// The longest latency of a bucket.
+/// Upper bound of a bucket.
 fn bound(bucket: usize) -> u64 {
     if bucket < SIXTEENTHS {
         return bucket as u64;
@@ -55,12 +55,12 @@ impl Latencies {
         self.allowed += allowed;
     }
 
-    /// Sets the time in which all of it was counted.
+    /// Sets the measuring time.
     pub(super) fn took(self, took: Duration) -> Latencies {
         Latencies { took, ..self }
     }
 
-    /// Latencies of several threads or tasks that ran at the same time.
+    /// Merges latencies of threads or tasks that ran concurrently.
     pub(super) fn merged(all: impl IntoIterator<Item = Latencies>) -> Latencies {
         all.into_iter().fold(Latencies::new(), |mut sum, one| {
             sum.buckets.iter_mut().zip(one.buckets).for_each(|(sum, count)| *sum += count);

@@ -9,18 +9,18 @@ use tokio::task::JoinSet;
 use super::BenchError;
 use super::latencies::Latencies;
 
-/// The most checks of one client, however long it has.
+/// Maximum number of checks by one client, whatever the time.
 const MOST_CHECKS: u64 = 100_000_000;
 
 /// The clock and the time of one measurement.
 #[derive(Clone, Debug)]
 pub(super) struct MeasuredWindow {
     pub(super) clock: quanta::Clock,
-    /// With the warm-up.
+    /// Duration, including the warm-up.
     pub(super) time: Duration,
 }
 
-/// The times at which measuring begins and ends, in nanoseconds of the clock.
+/// Begin and end of measuring, in nanoseconds of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LatencyTimes {
     pub(super) begin: u64,
@@ -28,7 +28,7 @@ pub(super) struct LatencyTimes {
 }
 
 impl MeasuredWindow {
-    /// The times of a measurement that starts now. A tenth is for the warm-up.
+    /// The times of a measurement that starts now. The warm-up takes a tenth.
     pub(super) fn times(&self) -> LatencyTimes {
         let time = u64::try_from(self.time.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
         let now = self.nanos();
@@ -41,9 +41,9 @@ impl MeasuredWindow {
     }
 }
 
-/// A client of something that decides.
+/// Client of the part that is measured.
 pub(super) trait LoadClient: Send + 'static {
-    /// Whether a request of this key is allowed.
+    /// Sends a request for this key. Returns whether it is allowed.
     fn ask(&mut self, key: u32) -> impl Future<Output = Result<bool, BenchError>> + Send;
 }
 
@@ -96,7 +96,7 @@ async fn ask_until<C: LoadClient>(
 mod tests {
     use super::*;
 
-    /// A client that takes 1 ms for each request, by a clock that only it moves, and allows even keys.
+    /// A client that takes 1 ms for each request, by a mock clock that only it advances, and allows even keys.
     struct Even(std::sync::Arc<quanta::Mock>);
 
     impl LoadClient for Even {

@@ -15,7 +15,7 @@ use super::grpc::GrpcClient;
 use super::latencies::Latencies;
 use super::load::{MeasuredWindow, drive};
 use super::upstream::BenchUpstream;
-use super::wire::{RespClient, WireClient};
+use super::wire::{RespClient, USER_HEADER, WireClient};
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
 use crate::gateway::{GatewayServer, Route};
@@ -23,15 +23,12 @@ use crate::serve::Listeners;
 use crate::store::AnyStore;
 use crate::{api, gateway, listen, resp, rls};
 
-/// Limit of each key: a request owes to it for 8.64 seconds.
+/// Limit of each key. The bucket is full again 8.64 seconds after a request.
 pub(super) const LIMIT: &str = "10000/day burst 10000";
-
-/// Header in which the gateway is told the user.
-pub(super) const USER_HEADER: &str = "x-user";
 
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// An engine with one rule, and its listeners, which close when this is dropped.
+/// An engine with one rule, and its listeners, which close on drop.
 struct LoopbackServer {
     engine: Arc<Engine>,
     listeners: Listeners,
@@ -52,7 +49,7 @@ impl Drop for LoopbackServer {
     }
 }
 
-/// An engine with one rule, for each user separately.
+/// An engine with one rule, which limits each user separately.
 pub(super) fn engine(limit: &str, store: AnyStore) -> Result<Arc<Engine>, BenchError> {
     let text = format!("rules: [{{ id: bench, key: user, limit: {limit}, on_store_failure: deny }}]");
     let rules = RuleSet::parse("bench.yaml", &text).map_err(BenchError::Rules)?.rules;

@@ -1,7 +1,8 @@
 //! Measurement of this machine: checks in process, each listener over loopback, and a Redis.
 //!
-//! Every measurement keeps a fixed number of requests in flight for a fixed time, and says how many of them were allowed. Load and
-//! server share the processors, so figures of listeners are lower than with a load from elsewhere.
+//! Every measurement keeps a fixed number of requests in flight for a fixed time, and reports how many of them were
+//! allowed. Load and server share the processors, so figures of listeners are lower than with load from another
+//! machine.
 
 mod grpc;
 mod in_process;
@@ -41,9 +42,9 @@ pub(crate) struct BenchPlan {
 /// The result of one measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measurement {
-    /// The part that was measured, for programs: `in-process/one-key/one-thread`.
+    /// Name of the measurement, for programs: `in-process/one-key/one-thread`.
     pub(crate) name: &'static str,
-    /// The same in words.
+    /// Description, for people.
     pub(crate) about: String,
     /// Checks that were measured.
     pub(crate) checks: u64,
@@ -171,7 +172,7 @@ impl<'p> Bench<'p> {
         self.subjects.len()
     }
 
-    /// Makes all measurements. Tells `begin` before each what is measured.
+    /// Makes all measurements. Calls `begin` with a description before each.
     ///
     /// # Errors
     /// If a listener or Redis fails.
@@ -197,7 +198,7 @@ impl<'p> Bench<'p> {
             BenchSubject::InProcess { is_one_key, is_one_thread } => {
                 let threads = if is_one_thread { NonZeroUsize::MIN } else { *threads };
                 let keys = if is_one_key { NonZeroU32::MIN } else { *keys };
-                // Off the runtime's threads: it takes all processors.
+                // On a blocking thread, because the measurement uses all processors.
                 let measured = tokio::task::spawn_blocking(move || in_process::measure(keys, threads, &window)).await;
                 Ok(measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())))
             }

@@ -15,10 +15,10 @@ use crate::engine::Engine;
 use crate::readiness::StoreTrouble;
 use crate::store::AnyStore;
 
-/// Limit of each key: its state is gone from Redis a second after the last request.
+/// Limit of each key. Its state expires from Redis a second after the last request.
 const LIMIT: &str = "1000000/s burst 1000000";
 
-/// Prefix of the keys in Redis, apart from those of servers.
+/// Prefix of the keys in Redis, different from that of servers.
 const PREFIX: &str = "tidegate-bench";
 
 /// Longest wait for one decision. Slow decisions are measured, not refused.
@@ -27,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(1);
 /// Longest wait for the connection.
 const CONNECTING: Duration = Duration::from_secs(5);
 
-/// Measures decisions with this many in flight: a call for each of many keys, or one key that is leased.
+/// Measures decisions with this many in flight: one call per decision for many keys, or one key with leases.
 pub(super) async fn measure(
     urls: &[String],
     is_leased: bool,
@@ -48,7 +48,7 @@ pub(super) async fn reachable(urls: &[String]) -> Result<(), BenchError> {
     open(urls, false).await.map(drop)
 }
 
-/// An engine with its state in Redis, once that answers.
+/// An engine with its state in Redis, once Redis answers.
 async fn open(urls: &[String], is_leased: bool) -> Result<Arc<Engine>, BenchError> {
     let mut settings = Settings::from_urls(urls)?;
     settings.deadline = DEADLINE;

@@ -11,7 +11,7 @@ use super::BenchError;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";
 
-/// An upstream that closes when this is dropped.
+/// An upstream that closes on drop.
 pub(super) struct BenchUpstream {
     address: SocketAddr,
     accepting: JoinHandle<()>,

@@ -1,4 +1,4 @@
-//! Clients that write their requests and parse as little of the answers as they can: the processors are for the server.
+//! Clients that parse as little of the responses as possible, to leave the processors to the server.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -9,9 +9,11 @@ use tokio::net::TcpStream;
 
 use super::BenchError;
 use super::load::LoadClient;
-use super::loopback::USER_HEADER;
 
-/// A connection on which one request follows another.
+/// Header in which the gateway receives the user.
+pub(super) const USER_HEADER: &str = "x-user";
+
+/// A connection with one request at a time.
 struct Wire {
     stream: TcpStream,
     request: Vec<u8>,
@@ -25,7 +27,7 @@ impl Wire {
         Ok(Wire { stream, request: Vec::with_capacity(512), answer: Vec::with_capacity(4_096) })
     }
 
-    /// Sends the request, and reads until `parse` finds a whole answer.
+    /// Sends the request, and reads until `parse` finds a complete response.
     async fn exchange<T>(
         &mut self,
         parse: impl Fn(&[u8]) -> Result<Option<T>, BenchError> + Send,
@@ -91,7 +93,7 @@ impl LoadClient for WireClient {
     }
 }
 
-/// The decision in an answer, once all of it is there.
+/// The decision in a response, once it is complete.
 fn decision(form: HttpForm, answer: &[u8]) -> Result<Option<bool>, BenchError> {
     let Some(head) = memmem::find(answer, b"\r\n\r\n") else { return Ok(None) };
     let unexpected = || BenchError::Answer(String::from_utf8_lossy(answer).into_owned());
@@ -128,7 +130,7 @@ impl RespClient {
 impl LoadClient for RespClient {
     async fn ask(&mut self, key: u32) -> Result<bool, BenchError> {
         self.0.request.clear();
-        // The same limit as that of the rule: the burst here is what can pass beyond the first.
+        // The same limit as the rule's: `CL.THROTTLE` counts the burst beyond the first request.
         write!(
             self.0.request,
             "*5\r\n$11\r\nCL.THROTTLE\r\n$13\r\nuser-{key:08}\r\n$4\r\n9999\r\n$5\r\n10000\r\n$5\r\n86400\r\n"
@@ -137,7 +139,7 @@ impl LoadClient for RespClient {
     }
 }
 
-/// The decision in five integers, once all of them are there: the first is 0 if the request is allowed.
+/// The decision from the five integers, once all have arrived. The first is 0 if the request is allowed.
 fn throttled(answer: &[u8]) -> Result<Option<bool>, BenchError> {
     let is_whole = memchr::memchr_iter(b'\n', answer).count() >= 6;
     match answer {

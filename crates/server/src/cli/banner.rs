@@ -7,7 +7,7 @@ use anstream::AutoStream;
 use tidegate_rules::{Request, RuleCounts, RuleSet};
 
 use super::{FAINT, GOOD, STRONG, WARNING, plain};
-use crate::log::LogFormat;
+use crate::log::LogLineFormat;
 use crate::resp;
 use crate::serve::StoreFallback;
 
@@ -25,11 +25,11 @@ pub(super) struct Banner<'b> {
     /// Outage of the store, and the failure policies in effect meanwhile.
     pub(super) store_trouble: Option<StoreFallback>,
     pub(super) rules: RuleCounts,
-    /// A request to the rate-limit service, as JSON, that the rules in force know.
+    /// Request for the rate-limit service, as JSON, that matches the rules in force.
     pub(super) rls_example: Option<String>,
     /// A request for the HTTP API.
     pub(super) api_example: &'static str,
-    /// A user of the Redis listener, if it asks for a password.
+    /// User of the Redis listener, if it requires a password.
     pub(super) resp_user: Option<&'b str>,
     pub(super) is_example: bool,
     /// Whether the rules were published for the fleet.
@@ -75,10 +75,10 @@ impl Banner<'_> {
     }
 
     /// Prints it to standard output on a separate thread, so that a blocked reader does not block the server.
-    pub(super) fn print_aside(&self, format: LogFormat) {
+    pub(super) fn print_aside(&self, format: LogLineFormat) {
         let text = match format {
-            LogFormat::Json => self.json().into_bytes(),
-            LogFormat::Text => {
+            LogLineFormat::Json => self.json().into_bytes(),
+            LogLineFormat::Text => {
                 let colours = AutoStream::choice(&io::stdout());
                 let mut out = AutoStream::new(Vec::new(), colours);
                 // Writing to memory cannot fail.
@@ -144,7 +144,7 @@ impl Banner<'_> {
             let (scheme, tls) = if encrypted { ("rediss", " --tls") } else { ("redis", "") };
             writeln!(out, "\n  {STRONG}Redis{STRONG:#}  {scheme}://{address}")?;
             let (host, port) = (address.ip(), address.port());
-            // It asks for the password, which has no place in what is printed.
+            // `redis-cli` prompts for the password, which must not appear in the output.
             let login = match self.resp_user {
                 None => String::new(),
                 Some(resp::DEFAULT_USER) => " --askpass".to_owned(),
@@ -160,7 +160,7 @@ impl Banner<'_> {
             writeln!(out, "\n  {STRONG}Admin{STRONG:#}  {url}")?;
             let token = self.token.map(|token| format!(" --token {token}")).unwrap_or_default();
             writeln!(out, "         {FAINT}try{FAINT:#}  tidegate top --admin {url}{token}")?;
-            // In the fragment, which browsers never send: the page reads it from there.
+            // In the fragment, which browsers do not send to servers: the page reads the token from there.
             let token = self.token.map(|token| format!("#token={token}")).unwrap_or_default();
             writeln!(out, "         {FAINT}or{FAINT:#}   open {url}/lab/{token}")?;
         }
@@ -173,7 +173,7 @@ impl Banner<'_> {
     }
 }
 
-/// A request for the HTTP API: one that these rules limit, if one of a few is.
+/// A request for the HTTP API: one that the rules limit, if one of the candidates is.
 pub(super) fn api_example(rules: &RuleSet) -> &'static str {
     const LOGIN: &str = r#"{"method":"POST","path":"/login","address":"203.0.113.7"}"#;
     const HOME: &str = r#"{"method":"GET","path":"/","address":"203.0.113.7","user":"alice"}"#;
@@ -184,8 +184,8 @@ pub(super) fn api_example(rules: &RuleSet) -> &'static str {
 /// A client's address for examples.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
 
-/// A request to the rate-limit service that these rules know: of our own rules if there are any and they have a domain,
-/// or of the first of Envoy's.
+/// A request for the rate-limit service that matches these rules: Tidegate's rules if they have a domain, else the
+/// first Envoy file.
 pub(super) fn rls_example(rules: &RuleSet, own_domain: Option<&str>) -> Option<String> {
     let own = own_domain.filter(|_| !rules.rules().is_empty());
     let own = own.map(|domain| (domain, vec![("path", "/search"), ("user", "alice")]));

@@ -19,27 +19,27 @@ Examples:
   tidegate bench --seconds 10 --json
   tidegate bench --redis redis://127.0.0.1:6379
 
-Load and server share the processors of this machine: with clients elsewhere, listeners do more. In process, one check in 64 is
-timed, and its latency includes a reading of the clock. Redis gets keys that begin with `tidegate-bench`, which expire
-within a second. Its users and passwords belong into the URL.
+Clients and server share the processors of this machine: with clients on another machine, throughput is higher. In process, one
+check in 64 is timed, and its latency includes a reading of the clock. Keys in Redis begin with `tidegate-bench` and expire
+within a second. Redis users and passwords are part of the URL.
 
 Exit status: 0 on success, 1 if a measurement failed, 2 on a usage error.";
 
-/// Measure what this machine does: checks in process, each listener over loopback, and a Redis if one is named.
+/// Measure the performance of this machine: checks in process, each listener over loopback, and optionally a Redis.
 ///
-/// Prints the throughput, the median and the 99th percentile of each, and how many checks were allowed.
+/// Prints the throughput, the median and 99th percentile of the latency, and the number of allowed checks of each.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Time that all measurements take together, in seconds: 0.1 to 3600.
+    /// Total time of all measurements, in seconds: 0.1 to 3600.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     seconds: Duration,
 
-    /// Number of keys in measurements with many of them.
+    /// Number of keys in measurements with many keys.
     #[arg(long, value_name = "NUMBER", default_value = "100000", value_parser = clap::value_parser!(u32).range(2..=10_000_000))]
     keys: u32,
 
-    /// Connections to each listener, each with one request in flight.
+    /// Number of connections to each listener, each with one request in flight.
     #[arg(long, value_name = "NUMBER", default_value = "32", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     connections: u32,
 
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     };
     let bench = Bench::new(&plan, quanta::Clock::new());
     let bar = progress_bar(bench.len());
-    // The bar stands at what is done when the next measurement begins.
+    // Progress advances when the next measurement starts.
     let mut done = 0;
     let measured = serve::runtime()?.block_on(bench.run(|about| {
         bar.set_position(done);

@@ -35,18 +35,18 @@ Examples:
   tidegate call https://api.example.com/v1/things -n 100 -c 10
   tidegate call https://api.example.com/v1/things -H 'Authorization: Bearer TOKEN'
 
-Each attempt has a connection of its own, over HTTP/1.1. Redirections are not followed. Ctrl-C ends it with the results so far.
+Each attempt opens a connection, over HTTP/1.1. Redirects are not followed. Ctrl-C stops the calls and prints the results so far.
 
 Exit status: 0 if all calls succeeded, 1 if not, 2 on a usage error, 130 on Ctrl-C.";
 
-/// The exit status of programs that Ctrl-C ends.
+/// Exit status after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// Call a URL as a client that keeps to its limits, and print what it learned of them.
+/// Call a URL with a client that respects rate limits, and print the limits that it learned.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The URL: http://… or https://…
+    /// URL to call: http://… or https://…
     #[arg(value_name = "URL", value_parser = url)]
     url: Uri,
 
@@ -54,27 +54,31 @@ pub(super) struct Args {
     #[arg(long, short = 'n', value_name = "NUMBER", default_value = "1", value_parser = at_least_one)]
     calls: NonZeroU32,
 
-    /// Calls at the same time.
+    /// Maximum number of concurrent calls.
     #[arg(long, short, value_name = "NUMBER", default_value = "1", value_parser = at_least_one)]
     concurrency: NonZeroU32,
 
-    /// Method. Only idempotent ones are retried.
+    /// Request method. Only idempotent methods are retried.
     #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET")]
     method: Method,
 
-    /// Header of the requests, such as 'Authorization: Bearer TOKEN'. May be repeated.
+    /// Request header, such as 'Authorization: Bearer TOKEN'. May be repeated.
     #[arg(long, short = 'H', value_name = "HEADER", value_parser = header)]
     header: Vec<(HeaderName, HeaderValue)>,
 
-    /// Most retries of a call.
+    /// Maximum number of retries of a call.
     #[arg(long, value_name = "NUMBER", default_value = "2")]
     retries: u32,
 
-    /// Longest wait of a call for its turn, or before a retry: 500ms, 30s or 1min. A number alone is in seconds.
+    /// Maximum wait of a call for its turn or before a retry: 500ms, 30s or 1min. A number alone is in seconds.
     #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = wait)]
     longest_wait: Duration,
 
-    /// File with the certificates to trust for https, as PEM, instead of those that browsers trust.
+    /// Timeout for connecting, for the response to begin, and between two parts of its body. Written like --longest-wait.
+    #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = timeout_span)]
+    timeout: Duration,
+
+    /// CA certificates for https, as PEM. Default: the certificate authorities that browsers trust.
     #[arg(long, value_name = "FILE", value_parser = trust)]
     ca: Option<CertificateAuthorities>,
 }
@@ -90,6 +94,11 @@ fn wait(text: &str) -> Result<Duration, String> {
     }
     let span: Result<Micros, _> = text.parse();
     span.map(Duration::from).map_err(|_| "write a time such as 500ms, 30s or 1min".to_owned())
+}
+
+/// Parses a span of time in which something can happen.
+fn timeout_span(text: &str) -> Result<Duration, String> {
+    wait(text).and_then(|span| if span.is_zero() { Err("write a time longer than 0".to_owned()) } else { Ok(span) })
 }
 
 /// Parses a URL that can be called.
@@ -117,11 +126,11 @@ fn trust(file: &str) -> Result<CertificateAuthorities, String> {
 /// The number of calls that ended in each way.
 type Outcomes = BTreeMap<String, u32>;
 
-/// The calls of a run.
+/// Results of a run.
 #[derive(Default)]
 struct CallResults {
     outcomes: Outcomes,
-    /// The calls that were not made, or had not ended, when the run was interrupted.
+    /// Number of calls not made or not finished when the run was interrupted.
     unfinished: Option<u32>,
 }
 
@@ -154,13 +163,14 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 
 async fn call_all(args: &Args, layer: &ClientLayer, target: &Arc<Target>) -> CallResults {
     let most = usize::try_from(args.concurrency.get()).unwrap_or(usize::MAX);
+    let timeout = args.timeout;
     let service = {
         let target = Arc::clone(target);
-        layer.layer(service_fn(move |request| send(Arc::clone(&target), request)))
+        layer.layer(service_fn(move |request| send(Arc::clone(&target), timeout, request)))
     };
     let mut interrupt = pin!(async {
         if tokio::signal::ctrl_c().await.is_err() {
-            // The signal cannot be received, so it ends the process.
+            // The signal handler cannot be installed, so Ctrl-C ends the process as usual.
             std::future::pending::<()>().await;
         }
     });
@@ -170,7 +180,7 @@ async fn call_all(args: &Args, layer: &ClientLayer, target: &Arc<Target>) -> Cal
             let (mut service, request) = (service.clone(), request(args));
             calls.spawn(async move {
                 match service.call(request).await {
-                    Ok(response) => outcome(response).await,
+                    Ok(response) => outcome(response, timeout).await,
                     Err(error) => with_causes(&*error),
                 }
             });
@@ -213,11 +223,14 @@ fn request(args: &Args) -> Request<Full<Bytes>> {
 }
 
 /// The status of a response, and the wait that it asks for. Reads its body to the end.
-async fn outcome(response: Response<Incoming>) -> String {
+async fn outcome(response: Response<Incoming>, timeout: Duration) -> String {
     let (head, mut body) = response.into_parts();
-    while let Some(frame) = body.frame().await {
-        if let Err(error) = frame {
-            return with_causes(&error);
+    loop {
+        match in_time(timeout, "the rest of the response", body.frame()).await {
+            Ok(Some(Ok(_))) => {}
+            Ok(Some(Err(error))) => return with_causes(&error),
+            Ok(None) => break,
+            Err(silent) => return silent.to_string(),
         }
     }
     match head.extensions.get::<Hint>() {
@@ -226,7 +239,7 @@ async fn outcome(response: Response<Incoming>) -> String {
     }
 }
 
-/// An error and what caused it, unless its text says so already.
+/// An error and its causes, unless its text contains them already.
 fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -254,7 +267,7 @@ fn print_outcomes(out: &mut impl Write, outcomes: &Outcomes) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints what the client knows of the host.
+/// Prints what the client has learned about the host.
 fn print_host(out: &mut impl Write, known: &HostSnapshot, took: Duration) -> io::Result<()> {
     let HostSnapshot { calls, retries, denials, budget_refusals, waits, waited, retry_waited, pace_refusals, .. } =
         known;
@@ -300,7 +313,8 @@ struct Target {
 }
 
 impl Target {
-    /// The server of a URL. With TLS its certificate must be signed by one that is `trusted`, or else by one that browsers trust.
+    /// The server of a URL. With TLS, its certificate must be signed by a `trusted` authority, or by one that browsers
+    /// trust if none are given.
     fn of(url: &Uri, trusted: Option<&CertificateAuthorities>) -> Result<Target, String> {
         let (port, is_tls) = match url.scheme_str() {
             Some("http") => (80, false),
@@ -333,20 +347,41 @@ impl Target {
 
 type Attempt = Request<ReplayBody<Full<Bytes>>>;
 
+/// The server has been silent for too long.
+#[derive(Debug, thiserror::Error)]
+#[error("timed out after {timeout:?} without {awaited}")]
+struct Silent {
+    timeout: Duration,
+    awaited: &'static str,
+}
+
+/// Waits for a part of the exchange with a server.
+async fn in_time<T>(timeout: Duration, awaited: &'static str, part: impl Future<Output = T>) -> Result<T, Silent> {
+    tokio::time::timeout(timeout, part).await.map_err(|_| Silent { timeout, awaited })
+}
+
 /// Makes one attempt, on a connection of its own.
-async fn send(target: Arc<Target>, request: Attempt) -> Result<Response<Incoming>, BoxError> {
+async fn send(target: Arc<Target>, timeout: Duration, request: Attempt) -> Result<Response<Incoming>, BoxError> {
     let unsent = |error: io::Error| Unsent(error.into());
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).await.map_err(unsent)?;
+    let silent = |error: Silent| Unsent(error.into());
+    let connect = TcpStream::connect((target.host.as_str(), target.port));
+    let stream = in_time(timeout, "a connection", connect).await.map_err(silent)?.map_err(unsent)?;
     match &target.tls {
-        None => exchange(stream, &target, request).await,
+        None => exchange(stream, &target, timeout, request).await,
         Some((name, trust)) => {
-            let stream = trust.http1_connector().connect(name.clone(), stream).await.map_err(unsent)?;
-            exchange(stream, &target, request).await
+            let handshake = trust.http1_connector().connect(name.clone(), stream);
+            let stream = in_time(timeout, "a TLS handshake", handshake).await.map_err(silent)?.map_err(unsent)?;
+            exchange(stream, &target, timeout, request).await
         }
     }
 }
 
-async fn exchange<T>(stream: T, target: &Target, mut request: Attempt) -> Result<Response<Incoming>, BoxError>
+async fn exchange<T>(
+    stream: T,
+    target: &Target,
+    timeout: Duration,
+    mut request: Attempt,
+) -> Result<Response<Incoming>, BoxError>
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -356,5 +391,5 @@ where
         *request.uri_mut() = Uri::from(path);
     }
     request.headers_mut().entry(HOST).or_insert_with(|| target.authority.clone());
-    Ok(sender.send_request(request).await?)
+    Ok(in_time(timeout, "a response", sender.send_request(request)).await??)
 }

@@ -1,4 +1,4 @@
-//! `tidegate check`: whether rules files can be used.
+//! `tidegate check`: checks rules files.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tidegate_rules::{Diagnostic, Diagnostics, Loaded, RuleCounts, RuleSet, Sever
 
 use super::serve::refuse;
 use super::settings_args::variables;
-use super::{ERROR, GOOD, OutputFormat, Rules, STRONG, WARNING, plain, print_json, secret};
+use super::{ERROR, GOOD, OutputFormat, Rules, STRONG, WARNING, plain_text, print_json, secret};
 use crate::config::{ConfigErrors, Configuration, StartupArgs};
 use crate::identity::KnownFacts;
 
@@ -17,18 +17,18 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate check rules.yaml             one file
   tidegate check rules/                 all YAML files in a folder
-  tidegate check --deny-warnings rules/ in continuous integration
+  tidegate check --deny-warnings rules/ for continuous integration
   tidegate check --format json rules/   for programs
-  tidegate check rules/ --with tidegate.yaml   also check that this server knows what the rules use
+  tidegate check rules/ --with tidegate.yaml   also check that this server can determine the keys
   generate | tidegate check -           standard input
 
 Exit status: 0 if the rules can be used, 1 if there are errors (or warnings, with --deny-warnings), 2 on a usage error.";
 
 /// Check rules files, and print all problems.
 ///
-/// Errors stop a file from being used. Warnings do not, but the file probably does not do what its author meant. Each
-/// finding says where it is and what to write instead. Files that belong together are checked together, since rules of
-/// one may refer to rules of another.
+/// A file with errors cannot be used. A file with warnings can, but probably not as its author intended. Each finding
+/// names its place and the correction. Check files that belong together in one call, since rules of one file may refer
+/// to rules of another.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -73,12 +73,12 @@ fn is_standard_input(file: &Path) -> bool {
     file == Path::new("-") || file == Path::new("/dev/stdin")
 }
 
-/// Configuration of a server, with the variables of this environment.
+/// Configuration of a server, with the current environment variables.
 pub(super) fn configuration(file: &Path) -> Result<Configuration, ConfigErrors> {
     Configuration::load(&StartupArgs { file: Some(file.to_owned()), flags: Vec::new() }, &variables())
 }
 
-/// Checks a text before it is published, and prints its findings. Returns whether it can be used.
+/// Checks a text before it is published, and prints its findings. Returns whether it is valid.
 pub(super) fn one(out: &mut impl Write, checked: Result<Loaded, Diagnostics>) -> io::Result<bool> {
     let checked = CheckedRules::of(checked);
     print_report(out, &checked.report(), false)?;
@@ -87,9 +87,9 @@ pub(super) fn one(out: &mut impl Write, checked: Result<Loaded, Diagnostics>) ->
 
 fn print_report(out: &mut impl Write, report: &CheckReport<'_>, denies_warnings: bool) -> io::Result<()> {
     print(out, report.findings)?;
-    // A note is not a finding.
+    // Printed to standard error: a note is not a finding.
     if let Some(note) = report.note {
-        writeln!(anstream::stderr(), "{STRONG}note{STRONG:#}: {}", plain(note))?;
+        writeln!(anstream::stderr(), "{STRONG}note{STRONG:#}: {}", plain_text(note))?;
     }
     summarise(out, report, denies_warnings)
 }
@@ -133,7 +133,7 @@ struct CheckReport<'f> {
     note: Option<&'f str>,
 }
 
-/// Every finding, with an empty line behind each.
+/// Prints every finding, each followed by an empty line.
 pub(super) fn print(out: &mut impl Write, findings: &Diagnostics) -> io::Result<()> {
     findings.0.iter().try_for_each(|finding| print_one(out, finding))
 }
@@ -143,7 +143,7 @@ fn print_one(out: &mut impl Write, finding: &Diagnostic) -> io::Result<()> {
         Severity::Error => ERROR,
         Severity::Warning => WARNING,
     };
-    let text = plain(&finding.to_string());
+    let text = plain_text(&finding.to_string());
     let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
     let (severity, problem) = first.split_once(": ").unwrap_or(("", first));
     writeln!(out, "{style}{severity}{style:#}: {STRONG}{problem}{STRONG:#}")?;

@@ -14,11 +14,11 @@ Examples:
   tidegate completions zsh > \"${fpath[1]}/_tidegate\"
   tidegate completions fish > ~/.config/fish/completions/tidegate.fish";
 
-/// Print completions of commands and options for a shell.
+/// Print shell completions of commands and options.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The shell.
+    /// Shell to complete for.
     shell: Shell,
 }
 

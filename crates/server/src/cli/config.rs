@@ -5,20 +5,20 @@ use std::process::ExitCode;
 
 use super::serve::refuse;
 use super::settings_args::{SettingsArgs, variables};
-use super::{FAINT, OutputFormat, STRONG, WARNING, check, plain, print_json};
+use super::{FAINT, OutputFormat, STRONG, WARNING, check, plain_text, print_json};
 use crate::config::{Configuration, ShownSetting, built_in_key_warning, reference, shown};
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate config                            what `tidegate serve` would use
-  tidegate config --config tidegate.yaml     what it would use with that file
+  tidegate config                            settings of `tidegate serve`
+  tidegate config --config tidegate.yaml     settings with that file
   tidegate config --changed                  only settings that are set
   tidegate config --format json              for programs
-  tidegate config --reference                all settings with their meaning, as Markdown
+  tidegate config --reference                reference of all settings, as Markdown
 
 Exit status: 0 if the configuration is valid, 1 if not, 2 on a usage error.";
 
-/// Show every setting of the server, and where its value comes from.
+/// Show every setting of the server, its value and the origin of the value.
 ///
 /// Takes the same flags and variables as `serve`, and checks them, including rules files. If there are errors, only
 /// those are printed. Secrets are hidden.
@@ -74,12 +74,12 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let mut out = anstream::stderr().lock();
     let warnings = configuration.warnings.iter().cloned().chain(secrets_warning(&configuration));
     for warning in warnings {
-        writeln!(out, "{WARNING}warning{WARNING:#}: {}", plain(&warning))?;
+        writeln!(out, "{WARNING}warning{WARNING:#}: {}", plain_text(&warning))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Warning about a missing `secrets.key`. Rules that cannot be read are reported by `tidegate check`.
+/// Warning about a missing `secrets.key`. Invalid rules are reported by `tidegate check`.
 fn secrets_warning(configuration: &Configuration) -> Option<String> {
     let loaded = tidegate_rules::load(&configuration.rules).ok()?;
     built_in_key_warning(&loaded.rules.with_secret(configuration.secret()))

@@ -11,12 +11,12 @@ use tokio::time::{Instant, sleep};
 
 use super::published::{ago, by};
 use super::redis::RedisArgs;
-use super::{ERROR, FAINT, GOOD, OutputFormat, STRONG, WARNING, plain, print_json};
+use super::{ERROR, FAINT, GOOD, OutputFormat, STRONG, WARNING, plain, plain_text, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate fleet --redis redis://cache.internal
-  tidegate fleet --redis redis://cache.internal --wait 10    until all nodes are current
+  tidegate fleet --redis redis://cache.internal --wait 10    wait until all nodes are current
   tidegate fleet --redis redis://cache.internal --format json
 
 Exit status: 0 if there are nodes and all are current, 1 if not, 2 on a usage error.";
@@ -29,7 +29,7 @@ Exit status: 0 if there are nodes and all are current, 1 if not, 2 on a usage er
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Wait until all nodes are current, at most this many seconds.
+    /// Wait until all nodes are current, for at most this many seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     wait: Option<u64>,
 
@@ -45,7 +45,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let wait = Duration::from_secs(args.wait.unwrap_or(0));
-    let fleet = match args.redis.with(async |steering| look(&steering, wait).await)? {
+    let fleet = match args.redis.with(async |control| look(&control, wait).await)? {
         Ok(fleet) => fleet,
         Err(code) => return Ok(code),
     };
@@ -57,10 +57,10 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 }
 
 /// The fleet, once all nodes are current or the time is over.
-async fn look(steering: &FleetControl, wait: Duration) -> Result<Fleet, FleetError> {
+async fn look(control: &FleetControl, wait: Duration) -> Result<Fleet, FleetError> {
     let until = Instant::now() + wait;
     loop {
-        let fleet = steering.fleet().await;
+        let fleet = control.fleet().await;
         if fleet.as_ref().is_ok_and(Fleet::is_current) || Instant::now() >= until {
             return fleet;
         }
@@ -129,7 +129,7 @@ fn table(out: &mut impl Write, fleet: &Fleet) -> io::Result<()> {
 fn remarks(out: &mut impl Write, report: &NodeReport) -> io::Result<()> {
     let node = plain(report.called());
     if let Some(reason) = &report.refused {
-        writeln!(out, "{ERROR}{node}{ERROR:#} keeps what it has: {}", plain(reason))?;
+        writeln!(out, "{ERROR}{node}{ERROR:#} keeps what it has: {}", plain_text(reason))?;
     }
     if !report.unknown.is_empty() {
         let unknown = plain(&report.unknown.join(", "));

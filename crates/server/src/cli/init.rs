@@ -13,9 +13,9 @@ use crate::serve::EXAMPLE_RULES;
 const EXAMPLES: &str = "\
 Examples:
   tidegate init                  tidegate.yaml and rules.yaml in this folder
-  tidegate init /etc/tidegate    in another one
+  tidegate init /etc/tidegate    the same in another folder
 
-Existing rules are kept, and an existing configuration is never overwritten.
+Existing files are never overwritten: rules are kept, and a configuration is an error.
 Exit status: 0 if the files were written, 1 if not, 2 on a usage error.";
 
 /// Write a configuration and rules to start from.

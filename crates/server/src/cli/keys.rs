@@ -1,5 +1,7 @@
 //! `tidegate keys`: tiers of API keys in Redis.
 
+mod tier_check;
+
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,6 +10,7 @@ use serde::Serialize;
 use tidegate_redis::fleet::FleetControl;
 use tidegate_rules::{FoundTier, LONGEST_TIER, Secret, TierLookup, counted};
 
+use self::tier_check::{TierCheckArgs, TierError};
 use super::redis::RedisArgs;
 use super::secret::SecretArgs;
 use super::serve::refuse;
@@ -27,13 +30,13 @@ Exit status: 0 on success, 1 if it failed or the API key has no tier, 2 on a usa
 /// Manage the tiers of API keys, for rules with `tiers: { from: store }`.
 #[derive(clap::Subcommand)]
 pub(super) enum KeysCommand {
-    /// Set the tier of an API key. Servers use it after `store.redis.tiers_ttl`, at the latest.
+    /// Set the tier of an API key. Servers apply it within `store.redis.tiers_ttl`.
     #[command(after_help = EXAMPLES)]
     Set(Set),
     /// Show the tier of an API key.
     #[command(after_help = EXAMPLES)]
     Get(One),
-    /// Remove the tier of an API key: the default applies.
+    /// Remove the tier of an API key. The default tier applies then.
     #[command(after_help = EXAMPLES)]
     Remove(One),
     /// List all entries: hashes of API keys, and their tiers.
@@ -49,9 +52,11 @@ pub(super) struct Set {
     /// The API key.
     #[arg(value_name = "API_KEY")]
     api_key: String,
-    /// Its tier.
+    /// Tier of the API key.
     #[arg(value_name = "TIER")]
     tier: String,
+    #[command(flatten)]
+    check: TierCheckArgs,
     #[command(flatten)]
     access: KeysAccess,
 }
@@ -76,15 +81,17 @@ pub(super) struct List {
 
 #[derive(clap::Args)]
 pub(super) struct Import {
-    /// The file, or `-` for standard input. Each line has an API key, a comma and a tier. Empty lines and those that begin with `#`
+    /// File to import, or `-` for standard input. Each line has an API key, a comma and a tier. Empty lines and those that begin with `#`
     /// are skipped.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
+    check: TierCheckArgs,
+    #[command(flatten)]
     access: KeysAccess,
 }
 
-/// Redis, and the key of the hashes.
+/// Redis connection, and the key of the hashes.
 #[derive(clap::Args)]
 struct KeysAccess {
     #[command(flatten)]
@@ -97,22 +104,22 @@ pub(super) fn run(command: &KeysCommand) -> io::Result<ExitCode> {
     match command {
         KeysCommand::Set(args) => match tier_problem(&args.tier) {
             Some(problem) => failed(&problem),
-            None => set(&args.access, &[(args.api_key.clone(), args.tier.clone())]),
+            None => set(&args.access, &args.check, &[(args.api_key.clone(), args.tier.clone())]),
         },
         KeysCommand::Get(args) => get(args),
         KeysCommand::Remove(args) => remove(args),
         KeysCommand::List(args) => list(args),
         KeysCommand::Import(args) => match read(&args.file)? {
-            Ok(entries) => set(&args.access, &entries),
+            Ok(entries) => set(&args.access, &args.check, &entries),
             Err(problem) => failed(&problem),
         },
     }
 }
 
-/// The reason why a text cannot name a tier.
+/// Reason why a text is not a valid tier name.
 fn tier_problem(tier: &str) -> Option<String> {
     let is_wrong = tier.is_empty() || tier.len() > LONGEST_TIER || tier.chars().any(char::is_control);
-    is_wrong.then(|| format!("`{tier}` cannot name a tier: write 1 to {LONGEST_TIER} bytes of plain text"))
+    is_wrong.then(|| format!("`{}` cannot name a tier: write 1 to {LONGEST_TIER} bytes of plain text", plain(tier)))
 }
 
 /// Runs `work` with the key of hashes.
@@ -127,15 +134,29 @@ fn name(api_key: &str, secret: &Secret) -> String {
     secret.hide(api_key)
 }
 
-fn set(access: &KeysAccess, entries: &[(String, String)]) -> io::Result<ExitCode> {
+fn set(access: &KeysAccess, check: &TierCheckArgs, entries: &[(String, String)]) -> io::Result<ExitCode> {
+    let check = match check.open(&access.secret)? {
+        Ok(check) => check,
+        Err(code) => return Ok(code),
+    };
     with_secret(access, |secret| {
         let hidden: Vec<(String, String)> =
             entries.iter().map(|(api_key, tier)| (name(api_key, secret), tier.clone())).collect();
-        let done = access.redis.with(async |control: FleetControl| control.set_tiers(&hidden).await)?;
-        if let Err(code) = done {
-            return Ok(code);
-        }
+        let done = access.redis.with(async |control: FleetControl| {
+            let was_checked = check.check(&control, entries.iter().map(|(_, tier)| tier.as_str())).await?;
+            control.set_tiers(&hidden).await?;
+            Ok::<_, TierError>(was_checked)
+        })?;
+        let was_checked = match done {
+            Ok(was_checked) => was_checked,
+            Err(code) => return Ok(code),
+        };
         writeln!(anstream::stdout(), "{GOOD}set{GOOD:#}: {}", counted(entries.len(), "API key"))?;
+        if !was_checked {
+            let note =
+                "no rules are published, so only the servers know whether rules know the tier: name them with --rules";
+            writeln!(anstream::stderr(), "{WARNING}note{WARNING:#}: {note}")?;
+        }
         if *secret == Secret::default() {
             let note = "hashed without a key: servers that set `secrets.key` do not find it. If yours do, give their configuration with --config";
             writeln!(anstream::stderr(), "{WARNING}note{WARNING:#}: {note}")?;
@@ -180,7 +201,7 @@ fn remove(args: &One) -> io::Result<ExitCode> {
 }
 
 #[derive(Serialize)]
-struct Listed<'l> {
+struct ListedKey<'l> {
     hash: &'l str,
     tier: &'l str,
 }
@@ -194,7 +215,7 @@ fn list(args: &List) -> io::Result<ExitCode> {
     all.dedup();
     match args.format {
         OutputFormat::Json => {
-            print_json(&all.iter().map(|(hash, tier)| Listed { hash, tier }).collect::<Vec<_>>())?;
+            print_json(&all.iter().map(|(hash, tier)| ListedKey { hash, tier }).collect::<Vec<_>>())?;
         }
         OutputFormat::Text => {
             let mut out = anstream::stdout().lock();
@@ -207,7 +228,7 @@ fn list(args: &List) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// API keys and tiers from a file, or the first mistake in it. Nothing is set then.
+/// Reads API keys and tiers from a file. On the first error, nothing is set.
 fn read(file: &Path) -> io::Result<Result<Vec<(String, String)>, String>> {
     let text = if file == Path::new("-") {
         io::stdin().lock().lines().collect::<io::Result<Vec<String>>>()
@@ -223,7 +244,7 @@ fn read(file: &Path) -> io::Result<Result<Vec<(String, String)>, String>> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        // The line is not shown: it has an API key in it.
+        // The line is not shown, because it contains an API key.
         let Some((api_key, tier)) = line.rsplit_once(',') else {
             return Ok(Err(format!("line {number} has no comma: write lines such as `k_7f3a,paid`")));
         };

@@ -1,4 +1,4 @@
-//! `tidegate lab`: the page on which algorithms can be watched.
+//! `tidegate lab`: the web page of the lab.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -22,14 +22,14 @@ Examples:
   tidegate lab --store redis://127.0.0.1:6379      also offer runs on this Redis, in real time
 
 Open the printed address in a browser. The page loads nothing from other hosts. The link of a run contains its seed and all
-parameters, and reproduces it exactly.";
+parameters, and reproduces the run exactly.";
 
 /// Deadline of the store. A simulation can wait longer than a request.
 const DEADLINE: Duration = Duration::from_secs(1);
 /// Time for connections to close.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Open the lab: a web page that shows the effect of limits on traffic, decision by decision.
+/// Serve the lab: a web page that shows the effect of limits on traffic, decision by decision.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9700", value_parser = socket_address, env = "TIDEGATE_LAB_LISTEN")]
     listen: SocketAddr,
 
-    /// Redis that runs may use as their store: redis://[user:password@]host[:port][/database], or rediss:// for TLS.
+    /// URL of a Redis that runs may use as their store: redis://[user:password@]host[:port][/database], or rediss:// for TLS.
     #[arg(long, value_name = "URL", env = "TIDEGATE_LAB_STORE", hide_env_values = true)]
     store: Option<String>,
 }

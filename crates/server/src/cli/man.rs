@@ -19,7 +19,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The folder.
+    /// Folder to write to.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 }

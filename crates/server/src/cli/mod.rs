@@ -1,5 +1,6 @@
 //! Command line: parses arguments, calls the engine, prints results.
 
+mod admin_server;
 mod banner;
 mod bench;
 mod call;
@@ -15,6 +16,7 @@ mod man;
 mod mode;
 mod published;
 mod redis;
+mod region_report;
 mod regions;
 mod replay;
 mod request;
@@ -79,11 +81,11 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Rate limiter for HTTP, Envoy and Redis clients, with rules in a file.
+/// Rate limiter for HTTP, Envoy and Redis clients, with rules in files.
 #[derive(Parser)]
 #[command(version = version::short(), long_version = version::long(), after_help = EXAMPLES, disable_help_subcommand = true, subcommand_required = true)]
 struct Cli {
-    /// Use of colours in the output.
+    /// Coloured output.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     color: Color,
 
@@ -93,7 +95,7 @@ struct Cli {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Color {
-    /// On terminals, unless NO_COLOR or CLICOLOR says otherwise.
+    /// Colours on terminals only, subject to NO_COLOR and CLICOLOR.
     #[default]
     Auto,
     Always,
@@ -131,7 +133,7 @@ Examples:
   tidegate schema > rules.schema.json
   tidegate top --token 0123456789abcdef
 
-Run `tidegate COMMAND --help` to learn more about a command.";
+See `tidegate COMMAND --help` for the options of a command.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -177,7 +179,7 @@ struct Rules {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum OutputFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
     /// One JSON document, for programs.
@@ -198,12 +200,17 @@ fn print_json(document: &impl serde::Serialize) -> io::Result<()> {
 
 /// Prints an error that is not a usage error.
 fn failed(error: &dyn std::fmt::Display) -> io::Result<ExitCode> {
-    writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain(&error.to_string()))?;
+    writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain_text(&error.to_string()))?;
     Ok(ExitCode::FAILURE)
 }
 
-/// Text from outside, without terminal control characters.
+/// Text from outside as part of a line, such as a cell of a table: without control characters, line breaks among them.
 fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Text from outside that may have several lines, without other control characters.
+fn plain_text(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
@@ -220,6 +227,7 @@ mod tests {
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        assert_eq!(plain("a\u{1b}[31mb\r\nc"), "a\u{fffd}[31mb\u{fffd}\nc");
+        assert_eq!(plain_text("a\u{1b}[31mb\r\nc"), "a\u{fffd}[31mb\u{fffd}\nc");
+        assert_eq!(plain("a\u{1b}[31mb\r\nc"), "a\u{fffd}[31mb\u{fffd}\u{fffd}c");
     }
 }

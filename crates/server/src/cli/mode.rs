@@ -1,4 +1,4 @@
-//! `tidegate mode`: rules in and out of force, on all nodes at once.
+//! `tidegate mode`: switches the mode of rules on all nodes at once.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,27 +17,27 @@ Examples:
   tidegate mode login off --redis redis://cache.internal          turn one rule off
   tidegate mode search shadow --redis redis://cache.internal      count and report, but deny nothing
   tidegate mode --all off --for 15min --redis redis://cache.internal   kill switch for 15 minutes
-  tidegate mode --all as-written --redis redis://cache.internal   undo it
+  tidegate mode --all as-written --redis redis://cache.internal   end the switch
 
-Exit status: 0 if it is published, 1 if not, 2 on a usage error.";
+Exit status: 0 if the switch is published, 1 if not, 2 on a usage error.";
 
 /// Switch the mode of one rule, or of all rules, on all nodes that follow the same Redis.
 ///
 /// Takes effect within two seconds. Lasts until `as-written` removes it, or for the time given by `--for`, even if the
 /// rules change meanwhile. Each node ends an expired switch by its own clock, even while Redis is unavailable. A switch
-/// of all rules takes precedence over a switch of one rule. Counts are kept; a rule that is off does not count.
+/// of all rules takes precedence over a switch of one rule. Counts are kept. A rule that is off does not count.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, allow_missing_positional = true)]
 pub(super) struct Args {
-    /// The id of the rule.
+    /// Id of the rule.
     #[arg(value_name = "RULE", required_unless_present = "all", conflicts_with = "all")]
     rule: Option<String>,
 
-    /// The mode.
+    /// Mode to switch to.
     #[arg(value_name = "MODE", value_enum)]
     mode: ModeChoice,
 
-    /// All rules, including those that are written as shadow or off.
+    /// Switch all rules, including those with mode shadow or off in the file.
     #[arg(long)]
     all: bool,
 
@@ -45,7 +45,7 @@ pub(super) struct Args {
     #[arg(long = "for", value_name = "TIME", value_parser = lasting)]
     lasting: Option<Micros>,
 
-    /// Switch a rule that is not among the published rules yet.
+    /// Switch the rule even if it is not among the published rules yet.
     #[arg(long)]
     force: bool,
 
@@ -64,18 +64,18 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         failed(&"`--for` sets the end of a switch, and `as-written` removes one: use only one of them")?;
         return Ok(ExitCode::from(2));
     }
-    let done = args.redis.with(async |steering| {
+    let done = args.redis.with(async |control| {
         if !args.force
             && mode.is_some()
             && let PublicationTarget::Rule(rule) = &target
         {
-            check_rule(rule, steering.published().await?.as_ref())?;
+            check_rule(rule, control.published().await?.as_ref())?;
         }
         let publication = match (mode, args.lasting) {
-            (Some(mode), Some(lasting)) => steering.publish_mode_for(&target, mode, lasting, &who, expected).await?,
-            (mode, _) => steering.publish_mode(&target, mode, &who, expected).await?,
+            (Some(mode), Some(lasting)) => control.publish_mode_for(&target, mode, lasting, &who, expected).await?,
+            (mode, _) => control.publish_mode(&target, mode, &who, expected).await?,
         };
-        Ok::<_, ModeError>((publication, steering.published().await?))
+        Ok::<_, ModeError>((publication, control.published().await?))
     })?;
     let (publication, published) = match done {
         Ok(done) => done,
@@ -126,8 +126,8 @@ fn lasting(text: &str) -> Result<Micros, String> {
     }
 }
 
-/// Refuses a switch of a rule that is not published, which is probably a typo. Rules in the nodes' own files are not
-/// known here.
+/// Rejects a switch for a rule that is not published, which is probably a typo. Rules in the nodes' own files are
+/// not known here.
 fn check_rule(rule: &str, published: Option<&Published>) -> Result<(), ModeError> {
     let Some(text) = published.and_then(|published| published.rules.as_ref()) else { return Ok(()) };
     // Rules of another version of Tidegate may not be readable here.

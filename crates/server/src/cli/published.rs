@@ -1,4 +1,4 @@
-//! Published rules and switches, as text.
+//! Formats published rules and switches as text.
 
 use tidegate_core::Timestamp;
 use tidegate_redis::fleet::{Published, Signature};
@@ -63,7 +63,7 @@ mod tests {
         }
         let left = |secs: u64| end(Timestamp::from_secs(1_000_000 + secs), Timestamp::from_secs(1_000_000));
         assert_eq!([left(900), left(90), left(0)], [", for 15 min more", ", for 90 s more", ", ended just now"]);
-        // A clock that stepped back.
+        // The clock stepped back.
         assert_eq!(ago(Timestamp::from_secs(2), Timestamp::from_secs(1)), "just now");
     }
 }

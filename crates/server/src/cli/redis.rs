@@ -1,4 +1,4 @@
-//! The Redis that a fleet shares, as arguments name it.
+//! The Redis of a fleet, as named by arguments.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tidegate_redis::fleet::FleetControl;
 use tidegate_redis::link::Tls;
 use tidegate_redis::{PrefixError, Settings, SettingsError};
 
-use super::{ERROR, plain};
+use super::{ERROR, plain_text};
 
 /// Connection to Redis.
 #[derive(clap::Args)]
@@ -21,7 +21,7 @@ pub(super) struct RedisArgs {
     #[arg(required = true, value_delimiter = ',')]
     urls: Vec<String>,
 
-    /// The name of the primary, if the URLs are those of sentinels.
+    /// Name of the primary, if the URLs are those of sentinels.
     #[arg(long, value_name = "NAME")]
     sentinel: Option<String>,
 
@@ -35,7 +35,7 @@ pub(super) struct RedisArgs {
     )]
     user: Option<String>,
 
-    /// The user's password.
+    /// Redis password, if the URL does not contain one.
     #[arg(long = "redis-password", value_name = "PASSWORD", env = "TIDEGATE_REDIS_PASSWORD", hide_env_values = true)]
     password: Option<String>,
 
@@ -84,15 +84,15 @@ impl RedisArgs {
         &self,
         work: impl AsyncFnOnce(FleetControl) -> Result<T, E>,
     ) -> io::Result<Result<T, ExitCode>> {
-        let steering = match self.steering() {
-            Ok(steering) => steering,
+        let control = match self.control() {
+            Ok(control) => control,
             Err(error) => return tell(&error, ExitCode::from(2)),
         };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return tell(&error, ExitCode::FAILURE),
         };
-        match runtime.block_on(work(steering)) {
+        match runtime.block_on(work(control)) {
             Ok(done) => Ok(Ok(done)),
             Err(error) => {
                 let told = tell(&error, ExitCode::FAILURE)?;
@@ -104,7 +104,7 @@ impl RedisArgs {
         }
     }
 
-    /// Help for a login that Redis rejects, or for a user without permission.
+    /// Suggestion after a login that Redis rejects, or for a user without permission.
     fn login_help(&self, error: &str) -> Option<String> {
         let has = |word: &str| error.contains(word);
         let give = "give the password with `--redis-password` (TIDEGATE_REDIS_PASSWORD) and the user, if it is not the default \
@@ -122,7 +122,7 @@ impl RedisArgs {
         })
     }
 
-    fn steering(&self) -> Result<FleetControl, ArgumentError> {
+    fn control(&self) -> Result<FleetControl, ArgumentError> {
         let mut settings = match &self.sentinel {
             Some(name) => Settings::sentinel(name, &self.urls)?,
             None => Settings::from_urls(&self.urls)?,
@@ -157,18 +157,18 @@ fn contents(file: &Path) -> Result<Vec<u8>, ArgumentError> {
 }
 
 fn tell<T>(error: &dyn std::error::Error, code: ExitCode) -> io::Result<Result<T, ExitCode>> {
-    writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain(&error.to_string()))?;
+    writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain_text(&error.to_string()))?;
     Ok(Err(code))
 }
 
 /// Expected version and author of a change.
 #[derive(clap::Args)]
 pub(super) struct SignatureArgs {
-    /// Publish only if this is the current version; 0 if nothing is published yet.
+    /// Publish only if the current version is this one. 0: only if nothing is published yet.
     #[arg(long, value_name = "VERSION")]
     pub(super) expect: Option<u64>,
 
-    /// Author of the change, shown to others. Default: your user name and host name.
+    /// Author of the change, shown in the history. Default: your user name and host name.
     #[arg(long, value_name = "NAME")]
     who: Option<String>,
 }
@@ -184,5 +184,5 @@ impl SignatureArgs {
 fn user_at_host() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
     let user = user.filter(|user| !user.is_empty()).unwrap_or_else(|| "somebody".to_owned());
-    format!("{user}@{}", tidegate_redis::fleet::Node::here().host())
+    format!("{user}@{}", tidegate_redis::fleet::NodeIdentity::here().host())
 }

@@ -1,4 +1,4 @@
-//! `tidegate regions`: shares of regions, shown and moved.
+//! `tidegate regions`: shows and moves shares of regions.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -8,15 +8,18 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use tidegate_core::regions::{RegionShare, Share};
-use tidegate_redis::fleet::{RegionsControl, RegionsError, TransferOutcome};
+use tidegate_redis::fleet::{RegionsControl, RegionsError, Resumption, TakenBack};
 
+use super::region_report::{self, StandingReports};
 use super::settings_args::variables;
-use super::{ERROR, FAINT, GOOD, OutputFormat, STRONG, WARNING, failed, plain, print_json};
+use super::{GOOD, OutputFormat, WARNING, failed};
 use crate::config::{Configuration, FILE_VARIABLE, RegionServers, StartupArgs};
-use crate::region_records::{RegionRecords, ShownOutcome, ShownShare, ShownTransfer};
+use crate::region_records::RegionRecords;
 
-/// The prefix of keys that a fleet has unless it is told another.
+/// Default prefix of a fleet's keys.
 const DEFAULT_PREFIX: &str = "tidegate";
+/// The time between two looks at demand.
+const BALANCE_PAUSE: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,12 +30,13 @@ Examples:
   tidegate regions set eu=70 us=30
   tidegate regions move 10 --from eu --to us --rules rules.yaml
   tidegate regions resume
-  tidegate regions balance
+  tidegate regions cancel 7 --from eu --to us
+  tidegate regions balance --config tidegate.yaml
   tidegate regions retire us --it-is-down
 
 Exit status: 0 on success, 1 if a region does not answer, shares do not add up or one is parked, 2 on a usage error.";
 
-/// Show and move the shares of limits that regions own.
+/// Show and move the regions' shares of limits.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -50,7 +54,7 @@ pub(super) struct Args {
 /// The Redis servers of all regions.
 #[derive(clap::Args)]
 struct Access {
-    /// Name of a region and the URL of its Redis. Give one for each region, also separated by commas.
+    /// Name of a region and the URL of its Redis. Repeat it for each region, or separate regions by commas.
     #[arg(long = "region", global = true, value_name = "NAME=URL", env = "TIDEGATE_REGIONS", hide_env_values = true)]
     #[arg(value_delimiter = ',')]
     regions: Vec<String>,
@@ -59,11 +63,11 @@ struct Access {
     #[arg(long, short = 'c', global = true, value_name = "FILE", env = FILE_VARIABLE)]
     config: Option<PathBuf>,
 
-    /// Rules files, or folders of them: rights of running windows move with shares. Default: those of the configuration file.
+    /// Rules files, or folders of them. Rights in running windows move with the shares. Default: the rules of the configuration file.
     #[arg(long, global = true, value_name = "FILE")]
     rules: Vec<PathBuf>,
 
-    /// Prefix of all keys. Default: that of the configuration file, or `tidegate`.
+    /// Prefix of all keys. Default: the prefix in the configuration file, or `tidegate`.
     #[arg(long, global = true, value_name = "PREFIX")]
     prefix: Option<String>,
 
@@ -74,7 +78,7 @@ struct Access {
 
 #[derive(Subcommand)]
 enum RegionsCommand {
-    /// Create the records of regions with the shares of the rules. Existing records stay; a lost one gets what the others leave.
+    /// Create the records of regions with the shares of the rules. Existing records are kept. A lost one gets the share that the others leave.
     Init {
         /// Rules files, or folders of them.
         #[arg(value_name = "FILE", required = true)]
@@ -90,13 +94,13 @@ enum RegionsCommand {
     },
     /// Move a share from one region to another, in percent of the whole.
     Move {
-        /// The share, such as `10` or `2.5%`.
+        /// Share to move, such as `10` or `2.5%`.
         #[arg(value_name = "PERCENT")]
         amount: String,
-        /// Region that gives it.
+        /// Region that gives the share.
         #[arg(long, value_name = "REGION")]
         from: String,
-        /// Region that receives it.
+        /// Region that receives the share.
         #[arg(long, value_name = "REGION")]
         to: String,
         #[command(flatten)]
@@ -104,21 +108,40 @@ enum RegionsCommand {
     },
     /// Continue transfers that were interrupted.
     Resume,
-    /// Move shares after demand, until it is stopped: half of the gap at a time, every 5 seconds at most. Run one of it.
+    /// Take back a parked share: it belongs to the region again that gave it, and the other one refuses it from then on. If that one cannot
+    /// be asked, this works while nobody has begun to deliver the share.
+    Cancel {
+        /// Number of the transfer, as `tidegate regions` shows it.
+        #[arg(value_name = "TRANSFER")]
+        number: u64,
+        /// Region that gave the share.
+        #[arg(long, value_name = "REGION")]
+        from: String,
+        /// Region that has not received it.
+        #[arg(long, value_name = "REGION")]
+        to: String,
+        /// Your word that transfer TRANSFER is not in the record of the region `--to`, for a share that somebody has begun to deliver and
+        /// a region that cannot be asked. Nothing checks it: if the region has received the share, both decide by it until `tidegate
+        /// regions resume` reaches that region, which gives it up here again. Until then it cannot move on. Waits up to 11 seconds, after
+        /// which nobody can deliver it any more.
+        #[arg(long)]
+        never_applied: bool,
+    },
+    /// Move shares after demand until stopped: half of the gap per step, at most one step in 5 seconds. Run a single instance.
     Balance {
-        /// Moves once, if shares are off by 5 points or more, and stops.
+        /// Make at most one step, if shares are off by 5 points or more, and exit.
         #[arg(long)]
         once: bool,
     },
-    /// Give the shares of a region that is down for good to another one.
+    /// Retire a region that is down for good: give its shares to another region.
     Retire {
-        /// The region.
+        /// Region to retire.
         #[arg(value_name = "REGION")]
         region: String,
-        /// Region that gets the shares. Default: the one with the largest share.
+        /// Region that receives the shares. Default: the one with the largest share.
         #[arg(long, value_name = "REGION")]
         to: Option<String>,
-        /// Confirms that no server of the region decides requests any more. If one does, its share is handed out twice.
+        /// Confirm that no server of the region decides requests any more. If one does, both regions have its share.
         #[arg(long)]
         it_is_down: bool,
     },
@@ -132,27 +155,40 @@ struct RuleArg {
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
-    let control = match args.access.control() {
-        Ok(control) => control,
+    let (control, has_rules) = match args.access.control() {
+        Ok(found) => found,
         Err(problem) => {
             failed(&problem)?;
             return Ok(ExitCode::from(2));
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if let Some(command) = args.command.as_ref().filter(|command| !has_rules && command.begins_transfers()) {
+        warn_without_rules(command)?;
+    }
+    let (runtime, format) = (tokio::runtime::Builder::new_current_thread().enable_all().build()?, args.format);
     match &args.command {
-        None => status(&runtime.block_on(RegionRecords::read(&control)), args.format),
+        None => region_report::status(&runtime.block_on(RegionRecords::read(&control)), format),
         Some(RegionsCommand::Init { files }) => init(&runtime, &control, files),
         Some(RegionsCommand::Set { shares, rule }) => match targets(shares) {
-            Ok(targets) => delivered(runtime.block_on(control.set(&rule.rule, &targets)), args.format),
+            Ok(targets) => moved(runtime.block_on(control.set(&rule.rule, &targets)), format),
             Err(problem) => failed(&problem),
         },
         Some(RegionsCommand::Move { amount, from, to, rule }) => match amount.parse::<Share>() {
-            Ok(amount) => delivered(runtime.block_on(control.move_share(from, to, &rule.rule, amount)), args.format),
+            Ok(amount) => moved(runtime.block_on(control.move_share(from, to, &rule.rule, amount)), format),
             Err(problem) => failed(&problem),
         },
-        Some(RegionsCommand::Resume) => delivered(runtime.block_on(control.resume()), args.format),
-        Some(RegionsCommand::Balance { once: true }) => delivered(runtime.block_on(control.balance()), args.format),
+        Some(RegionsCommand::Resume) => moved(Ok(runtime.block_on(control.resume())), format),
+        Some(RegionsCommand::Cancel { number, from, to, never_applied }) => {
+            cancel(runtime.block_on(control.cancel(from, to, *number, *never_applied)), to, *never_applied)
+        }
+        Some(RegionsCommand::Balance { once: true }) => {
+            let step = runtime.block_on(control.balance());
+            for rule in &step.settling {
+                let of = region_report::of_rule(rule);
+                writeln!(anstream::stderr(), "shares{of} are not moved: the last one has not settled")?;
+            }
+            moved(Ok(step.resumed), format)
+        }
         Some(RegionsCommand::Balance { once: false }) => runtime.block_on(balance(&control)),
         Some(RegionsCommand::Retire { region, it_is_down: false, .. }) => failed(&format!(
             "only you can know that `{region}` is down: its shares are handed out twice if a server there still decides; \
@@ -160,21 +196,68 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         )),
         Some(RegionsCommand::Retire { region, to, it_is_down: true }) => {
             match runtime.block_on(control.retire(region, to.as_deref())) {
-                Ok(retirement) => {
-                    let mut out = anstream::stdout().lock();
-                    for (rule, share) in &retirement.inherited {
-                        writeln!(out, "{GOOD}retired{GOOD:#}: {} has {share} more{}", retirement.heir, of_rule(rule))?;
-                    }
-                    Ok(ExitCode::SUCCESS)
-                }
+                Ok(retired) => region_report::retirement(&retired),
                 Err(error) => failed(&error),
             }
         }
     }
 }
 
+impl RegionsCommand {
+    /// Whether rights of running windows could move.
+    const fn begins_transfers(&self) -> bool {
+        matches!(self, RegionsCommand::Set { .. } | RegionsCommand::Move { .. } | RegionsCommand::Balance { .. })
+    }
+}
+
+/// Warns that rules are not known.
+fn warn_without_rules(command: &RegionsCommand) -> io::Result<()> {
+    let more = if matches!(command, RegionsCommand::Balance { .. }) {
+        ", and shares do not wait until the last ones have settled"
+    } else {
+        ""
+    };
+    writeln!(
+        anstream::stderr(),
+        "{WARNING}warning{WARNING:#}: no rules are given, so shares of fixed windows count from the next window on{more}: \
+         give them with `--rules FILE`, or `--config`"
+    )
+}
+
+fn cancel(done: Result<TakenBack, RegionsError>, to: &str, never_applied: bool) -> io::Result<ExitCode> {
+    match done {
+        Ok(TakenBack { transfer, is_reserved }) => {
+            let of = region_report::of_rule(&transfer.rule);
+            writeln!(
+                anstream::stdout(),
+                "{GOOD}taken back{GOOD:#}: {} has {} again{of}",
+                transfer.from,
+                transfer.amount
+            )?;
+            if is_reserved {
+                writeln!(
+                    anstream::stderr(),
+                    "{WARNING}note{WARNING:#}: it cannot move on until `tidegate regions resume` has asked {to}: if {to} has received \
+                     it, both regions have it until then"
+                )?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) if !never_applied && is_unreachable(&error, to) => failed(&format!(
+            "{error}; somebody has begun to deliver the share, so only `{to}` knows whether it has arrived. If the region that gave it \
+             answers, and you have made sure that `{to}` has not received it, repeat with `--never-applied`"
+        )),
+        Err(error) => failed(&error),
+    }
+}
+
+fn is_unreachable(error: &RegionsError, asked: &str) -> bool {
+    matches!(error, RegionsError::Region { region, .. } if region == asked)
+}
+
 impl Access {
-    fn control(&self) -> Result<RegionsControl, String> {
+    /// Access to all regions, and whether the rules are known.
+    fn control(&self) -> Result<(RegionsControl, bool), String> {
         let (servers, rules) = self.servers()?;
         if servers.is_empty() {
             return Err("no region is given: write `--region NAME=URL` for each, set TIDEGATE_REGIONS, or name a configuration \
@@ -183,13 +266,14 @@ impl Access {
         }
         let control = servers.control(Duration::from_secs(self.timeout)).map_err(|error| error.to_string())?;
         if rules.is_empty() {
-            return Ok(control);
+            return Ok((control, false));
         }
         let loaded = tidegate_rules::load(&rules).map_err(|findings| findings.to_string())?;
-        Ok(control.with_windows(loaded.rules.shared_windows()))
+        let limits = loaded.rules.shared_limits();
+        Ok((control.with_windows(loaded.rules.shared_windows()).with_limits(limits), true))
     }
 
-    /// The servers, and the rules files that come with them.
+    /// The servers, and the rules files of the configuration.
     fn servers(&self) -> Result<(RegionServers, Vec<PathBuf>), String> {
         if !self.regions.is_empty() || self.config.is_none() {
             let prefix = self.prefix.as_deref().unwrap_or(DEFAULT_PREFIX);
@@ -249,103 +333,19 @@ fn init(runtime: &tokio::runtime::Runtime, control: &RegionsControl, files: &[Pa
     }
 }
 
-fn of_rule(rule: &str) -> String {
-    if rule.is_empty() { String::new() } else { format!(" of rule {}", plain(rule)) }
-}
-
-/// Moves shares after demand until the process is stopped. Errors are reported once, until they are over.
+/// Moves shares after demand until the process is stopped.
 async fn balance(control: &RegionsControl) -> io::Result<ExitCode> {
-    let mut told = None;
+    let mut reports = StandingReports::default();
     loop {
-        match control.balance().await {
-            Ok(deliveries) => {
-                told = None;
-                if !deliveries.is_empty() {
-                    delivered(Ok(deliveries), OutputFormat::Text)?;
-                }
-            }
-            Err(error) => {
-                let problem = error.to_string();
-                if told.as_ref() != Some(&problem) {
-                    failed(&error)?;
-                    told = Some(problem);
-                }
-            }
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        reports.print(&control.balance().await)?;
+        tokio::time::sleep(BALANCE_PAUSE).await;
     }
 }
 
-fn delivered(done: Result<Vec<TransferOutcome>, RegionsError>, format: OutputFormat) -> io::Result<ExitCode> {
-    let deliveries = match done {
-        Ok(deliveries) => deliveries,
-        Err(error) => return failed(&error),
-    };
-    let shown: Vec<ShownOutcome> = deliveries.iter().map(ShownOutcome::of).collect();
-    if format == OutputFormat::Json {
-        print_json(&shown)?;
-    } else {
-        let mut out = anstream::stdout().lock();
-        for ShownOutcome { from, to, rule, share, parked, stranded } in &shown {
-            let of = of_rule(rule);
-            match parked {
-                None => {
-                    writeln!(out, "{GOOD}moved{GOOD:#}: {share} from {from} to {to}{of}")?;
-                    if let Some(reason) = stranded {
-                        let stay = "rights of running windows stay behind";
-                        writeln!(out, "{WARNING}warning{WARNING:#}: {stay}: {}", plain(reason))?;
-                    }
-                }
-                Some(reason) => {
-                    writeln!(out, "{WARNING}parked{WARNING:#}: {share} from {from} to {to}{of}: {}", plain(reason))?;
-                }
-            }
-        }
-        if shown.is_empty() {
-            writeln!(out, "nothing to move")?;
-        }
+/// Prints the outcome of a command that moves shares.
+fn moved(done: Result<Resumption, RegionsError>, format: OutputFormat) -> io::Result<ExitCode> {
+    match done {
+        Ok(resumed) => region_report::transfers(&resumed, format),
+        Err(error) => failed(&error),
     }
-    let is_parked = shown.iter().any(|delivery| delivery.parked.is_some());
-    Ok(if is_parked { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-fn status(shown: &RegionRecords, format: OutputFormat) -> io::Result<ExitCode> {
-    if format == OutputFormat::Json {
-        print_json(shown)?;
-    } else {
-        print(&mut anstream::stdout().lock(), shown)?;
-    }
-    let is_parked = shown.regions.iter().any(|region| !region.outgoing.is_empty());
-    Ok(if shown.are_well() && !is_parked { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn print(out: &mut impl Write, shown: &RegionRecords) -> io::Result<()> {
-    let width = shown.regions.iter().map(|region| region.region.len()).max().unwrap_or(0);
-    for region in &shown.regions {
-        let name = &region.region;
-        if let Some(error) = &region.error {
-            writeln!(out, "{STRONG}{name:width$}{STRONG:#}  {ERROR}error{ERROR:#}: {}", plain(error))?;
-            continue;
-        }
-        for ShownShare { rule, share, floor, demand, .. } in &region.shares {
-            let rule = if rule.is_empty() { "(all rules)".to_owned() } else { plain(rule) };
-            let demand = demand.filter(|demand| *demand >= 0.5);
-            let demand = demand.map(|demand| format!("  demand {demand:.0}/s")).unwrap_or_default();
-            writeln!(
-                out,
-                "{STRONG}{name:width$}{STRONG:#}  {share:>8}  {rule}  {FAINT}floor {floor}{FAINT:#}{demand}"
-            )?;
-        }
-        for ShownTransfer { to, rule, share } in &region.outgoing {
-            let of = of_rule(rule);
-            writeln!(
-                out,
-                "{name:width$}  {WARNING}parked{WARNING:#}: {share} on the way to {to}{of}; `tidegate regions resume`"
-            )?;
-        }
-    }
-    for problem in &shown.problems {
-        writeln!(out, "{ERROR}error{ERROR:#}: {}", plain(problem))?;
-    }
-    Ok(())
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use tidegate_core::Micros;
+use tidegate_core::{Clock, Micros, SystemClock};
 use tidegate_lab::replay::{
     self, Input, LogFormat, LogSummary, ReadError, Replay, ReplayReport, ReplaySettings, SuggestionSettings,
 };
@@ -19,9 +19,9 @@ use super::{ERROR, check, failed, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate replay --rules rules.yaml access.log               who would have been limited
+  tidegate replay --rules rules.yaml access.log               keys that would have been limited
   zcat old/*.gz | tidegate replay --rules rules.yaml          from a pipe
-  tidegate replay --rules rules.yaml a.log.2.gz a.log.1 a.log several logs, the oldest first
+  tidegate replay --rules rules.yaml a.log.2.gz a.log.1 a.log several logs, oldest first
   tidegate replay --compare old.yaml new.yaml access.log      keys that a change affects
   tidegate replay --suggest --key user access.json            a limit that affects almost no key
   tidegate replay --rules rules.yaml --html report.html access.log
@@ -30,9 +30,9 @@ The format is detected from a log's first lines. Input compressed with gzip is d
 
 Exit status: 0 if the logs were read, 1 if they cannot be read or no line is a request, 2 on a usage error.";
 
-/// Replay an access log against rules: who would have been limited, when, and by which rule.
+/// Replay an access log against rules: the keys that would have been limited, with times and rules.
 ///
-/// Each line becomes a request and is decided by the engine itself, at the time of the line. Nothing is sent anywhere.
+/// Each line becomes a request, which the engine decides at the time of the line. Nothing is sent over the network.
 /// Memory use does not depend on the length of the logs.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -48,7 +48,7 @@ pub(super) struct Args {
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     compare: Vec<PathBuf>,
 
-    /// Suggest a rate and a burst for each limit, such that almost no key would have been limited.
+    /// Suggest a rate and a burst for each limit that would have limited almost no key.
     #[arg(long, conflicts_with = "compare")]
     suggest: bool,
 
@@ -88,7 +88,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Logs, the oldest first. Default, and `-`: standard input.
+    /// Logs, oldest first. `-` is standard input, which is also the default.
     #[arg(value_name = "LOG")]
     logs: Vec<PathBuf>,
 }
@@ -108,15 +108,15 @@ enum ReplayFormat {
 enum LogKind {
     /// Common or combined, as Apache and nginx write them.
     Combined,
-    /// JSON with the names of nginx's variables.
+    /// JSON objects named after nginx's variables.
     NginxJson,
-    /// Caddy's JSON.
+    /// Caddy's JSON format.
     CaddyJson,
-    /// Envoy's JSON.
+    /// Envoy's JSON format.
     EnvoyJson,
-    /// A table with a head: time, address, method, path …
+    /// A table with a header line: time, address, method, path …
     Csv,
-    /// One JSON object a line, with the same names.
+    /// One JSON object per line, with the names of the table's columns.
     Jsonl,
 }
 
@@ -153,7 +153,7 @@ pub(super) fn span(text: &str) -> Result<Micros, String> {
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
-    // Reports are shared: a random key prevents guesses from being tested against their hashes.
+    // Reports are shared, so a random key prevents tests of guesses against their hashes.
     let secret = match args.secret.secret() {
         Ok(secret) => secret.unwrap_or_else(Secret::random),
         Err(faults) => return refuse(&faults),
@@ -165,6 +165,8 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let settings = ReplaySettings {
         format: args.log_format.map(LogFormat::from),
         spread: !args.no_spread,
+        // Clocks may differ, and zones may be written wrong.
+        not_after: Some(SystemClock::new().now() + Micros::from_secs(86_400)),
         max_keys: args.max_keys,
         suggest: args.suggest.then_some(SuggestionSettings {
             share: args.share,
@@ -174,7 +176,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     };
     let mut replay = Replay::with(old, new, &settings);
     if let Err(error) = read_logs(&mut replay, &args.logs) {
-        writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", super::plain(&error.to_string()))?;
+        writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", super::plain_text(&error.to_string()))?;
         return Ok(ExitCode::FAILURE);
     }
     let report = replay.report(args.top);
@@ -191,7 +193,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The problem with logs of which no line is a request. `None` if one is, or if they are empty.
+/// Error for logs in which no line is a request. `None` if one is, or if the logs are empty.
 fn no_requests(reading: &LogSummary) -> Option<String> {
     let first = reading.shown.first().filter(|_| reading.malformed == reading.lines)?;
     let formats: Vec<&str> = reading.logs.iter().map(|(_, format)| format.as_str()).collect();
@@ -214,7 +216,7 @@ fn print(format: ReplayFormat, report: &ReplayReport) -> io::Result<()> {
     }
 }
 
-/// The rules, and the rules to compare them with. If they cannot be used, the exit code.
+/// The rules, and the rules to compare them with. If they are invalid, the exit code.
 fn read_rules(args: &Args) -> io::Result<Result<(RuleSet, Option<RuleSet>), ExitCode>> {
     if let [old, new] = &args.compare[..] {
         return Ok(match (load(std::slice::from_ref(old))?, load(std::slice::from_ref(new))?) {
@@ -229,14 +231,14 @@ fn read_rules(args: &Args) -> io::Result<Result<(RuleSet, Option<RuleSet>), Exit
         let key = args.key.as_deref().unwrap_or("address");
         let quoted = key.replace('\'', "''");
         let text = format!("rules: [{{ id: suggested, key: '{quoted}', limit: 10_000/s }}]");
-        // The limit does not matter: the rule is there for its key.
+        // Any limit will do: the rule only supplies the key.
         return match RuleSet::parse("--key", &text) {
             Ok(loaded) => Ok(Ok((loaded.rules, None))),
             Err(findings) => {
-                // The text around the key is none of the user's.
+                // The user wrote only the key, so the generated text around it is not shown.
                 for finding in findings.0.iter().filter(|finding| finding.severity == Severity::Error) {
                     let help = finding.help.as_ref().map(|help| format!("\n  = {help}")).unwrap_or_default();
-                    let problem = super::plain(&format!("--key: {}{help}", finding.problem));
+                    let problem = super::plain_text(&format!("--key: {}{help}", finding.problem));
                     writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {problem}")?;
                 }
                 Ok(Err(ExitCode::from(2)))
@@ -267,7 +269,7 @@ fn load(paths: &[PathBuf]) -> io::Result<Option<RuleSet>> {
     }
 }
 
-/// The format of a file that was named as rules and is a log.
+/// The format of a log that was passed as a rules file.
 fn log_format(path: &Path) -> Option<LogFormat> {
     const LOOKED_AT: u64 = 1 << 16;
     let mut bytes = Vec::new();

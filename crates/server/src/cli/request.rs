@@ -1,22 +1,23 @@
-//! A request, put together from arguments.
+//! A request described by arguments.
 
 use std::net::{IpAddr, SocketAddr};
 
 use tidegate_rules::Request;
+use tidegate_rules::syntax::split_authority;
 
 /// Facts of the request.
 #[derive(clap::Args)]
 #[command(next_help_heading = "The request")]
 pub(super) struct RequestArgs {
-    /// The method and the path, perhaps with a query: 'POST /api/search?q=tea'.
+    /// Method and path, optionally with a query: 'POST /api/search?q=tea'.
     #[arg(long, short, value_name = "REQUEST", value_parser = request_line)]
     request: RequestLine,
 
-    /// A header: 'X-Env: prod'. May be given several times. `Host` and `Cookie` also set the host and the cookies.
+    /// Header: 'X-Env: prod'. May be repeated. `Host` and `Cookie` also set the host and the cookies.
     #[arg(long = "header", short = 'H', value_name = "HEADER", value_parser = header)]
     headers: Vec<Pair>,
 
-    /// The client's address: 203.0.113.7 or 2001:db8::7.
+    /// Client address: 203.0.113.7 or 2001:db8::7.
     #[arg(long, visible_alias = "address", value_name = "ADDRESS", value_parser = address)]
     ip: Option<IpAddr>,
 
@@ -24,7 +25,7 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// The API key. It is not shown again.
+    /// API key. The output shows a hash of it.
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,
 
@@ -36,19 +37,19 @@ pub(super) struct RequestArgs {
     #[arg(long, value_name = "TIER")]
     tier: Option<String>,
 
-    /// A cookie: session=123. May be given several times.
+    /// Cookie: session=123. May be repeated.
     #[arg(long = "cookie", value_name = "NAME=VALUE", value_parser = pair)]
     cookies: Vec<Pair>,
 
-    /// A claim of a verified token: sub=123. May be given several times.
+    /// Claim of a verified token: sub=123. May be repeated.
     #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = pair)]
     claims: Vec<Pair>,
 
-    /// An entry of an Envoy rate-limit descriptor: remote_address=203.0.113.7. May be given several times.
+    /// Entry of an Envoy rate-limit descriptor: remote_address=203.0.113.7. May be repeated.
     #[arg(long = "descriptor", value_name = "KEY=VALUE", value_parser = pair)]
     descriptor: Vec<Pair>,
 
-    /// A number in the JSON body, by its path: max_tokens=500 or options.max=500. May be given several times.
+    /// Number in the JSON body, by its path: max_tokens=500 or options.max=500. May be repeated.
     #[arg(long = "body", value_name = "FIELD=NUMBER", value_parser = pair)]
     body: Vec<Pair>,
 
@@ -90,7 +91,7 @@ struct Pair {
     value: String,
 }
 
-/// The characters that names of methods and headers are made of.
+/// Whether a text is a valid name of a method or a header.
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
@@ -107,10 +108,11 @@ pub(super) fn request_line(text: &str) -> Result<RequestLine, String> {
     if !is_token(method) {
         return Err(format!("`{method}` is not a method: write one such as GET or POST"));
     }
-    if let Some((_, rest)) = target.split_once("://") {
-        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let path = if path.is_empty() { "/" } else { path };
-        return Err(format!("write only the path, and the host separately: '{method} {path}' --host {host}"));
+    if let (Some(host), rest) = split_authority(target) {
+        let slash = if rest.starts_with('/') { "" } else { "/" };
+        return Err(format!(
+            "write only the path, '{method} {slash}{rest}', and the host separately: `--host {host}`, or `host: {host}` in a file"
+        ));
     }
     if !target.starts_with('/') {
         return Err(format!("a path begins with `/`: write '{method} /{target}'"));
@@ -163,7 +165,14 @@ mod tests {
         let wrong = |error: Result<RequestLine, String>| error.unwrap_err();
         assert!(wrong(request_line("/login")).contains("'GET /login'"));
         assert!(wrong(request_line("GET login")).contains("'GET /login'"));
-        assert!(wrong(request_line("GET https://a.example/x")).contains("'GET /x' --host a.example"));
+        assert!(
+            wrong(request_line("GET https://a.example/x"))
+                .contains("'GET /x', and the host separately: `--host a.example`")
+        );
+        assert!(
+            wrong(request_line("GET https://me@a.example:81?x"))
+                .contains("'GET /?x', and the host separately: `--host a.example:81`")
+        );
         assert!(wrong(request_line("")).contains("'POST /login?next=home'"));
         assert!(header("X-Env=prod").unwrap_err().contains("'X-Env: prod'"));
         assert!(header("X Env: prod").unwrap_err().contains("`X Env`"));
@@ -172,6 +181,13 @@ mod tests {
         assert!(address("[::1]").unwrap_err().contains("without brackets: ::1"));
         assert!(address("10.0.0.0/8").unwrap_err().contains("not a network"));
         assert!(address("localhost").unwrap_err().contains("203.0.113.7"));
+    }
+
+    #[test]
+    fn a_path_may_hold_a_uri() {
+        for target in ["/login?next=http://b.example/", "/proxy/http://b.example/x"] {
+            assert_eq!(request_line(&format!("GET {target}")).unwrap().target, target);
+        }
     }
 
     #[test]

@@ -14,9 +14,9 @@ use tidegate_rules::{Diagnostics, Loaded, RuleSet};
 
 use super::published::{by, switched};
 use super::redis::{RedisArgs, SignatureArgs};
-use super::{FAINT, GOOD, OutputFormat, STRONG, check, failed, plain, print_json};
+use super::{FAINT, GOOD, OutputFormat, STRONG, check, failed, plain, plain_text, print_json};
 
-/// Publish rules to a fleet, show what is published, compare, and roll back.
+/// Publish rules to a fleet; show, compare and roll back published rules.
 #[derive(clap::Subcommand)]
 pub(super) enum RulesCommand {
     Push(Push),
@@ -40,21 +40,21 @@ const PUSH_EXAMPLES: &str = "\
 Examples:
   tidegate rules push rules.yaml --redis redis://cache.internal
   tidegate rules push rules.yaml --redis redis://cache.internal --expect 7 --who ann
-  tidegate fleet --wait 10 --redis redis://cache.internal     then watch it arrive
+  tidegate fleet --wait 10 --redis redis://cache.internal     wait until all nodes have them
 
 Exit status: 0 if the rules are published, 1 if not, 2 on a usage error.";
 
 /// Publish rules to all nodes that follow the same Redis.
 ///
-/// The file is checked first, as `tidegate check` does; one with errors is not published. Nodes apply it within two
+/// The file is checked first, as by `tidegate check`. A file with errors is not published. Nodes apply it within two
 /// seconds. Each node checks it again, and keeps its current rules if it cannot use the new ones. Counts are kept.
 ///
-/// Every change has a version. With `--expect`, nothing is published unless that is the current version, so that two
-/// people do not overwrite each other's changes.
+/// Every change has a version. `--expect` names the version that the change is based on, and publishes nothing if
+/// another one is current, so that two people do not overwrite each other's changes.
 #[derive(clap::Args)]
 #[command(after_help = PUSH_EXAMPLES)]
 pub(super) struct Push {
-    /// The rules file. It must not include others: the nodes do not have them.
+    /// Rules file. It must not include other files: the nodes do not have them.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -76,7 +76,7 @@ fn push(args: &Push) -> io::Result<ExitCode> {
     }
     let name = args.file.file_name().map_or_else(|| "rules".to_owned(), |name| name.to_string_lossy().into_owned());
     let (who, expected) = (args.signature.who(), args.signature.expect);
-    let published = args.redis.with(async |steering| steering.publish_rules(&name, &text, &who, expected).await)?;
+    let published = args.redis.with(async |control| control.publish_rules(&name, &text, &who, expected).await)?;
     match published {
         Ok(published) => print_published(&mut out, &published, &who)?,
         Err(code) => return Ok(code),
@@ -93,14 +93,14 @@ fn print_published(out: &mut impl Write, published: &Publication, who: &str) -> 
     }
 }
 
-/// The text of a file, and a note about settings that it needs.
+/// The text of a file, and the rules in it.
 fn read(file: &Path) -> (String, Result<Loaded, Diagnostics>) {
     match std::fs::read_to_string(file) {
         Ok(text) => {
             let checked = RuleSet::parse(&file.display().to_string(), &text);
             (text, checked)
         }
-        // Loading fails in the same way, and reports it better.
+        // `load` fails in the same way, with a better report.
         Err(error) => {
             let findings = tidegate_rules::load(&[file.to_owned()]).err().unwrap_or_else(|| {
                 let place = tidegate_rules::Place { file: file.display().to_string().into(), line: 1, column: 1 };
@@ -125,9 +125,9 @@ Examples:
   tidegate rules show --redis redis://cache.internal --version 7 > rules.yaml
   tidegate rules show --redis redis://cache.internal --format json
 
-Exit status: 0 if something is published, 1 if not, 2 on a usage error.";
+Exit status: 0 if rules or switches are published, 1 if not, 2 on a usage error.";
 
-/// Show what is published: the rules, the switches, and the author and time of each.
+/// Show the published rules and switches, with the author and time of each.
 ///
 /// The text of the rules goes to standard output, as published; its version, author and switches go to standard error.
 #[derive(clap::Args)]
@@ -149,7 +149,7 @@ fn show(args: &Show) -> io::Result<ExitCode> {
     if let Some(version) = args.version {
         return show_version(args, version);
     }
-    let published = match args.redis.with(async |steering| steering.published().await)? {
+    let published = match args.redis.with(async |control| control.published().await)? {
         Ok(Some(published)) => published,
         Ok(None) => return failed(&"nothing is published"),
         Err(code) => return Ok(code),
@@ -167,7 +167,7 @@ fn show(args: &Show) -> io::Result<ExitCode> {
 }
 
 fn show_version(args: &Show, version: u64) -> io::Result<ExitCode> {
-    let changes = match args.redis.with(async |steering| steering.history().await)? {
+    let changes = match args.redis.with(async |control| control.history().await)? {
         Ok(changes) => changes,
         Err(code) => return Ok(code),
     };
@@ -182,7 +182,7 @@ fn show_version(args: &Show, version: u64) -> io::Result<ExitCode> {
 fn print_text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if io::IsTerminal::is_terminal(&out) {
-        return out.write_all(plain(text).as_bytes());
+        return out.write_all(plain_text(text).as_bytes());
     }
     out.write_all(text.as_bytes())
 }
@@ -211,7 +211,7 @@ struct PublishedReport<'p> {
     version: u64,
     #[serde(flatten)]
     signed: SignatureReport<'p>,
-    rules: Option<RulesReport<'p>>,
+    rules: Option<PublishedRulesReport<'p>>,
     switched: Vec<SwitchReport<'p>>,
 }
 
@@ -223,7 +223,7 @@ struct SignatureReport<'p> {
 }
 
 #[derive(Serialize)]
-struct RulesReport<'p> {
+struct PublishedRulesReport<'p> {
     version: u64,
     name: &'p str,
     #[serde(flatten)]
@@ -260,7 +260,7 @@ impl PublishedReport<'_> {
         PublishedReport {
             version: published.version,
             signed: SignatureReport::of(&published.signed),
-            rules: published.rules.as_ref().map(|rules| RulesReport {
+            rules: published.rules.as_ref().map(|rules| PublishedRulesReport {
                 version: rules.version,
                 name: &rules.name,
                 signed: SignatureReport::of(&rules.signed),

@@ -8,7 +8,7 @@ use super::print_json;
 pub(super) const ABOUT: &str = "\
 Print the JSON Schema of the rules file, for editors.
 
-An editor that knows the schema completes names, shows what they mean and marks mistakes while you type. `tidegate check` \
+An editor that knows the schema completes names, shows their meaning and marks mistakes while you type. `tidegate check` \
 finds more: it also parses limits, paths and addresses.";
 
 pub(super) const EXAMPLES: &str = "\

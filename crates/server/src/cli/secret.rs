@@ -1,4 +1,4 @@
-//! The key that secrets are hidden under, for commands that show hashes and are no server.
+//! The key that secrets are hashed with, for commands other than the server.
 
 use std::path::PathBuf;
 
@@ -14,13 +14,13 @@ pub(super) struct SecretArgs {
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The key itself, if it is in no file. [env: TIDEGATE_SECRETS_KEY]
+    /// Key of the hashes, if it is not in a file. [env: TIDEGATE_SECRETS_KEY]
     #[arg(long, value_name = "KEY")]
     secrets_key: Option<String>,
 }
 
 impl SecretArgs {
-    /// The key that is set; `None` if there is none.
+    /// The configured key; `None` if there is none.
     pub(super) fn secret(&self) -> Result<Option<Secret>, ConfigErrors> {
         secret_given(&self.given(), &variables())
     }
@@ -41,7 +41,7 @@ impl SecretArgs {
     }
 }
 
-/// Note on rules that need `secrets.key`; `None` if they do not, or if it is set here.
+/// Note on rules that need `secrets.key`; `None` if no rule does, or if it is set here.
 pub(super) fn note(rules: &RuleSet) -> Option<String> {
     let has_key = || secret_given(&StartupArgs::default(), &variables()).is_ok_and(|secret| secret.is_some());
     key_needed_note(rules).filter(|_| !has_key())

@@ -1,4 +1,4 @@
-//! `tidegate serve`: the server.
+//! `tidegate serve`: runs the server.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use super::banner::{Banner, api_example, rls_example};
 use super::settings_args::{SettingsArgs, variables};
-use super::{ERROR, plain};
+use super::{ERROR, plain_text};
 use crate::admin::Token;
 use crate::config::Configuration;
 use crate::serve::{self, Server, Signals};
@@ -24,14 +24,15 @@ Examples:
 Each setting is a flag (--api-listen), an environment variable (TIDEGATE_API_LISTEN) and an entry of the configuration file
 (api.listen). Flags take precedence over variables, and variables over the file. `-h` shows the common settings, `--help` all.
 
-Signals: SIGTERM and SIGINT finish requests in flight and exit with 0; SIGHUP reloads configuration, rules and certificates.
+Signals: SIGTERM and SIGINT finish requests in flight and exit with 0; SIGHUP reloads configuration, rules and certificates; SIGUSR2
+starts the program again, with the same arguments, to take over (--handover).
 Exit status: 0 after a normal stop, 1 if the server could not start, 2 on a usage error.";
 
 /// Run the server.
 ///
-/// Needs no configuration file: by default, state is in memory, the rules are a small example, and all listeners use
-/// loopback addresses. A gateway without rules limits nothing: it does not use the example. Prints the addresses of its
-/// listeners once it is up.
+/// Runs without a configuration file: by default, state is in memory, the rules are a small example, and all listeners
+/// use loopback addresses. A gateway without rules limits nothing: it does not use the example. Prints the addresses of
+/// all listeners once they accept connections.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -44,7 +45,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Ok(configuration) => configuration,
         Err(faults) => return refuse(&faults),
     };
-    // Dropped last, when nothing more is logged.
+    // Dropped last, when no more lines are logged.
     let flush = log::begin(&configuration.log)?;
     let log_format = configuration.log.format;
     for warning in &configuration.warnings {
@@ -60,12 +61,12 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         let [gateway_tls, api_tls, rls_tls, resp_tls, admin_tls] =
             [&configuration.gateway, &configuration.api, &configuration.rls, &configuration.resp, &configuration.admin]
                 .map(is_tls);
-        // Before any listener is open, so that no signal is missed.
+        // Before any listener opens, so that no signal is missed.
         let signals = Signals::receive()?;
         let mut server = match Server::start(configuration).await {
             Ok(server) => server,
             Err(error) => {
-                // Log lines come before the error.
+                // Writes pending log lines before the error.
                 flush.wait();
                 return refuse(&error);
             }
@@ -95,6 +96,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         };
         banner.log();
         banner.print_aside(log_format);
+        server.tell_ready();
         server.until_stopped(signals).await;
         Ok(ExitCode::SUCCESS)
     })
@@ -102,7 +104,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 
 /// Prints why the server does not start.
 pub(super) fn refuse(why: &impl fmt::Display) -> io::Result<ExitCode> {
-    let text = plain(&why.to_string());
+    let text = plain_text(&why.to_string());
     let mut out = anstream::stderr().lock();
     if text.starts_with("error: ") || text.starts_with("warning: ") {
         write!(out, "{text}")?;

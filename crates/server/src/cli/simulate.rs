@@ -1,4 +1,4 @@
-//! `tidegate simulate`: limits under synthetic traffic, next to an estimate.
+//! `tidegate simulate`: limits under synthetic traffic, compared with an estimate.
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use tidegate_lab::simulate::{FleetFault, FleetTotals, SimulatedFleet, Simulation
 use tidegate_lab::traffic::{Arrival, START, Trace, Traffic};
 
 use super::replay::span;
-use super::{ERROR, FAINT, OutputFormat, STRONG, plain, print_json};
+use super::{ERROR, FAINT, OutputFormat, STRONG, plain_text, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,27 +35,27 @@ Traffic:
   boundary 100 every 1min         a number of requests just before and just after the end of a window
 Options after each: random, clients 1000 [zipf 1.1], as 7, cost 5, times 2, for 30s. Parts are joined by `then` and `+`.
 
-The same seed makes the same arrivals on every machine. Time is virtual: a day takes seconds.";
+A seed produces the same arrivals on every machine. Time is virtual: a day takes seconds.";
 
-/// Simulate limits under synthetic traffic, and print the outcome next to an estimate.
+/// Simulate limits under synthetic traffic, and print the results next to an estimate.
 ///
-/// The engine's own code decides every request, in virtual time. All limits see the same arrivals.
+/// The engine decides every request, in virtual time. All limits see the same arrivals.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Limits as rules write them, such as '20/s burst 50'.
+    /// Limits in the notation of rules, such as '20/s burst 50'.
     #[arg(value_name = "LIMIT", required = true, value_parser = limit)]
     limits: Vec<Limit>,
 
-    /// The traffic.
+    /// Synthetic traffic; see below.
     #[arg(long, short, value_name = "TRAFFIC", value_parser = traffic, required_unless_present = "trace")]
     traffic: Option<Traffic>,
 
-    /// File with recorded arrivals instead: one per line, with a time in seconds and optionally a client and a cost.
+    /// File with recorded arrivals in place of synthetic traffic. Each line has a time in seconds, and optionally a client and a cost.
     #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
     trace: Option<PathBuf>,
 
-    /// Length of the run. Default: the length of the trace, or a minute; longer if the traffic says so with `for`.
+    /// Length of the run. Default: the length of the trace, or a minute, or longer if the traffic has longer parts (`for`).
     #[arg(long = "for", value_name = "SPAN", value_parser = span)]
     length: Option<Micros>,
 
@@ -67,8 +67,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "SPAN", value_parser = span)]
     holding: Option<Micros>,
 
-    /// Also simulate a fleet of this many nodes that share each limit through Redis, with leases: as it is, with a tenth of the
-    /// nodes crashing half-way, and with a tenth cut off from Redis for a while. Arrivals are spread at random.
+    /// Also simulate fleets of this many nodes that share each limit through Redis, with leases: one without faults, one in which
+    /// a tenth of the nodes crash half-way, and one with a tenth cut off from Redis for a while. Arrivals go to random nodes.
     #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     fleet: Option<u16>,
 
@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let (traffic, length) = match arriving(args) {
         Ok(arriving) => arriving,
         Err(problem) => {
-            writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain(&problem))?;
+            writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain_text(&problem))?;
             return Ok(ExitCode::FAILURE);
         }
     };
@@ -118,7 +118,8 @@ fn arriving(args: &Args) -> Result<(Traffic, Micros), String> {
     Ok((Traffic::Recorded(Arc::new(trace)), length))
 }
 
-/// A minute, unless the traffic has parts that take longer. Traffic that goes on after them has a minute more.
+/// A minute, unless the traffic has timed parts that take longer. Traffic that continues after them gets another
+/// minute.
 fn default_length(traffic: &Traffic) -> Micros {
     let minute = Micros::from_secs(60);
     match traffic.stated_length() {
@@ -157,25 +158,25 @@ struct FleetOutcome {
     partition: FaultOutcome,
 }
 
-/// The price of a fault.
+/// The cost of a fault.
 #[derive(Serialize)]
 struct FaultOutcome {
-    /// The number of nodes that suffer it.
+    /// The number of affected nodes.
     nodes: usize,
-    /// The time from the beginning of the run to that of the fault, and the length of the fault.
+    /// The time from the beginning of the run to the fault, and the length of the fault.
     after_micros: u64,
     micros: u64,
-    /// The cost that these nodes held then.
+    /// The cost that these nodes held when the fault began.
     held_cost: u64,
-    /// The cost of requests that they could not decide.
+    /// The cost of requests that these nodes could not decide.
     undecided_cost: u64,
-    /// The cost that the fleet admitted less than without the fault.
+    /// The cost that the fleet admitted without the fault, but not with it.
     lost_cost: u64,
     /// The cost that the fleet admitted beyond the limit.
     excess_cost: u64,
 }
 
-/// The fleets of one limit that are simulated.
+/// The simulated fleets of one limit.
 struct Fleets {
     well: SimulatedFleet,
     crashing: SimulatedFleet,
@@ -183,7 +184,7 @@ struct Fleets {
     faults: FaultPlan,
 }
 
-/// The nodes that fail, the instant at which they do, and for how long.
+/// The nodes that fail, when they fail, and for how long.
 #[derive(Clone, Copy)]
 struct FaultPlan {
     nodes: usize,
@@ -191,7 +192,7 @@ struct FaultPlan {
     length: Micros,
 }
 
-/// The longest time for which nodes are cut off: longer than their leases last.
+/// Maximum time for which nodes are cut off: longer than their leases last.
 const LONGEST_CUT: Micros = Micros::from_secs(5);
 
 impl Fleets {

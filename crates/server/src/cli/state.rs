@@ -1,4 +1,4 @@
-//! `tidegate state`: what is in the state file of a server.
+//! `tidegate state`: inspects a server's state file.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,22 +18,22 @@ Examples:
   tidegate state verify /var/lib/tidegate/state
   tidegate state show /var/lib/tidegate/state --format json
 
-The file is the one of `store.file`. A server replaces it while it runs, so both commands work at any time. A unit is the room
-of one key: logs, slots and reservations take up several, by their size.";
+A running server replaces its state file atomically, so both commands work at any time. A unit is the space of one key. Logs,
+slots and reservations take several, depending on their size.";
 
-/// Inspect the file in which a store in memory survives restarts.
+/// Inspect a state file, in which a store in memory survives restarts.
 #[derive(Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub(super) enum StateCommand {
-    /// Check that a state file is complete, undamaged, and of a version that this program reads.
+    /// Check that a state file is complete, undamaged, and of a supported version.
     Verify(Args),
-    /// Show when a state file was written, and how much each rule has in it.
+    /// Show the time and contents of a state file, by rule.
     Show(Args),
 }
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The state file.
+    /// State file (`store.file`).
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -42,13 +42,13 @@ pub(super) struct Args {
     format: OutputFormat,
 }
 
-/// A state file, for programs.
+/// Contents of a state file, for programs.
 #[derive(Serialize)]
 struct StateReport {
-    /// The instant at which it was written, in milliseconds since the Unix epoch.
+    /// Time at which it was written, in milliseconds since the Unix epoch.
     saved_at_ms: u64,
     keys: u64,
-    /// The room that the keys of all rules take up together.
+    /// Units used by the keys of all rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     units: Option<u64>,
     reservations: u64,
@@ -56,12 +56,12 @@ struct StateReport {
     rules: Option<Vec<SavedRuleReport>>,
 }
 
-/// The room that the keys of one rule take up.
+/// Units used by the keys of one rule.
 #[derive(Serialize)]
 struct SavedRuleReport {
-    /// The limit, or its reservations; `None` for all rules that are not counted separately.
+    /// Id of the limit or its reservations; `None` for all rules that are not counted separately.
     rule: Option<String>,
-    /// In units, of which a key takes up one. Logs, slots and reservations take up more, by their size.
+    /// In units. A key takes one unit; logs, slots and reservations take more, depending on their size.
     used: u64,
 }
 

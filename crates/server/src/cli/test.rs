@@ -1,4 +1,4 @@
-//! `tidegate test`: rules against requests with expected outcomes.
+//! `tidegate test`: tests rules with requests and expected outcomes.
 
 mod outcome;
 mod scenario;
@@ -12,12 +12,12 @@ use tidegate_rules::{Diagnostics, RuleSet, counted};
 
 use self::outcome::{OutcomeMismatch, run_scenario};
 use self::scenario::TestFile;
-use super::{ERROR, GOOD, OutputFormat, STRONG, check, plain, print_json};
+use super::{ERROR, GOOD, OutputFormat, STRONG, check, plain, plain_text, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate test rules.test.yaml
-  tidegate test tests/*.yaml --rules rules/        other rules than the files name
+  tidegate test tests/*.yaml --rules rules/        rules other than those that the files name
   tidegate test rules.test.yaml --format json
 
 A test file:
@@ -31,10 +31,10 @@ A test file:
 
 Time is simulated: no test waits. Exit status: 0 if all tests pass, 1 if not, 2 on a usage error.";
 
-/// Test rules with requests, their times and the expected decisions.
+/// Test rules: decide the requests of test files, and compare the decisions with the expected ones.
 ///
-/// Each test begins with no request counted, at midnight UTC on Monday, 1 January 2024. Its steps happen in order, each
-/// `after` the one before; requests of a step come at the same instant. State is kept in memory.
+/// Each test begins with empty state, at midnight UTC on Monday, 1 January 2024. Its steps happen in order, each `after`
+/// the previous one. The requests of a step arrive at the same instant. State is kept in memory.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -42,7 +42,7 @@ pub(super) struct Args {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Rules files, or folders of them, to test in place of those that the test files name.
+    /// Rules files, or folders of them, to test in place of the rules that the test files name.
     #[arg(long, value_name = "FILE")]
     rules: Vec<PathBuf>,
 
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     Ok(if failed == 0 && !unusable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the tests of a file, each on its own.
+/// Runs the tests of a file independently of each other.
 fn run_file(file: &Path, other_rules: &[PathBuf]) -> Result<Vec<TestResult>, Diagnostics> {
     let tests = TestFile::read(file)?;
     let rules = load(if other_rules.is_empty() { &tests.rules } else { other_rules })?;
@@ -113,7 +113,7 @@ fn print(out: &mut impl Write, report: &TestReport<'_>) -> io::Result<()> {
             continue;
         };
         writeln!(out, "{ERROR}failed{ERROR:#}  {STRONG}{name}{STRONG:#}")?;
-        writeln!(out, "        {}: {}", plain(&failure.place.to_string()), plain(&failure.to_string()))?;
+        writeln!(out, "        {}: {}", plain(&failure.place.to_string()), plain_text(&failure.to_string()))?;
         for limit in &failure.limits {
             writeln!(out, "          {}", plain(&limit.to_string()))?;
         }

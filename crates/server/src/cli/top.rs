@@ -1,4 +1,4 @@
-//! `tidegate top`: a server, watched live.
+//! `tidegate top`: watches a server live.
 
 mod draw;
 mod feed;
@@ -15,14 +15,15 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use tokio::sync::mpsc::{Receiver, channel};
 
-use self::feed::{Feed, FeedTarget};
+use self::feed::Feed;
 use self::model::{FeedEvent, TopModel};
+use super::admin_server::{AdminServer, TOKEN_HELP};
 use super::{failed, plain};
 
 const EXAMPLES: &str = "\
 Examples:
   tidegate top --token 0123456789abcdef                      the server on this machine
-  tidegate top --admin https://10.0.0.5:9600 --ca ca.pem     another one; the token from TIDEGATE_ADMIN_TOKEN
+  tidegate top --admin https://10.0.0.5:9600 --ca ca.pem     another server; the token is in TIDEGATE_ADMIN_TOKEN
   tidegate top --once                                        two seconds of data, as text
 
 Keys: q quits, p pauses, s sorts rules by the next column, k shows the keys with the most calls to Redis in place of those with
@@ -31,7 +32,7 @@ Exit status: 0 on success, 1 if the server cannot be watched, 2 on a usage error
 
 /// Watch a server live: decisions per second, denials by rule, and the busiest keys.
 ///
-/// Uses the server's admin API. If the connection drops, it keeps the last data on the screen and reconnects.
+/// Uses the server's admin API. If the connection drops, the last data stay on the screen, and it reconnects.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -39,7 +40,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9600")]
     admin: Uri,
 
-    /// Admin token: `admin.token`, or the one that the server printed at startup.
+    /// Admin token: `admin.token`, or the token that the server printed at startup.
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
@@ -60,11 +61,11 @@ const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let Some(token) = args.token.as_deref().filter(|token| !token.is_empty()) else {
-        failed(&format_args!("the admin listener asks for its token: {}", feed::TOKEN_HELP))?;
+        failed(&format_args!("the admin listener asks for its token: {TOKEN_HELP}"))?;
         return Ok(ExitCode::from(2));
     };
-    let target = match FeedTarget::new(&args.admin, token, args.ca.as_deref()) {
-        Ok(target) => target,
+    let server = match AdminServer::new(&args.admin, token, args.ca.as_deref()) {
+        Ok(server) => server,
         Err(error) => return failed(&error),
     };
     if !args.once && !io::stdout().is_terminal() {
@@ -72,7 +73,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let (sender, news) = channel(16);
-    runtime.spawn(Feed::new(target).follow(sender));
+    runtime.spawn(Feed::new(server).follow(sender));
     let mut model = TopModel::new(&plain(&args.admin.to_string()));
     let done = if args.once { once(&mut model, news) } else { watch(&mut model, news) };
     runtime.shutdown_background();
@@ -115,7 +116,7 @@ fn pressed() -> io::Result<Option<KeyEvent>> {
     })
 }
 
-/// Prints one screen, once two views give a rate. There never are two if the server's clock stands still.
+/// Prints one screen, once two views give a rate. If the server's clock is paused, two views never give one.
 fn once(model: &mut TopModel, mut news: Receiver<FeedEvent>) -> io::Result<ExitCode> {
     for _ in 0..MOST_VIEWS {
         if model.knows_speed() {
@@ -132,7 +133,7 @@ fn once(model: &mut TopModel, mut news: Receiver<FeedEvent>) -> io::Result<ExitC
     let mut out = anstream::stdout().lock();
     let rows = terminal.backend().buffer().content().chunks(100);
     let lines = rows.map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned());
-    // One empty line in the place of many: a screen has to be filled, a text has not.
+    // Collapses consecutive empty lines: they fill a screen, but printed text does not need them.
     let mut lines: Vec<String> = lines.collect();
     lines.dedup_by(|line, before| line.is_empty() && before.is_empty());
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;

@@ -11,7 +11,7 @@ use super::error::InvalidValue;
 use super::values::{choice, flag};
 use crate::local_replies::LocalReplies;
 
-/// The most bytes of a template.
+/// Maximum size of a template.
 const MOST_TEMPLATE_BYTES: u64 = 256 * 1024;
 
 impl ConfigReader<'_> {
@@ -34,7 +34,7 @@ impl ConfigReader<'_> {
         Some(LocalReplies { bodies: Arc::new(bodies), cors, limit_preflights: limit_preflights? })
     }
 
-    /// `None` if there is none, or if it is wrong.
+    /// `None` if it is not set or invalid.
     fn template(&mut self, name: &str, read: impl Fn(&str) -> Result<Template, TemplateError>) -> Option<Template> {
         let path = self.path(name)?;
         match read_bounded(&path).map(|text| read(&text)) {
@@ -51,7 +51,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// `None` if no origin is allowed, or if one is wrong.
+    /// `None` if no origin is allowed, or on an error.
     fn cors(&mut self) -> Option<Arc<Cors>> {
         const NAME: &str = "cors.origins";
         let credentials = self.value("cors.credentials", flag)?;

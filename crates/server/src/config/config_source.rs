@@ -1,4 +1,4 @@
-//! Source of a configuration, to reload and compare it.
+//! Source of a configuration, for reloading and comparison.
 
 use std::fmt;
 
@@ -33,12 +33,12 @@ pub struct Changes {
 
 impl ConfigSource {
     pub(super) fn new(given: &StartupArgs, variables: &[(String, String)], layers: &Layers) -> ConfigSource {
-        let held = |found: &super::layers::FoundValue| HeldSetting {
+        let held = |(found, shown): (&super::layers::FoundValue, ShownSetting)| HeldSetting {
             setting: found.setting,
             values: found.values.clone(),
-            shown: show(layers, found),
+            shown,
         };
-        let settings = layers.found.iter().map(held).collect();
+        let settings = layers.found.iter().zip(show(layers)).map(held).collect();
         ConfigSource { given: given.clone(), variables: variables.to_vec(), settings }
     }
 
@@ -54,14 +54,14 @@ impl ConfigSource {
     #[must_use]
     pub fn shown(&self) -> serde_json::Value {
         let shown: Vec<&ShownSetting> = self.settings.iter().map(|held| &held.shown).collect();
-        // Text and lists can always be written.
+        // Serialization of text and lists cannot fail.
         serde_json::to_value(shown).unwrap_or_default()
     }
 
-    /// Takes over the values of `next` that need no restart. Returns the changes.
+    /// Adopts the values of `next` that need no restart. Returns the changes.
     pub fn take_over(&mut self, next: ConfigSource) -> Changes {
         let mut changes = Changes::default();
-        // Both lists have all settings, in the order of the table.
+        // Both lists contain all settings in the same order.
         for (held, next) in self.settings.iter_mut().zip(next.settings) {
             let name = next.setting.name;
             match (held.values != next.values, next.setting.needs_restart) {

@@ -1,4 +1,4 @@
-//! Errors of a configuration, with their places.
+//! Errors of a configuration, with their positions.
 
 use std::fmt;
 
@@ -37,7 +37,8 @@ impl ConfigError {
     }
 }
 
-/// Shortest run of hexadecimal digits that is treated as a secret, under any setting: the name may be misspelled.
+/// Shortest run of hexadecimal digits that is treated as a secret under any setting name, because the name may be
+/// misspelled.
 const SHORTEST_SECRET: usize = 16;
 
 fn may_hold_secret(line: &str) -> bool {

@@ -1,6 +1,5 @@
 //! Settings of the gateway.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
@@ -12,7 +11,9 @@ use super::error::InvalidValue;
 use super::values::{choice, count, flag, span, text};
 use super::{ConfigReader, HOUR, MS};
 use crate::api;
-use crate::gateway::{Address, Concurrency, PATH_POLICIES, Route, Settings, Shedding, Upgrades};
+use crate::gateway::{
+    OverloadExempt, PATH_POLICIES, Route, Settings, Shedding, Upgrades, UpstreamAddress, UpstreamLimit,
+};
 
 const UPSTREAM: &str = "gateway.upstream";
 const ROUTES: &str = "gateway.routes";
@@ -31,8 +32,8 @@ fn share(text: &str) -> Result<(Priority, f64), InvalidValue> {
 impl ConfigReader<'_> {
     /// Settings of the gateway, besides those shared with the HTTP API.
     pub(super) fn gateway(&mut self, http: &api::Settings) -> Option<Settings> {
-        let upstreams =
-            self.each(UPSTREAM, |text| text.parse::<Address>().map_err(|e| InvalidValue::new(e.problem, e.help)));
+        let upstreams = self
+            .each(UPSTREAM, |text| text.parse::<UpstreamAddress>().map_err(|e| InvalidValue::new(e.problem, e.help)));
         let routes = self.each(ROUTES, |text| text.parse::<Route>().map_err(|e| InvalidValue::new(e.problem, e.help)));
         let api_key_header = self.header("gateway.api_key_header");
         let priority_header = self.header("gateway.priority_header");
@@ -70,9 +71,11 @@ impl ConfigReader<'_> {
             routes.push(Route::of_everything(upstreams));
         }
         let is_off = |found: &super::layers::FoundValue| found.values.first().is_some_and(|value| value == "off");
+        // Images set the variable for those who name an upstream.
+        let is_meant = |name: &&str| *name != "gateway.listen" || !self.layers.is_set_by_variable(name);
         if routes.is_empty()
             && !self.layers.get("gateway.listen").is_some_and(is_off)
-            && let Some(name) = self.layers.set_within("gateway.").next()
+            && let Some(name) = self.layers.set_within("gateway.").find(is_meant)
         {
             let warning =
                 format!("the gateway is off: `{name}` is set, but neither `gateway.upstream` nor `gateway.routes`");
@@ -123,13 +126,13 @@ impl ConfigReader<'_> {
     }
 
     /// `Some(None)` if it is not set.
-    fn concurrency(&mut self) -> Option<Option<Concurrency>> {
+    fn concurrency(&mut self) -> Option<Option<UpstreamLimit>> {
         let is_shadow = self.value("gateway.concurrency_mode", choice(&[("enforce", false), ("shadow", true)]));
         let shares = self.each("gateway.concurrency_shares", share);
         let window = self.value("gateway.concurrency_window", |text| {
             text.parse::<SampleWindow>().map_err(|error| InvalidValue::new(error.to_string(), ""))
         });
-        // Unset is no error, and a wrong value has become one.
+        // `value` returns `None` both for an unset setting and on an error, but only an error adds to `errors`.
         let errors = self.errors.len();
         let controller = self.value(CONCURRENCY, |text| {
             text.parse::<LimitController>().map_err(|error| InvalidValue::new(error.to_string(), ""))
@@ -139,10 +142,10 @@ impl ConfigReader<'_> {
         for (priority, share) in shares? {
             of_each[priority as usize] = share;
         }
-        Some(Some(Concurrency { controller, window: window?, is_shadow: is_shadow?, shares: of_each }))
+        Some(Some(UpstreamLimit { controller, window: window?, is_shadow: is_shadow?, shares: of_each }))
     }
 
-    /// `Some(None)` if it is off.
+    /// `Some(None)` if it is off, and `None` on an error.
     fn shedding(&mut self) -> Option<Option<Shedding>> {
         let is_shadow =
             self.value("gateway.shedding", choice(&[("off", None), ("shadow", Some(true)), ("enforce", Some(false))]));
@@ -152,26 +155,25 @@ impl ConfigReader<'_> {
         Some(is_shadow?.map(|is_shadow| Shedding { is_shadow, bounds }))
     }
 
-    fn overload_exempt(&mut self, health_path: Option<&PathAndQuery>) -> Option<Arc<[String]>> {
-        let mut exempt = self.each("gateway.shedding_exempt", |text| match text.parse::<PathAndQuery>() {
+    fn overload_exempt(&mut self, health_path: Option<&PathAndQuery>) -> Option<OverloadExempt> {
+        let paths = self.each("gateway.shedding_exempt", |text| match text.parse::<PathAndQuery>() {
             Ok(path) if text.starts_with('/') && path.query().is_none() => Ok(text.to_owned()),
             _ => Err(InvalidValue::new(format!("`{text}` is not a path"), "write one such as `/healthz`")),
         })?;
-        exempt.extend(health_path.map(|path| path.path().to_owned()));
-        Some(exempt.into())
+        Some(OverloadExempt { paths: paths.into(), health_path: health_path.map(|path| path.path().into()) })
     }
 
     fn upgrades(&mut self) -> Option<Upgrades> {
         let all =
             self.each(UPGRADES, |text| text.parse::<Upgrades>().map_err(|e| InvalidValue::new(e.problem, e.help)))?;
         if all.len() > 1 && all.contains(&Upgrades::none()) {
-            self.wrong(UPGRADES, "`off` stands beside protocols", "write `off` alone, or leave it out");
+            self.wrong(UPGRADES, "`off` cannot be combined with protocols", "write `off` alone, or leave it out");
             return None;
         }
         Some(all.into_iter().fold(Upgrades::none(), Upgrades::and))
     }
 
-    /// `Some(None)` if it is not set.
+    /// `Some(None)` if it is not set, and `None` on an error.
     fn health_path(&mut self) -> Option<Option<PathAndQuery>> {
         const NAME: &str = "gateway.health_path";
         let Some(path) = self.value(NAME, text) else { return Some(None) };
@@ -184,7 +186,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// All values of a list; `None` if any is wrong.
+    /// All values of a list; `None` on an error.
     fn each<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, InvalidValue>) -> Option<Vec<T>> {
         let found = self.layers.get(name)?;
         let errors = self.errors.len();

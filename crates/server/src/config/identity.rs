@@ -91,7 +91,7 @@ impl ConfigReader<'_> {
         }))
     }
 
-    /// Reports settings that need keys if there are none: tokens would not be verified at all.
+    /// Reports settings that have no effect without keys: tokens would not be verified at all.
     fn check_without_keys(&mut self, issuers: &[String], audiences: &[String]) {
         let is_required = self.value("auth.jwt.required", flag) == Some(true);
         let tier = self.layers.get("auth.jwt.tier_claim").filter(|found| !found.values.is_empty());
@@ -162,7 +162,7 @@ impl ConfigReader<'_> {
         }))
     }
 
-    /// Name in a client certificate that becomes the user; `Some(None)` if none does.
+    /// Certificate name that identifies the user; `Some(None)` if certificates do not identify users.
     pub(super) fn client_certificate(&mut self) -> Option<Option<CertificateName>> {
         let names = [
             ("off", None),

@@ -1,4 +1,4 @@
-//! Layers of values: a flag, else a variable, else the file, else the default.
+//! Layers of values. A flag takes precedence over a variable, a variable over the file, and the file over the default.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,8 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// Collects all values. Returns notes on unknown variables that resemble a setting, and on settings under an earlier name.
+    /// Collects all values. Returns notes on unknown variables that resemble a setting, and on settings with a former
+    /// name.
     pub(super) fn collect(
         given: &StartupArgs,
         variables: &[(String, String)],
@@ -72,7 +73,7 @@ impl Layers {
         Ok((layers, notes))
     }
 
-    /// The precedence of the layer that a setting comes from: 0 for its default, 3 for a flag.
+    /// The precedence of a setting's layer: 0 for the default, 3 for a flag.
     pub(super) fn rank(&self, name: &str) -> u8 {
         self.get(name).map_or(0, |found| match found.layer {
             Layer::Default => 0,
@@ -80,6 +81,11 @@ impl Layers {
             Layer::Variable => 2,
             Layer::Flag => 3,
         })
+    }
+
+    /// Whether the value in force comes from a variable.
+    pub(super) fn is_set_by_variable(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|found| found.layer == Layer::Variable)
     }
 
     /// The settings with this prefix that are not at their defaults' layer, in the order of the table.
@@ -98,7 +104,7 @@ impl Layers {
         }
     }
 
-    /// Applies the file. Returns notes on settings under an earlier name.
+    /// Applies the file. Returns notes on settings with a former name.
     fn read(&mut self, path: &Path) -> Result<Vec<String>, ConfigErrors> {
         let name = path.display().to_string();
         let unreadable = |error: std::io::Error| {
@@ -134,7 +140,7 @@ impl Layers {
         Ok(notes)
     }
 
-    /// Applies variables. Returns notes on those that are probably misspelled, or have an earlier name.
+    /// Applies variables. Returns notes on those that are probably misspelled, or have a former name.
     fn take_variables(&mut self, variables: &[(String, String)]) -> Vec<String> {
         let mut notes = Vec::new();
         for (name, value) in variables.iter().filter(|(name, _)| name.starts_with("TIDEGATE_")) {
@@ -183,7 +189,7 @@ impl Layers {
         }
     }
 
-    /// Error for the value with this number.
+    /// Error in one of the values, by its index.
     pub(super) fn error(&self, found: &FoundValue, number: usize, problem: String, help: String) -> ConfigError {
         match (found.layer, &self.source) {
             (Layer::File(at), Some(source)) => {
@@ -196,15 +202,15 @@ impl Layers {
     }
 }
 
-/// The values that a file has.
+/// The values in a file.
 #[derive(Default)]
 struct FileValues {
     found: Vec<FoundValue>,
-    /// Settings under an earlier name: that name, the setting, and the position of the name.
+    /// Settings with a former name: that name, the setting, and the position of the name.
     renamed: Vec<(&'static str, &'static Setting, Position)>,
 }
 
-/// Reads the map of a section, which `prefix` names.
+/// Reads the map of the section with this prefix.
 fn section(reader: &mut Reader<'_>, prefix: &str, node: &Node, file: &mut FileValues) {
     // All entries of the section are commented out.
     if node.value == Value::Null {
@@ -221,7 +227,7 @@ fn section(reader: &mut Reader<'_>, prefix: &str, node: &Node, file: &mut FileVa
                     file.renamed.push((former, setting, name.at));
                 }
                 if file.found.iter().any(|found| found.setting.name == setting.name) {
-                    let problem = format_args!("`{}` stands here under both of its names", setting.name);
+                    let problem = format_args!("`{}` is set under both of its names", setting.name);
                     reader.error(name.at, problem, "remove the line with the earlier name");
                 }
                 file.found.extend(values(reader, setting, node));

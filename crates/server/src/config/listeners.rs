@@ -50,7 +50,7 @@ impl ConfigReader<'_> {
         Some(listener)
     }
 
-    /// Warns about a listener without protection that other machines can reach.
+    /// Warns about an unprotected listener that other machines can reach.
     fn warn_of_exposure(&mut self, name: &str, listener: &listen::Settings) {
         let is_set = |name: &str| self.layers.get(name).is_some_and(|found| !found.values.is_empty());
         let warning = match name {
@@ -72,7 +72,7 @@ impl ConfigReader<'_> {
         is_open: bool,
     ) -> Option<Option<Arc<Tls>>> {
         let kinds = [("off", TlsKind::Off), ("on", TlsKind::On), ("mutual", TlsKind::Mutual)];
-        // YAML says `off` and `on` where it could say false and true.
+        // Accepts booleans as `off` and `on`.
         let read = |value: &str| match value {
             "false" => Ok(TlsKind::Off),
             "true" => Ok(TlsKind::On),

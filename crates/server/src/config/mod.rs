@@ -1,8 +1,8 @@
 //! Configuration of a server.
 //!
-//! All settings are in one table (`table.rs`). The value of each comes from a flag, else from a variable, else from the
-//! file, else from the table itself (`layers.rs`), and is then parsed (here). All errors are reported together, with
-//! their places and suggested fixes.
+//! All settings are in one table (`table/mod.rs`). The value of each comes from a flag, else from a variable, else from
+//! the file, else from the table's default (`layers.rs`), and is then parsed (here). All errors are reported together,
+//! with their positions and suggested fixes.
 
 mod answers;
 mod config_source;
@@ -28,7 +28,7 @@ use std::time::Duration;
 use http::{HeaderName, StatusCode};
 use tidegate_core::Micros;
 use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, IetfForm, ResetForm, TrustedProxies};
-use tidegate_redis::fleet::Node;
+use tidegate_redis::fleet::NodeIdentity;
 use tidegate_rules::{Charging, DomainTerms, OnStoreFailure, Secret};
 
 pub use self::config_source::{Changes, ConfigSource};
@@ -48,19 +48,19 @@ use crate::admin::Token;
 use crate::cross_site::AllowedHosts;
 use crate::identity::jwt;
 use crate::listen::{self, Tls};
-use crate::log::{self, LogFormat};
+use crate::log::{self, LogLineFormat};
 use crate::rls::MetadataStyle;
 use crate::{api, resp, rls, traces};
 
 /// Configuration of a server.
 #[derive(Debug)]
 pub struct Configuration {
-    /// Rules files, or folders of them. None is the example.
+    /// Rules files, or folders of them; empty for the built-in example.
     pub rules: Vec<PathBuf>,
-    /// Whether folders among them must have a file in them at the start.
+    /// Whether each folder among them must contain a file at startup.
     pub rules_required: bool,
     /// The name of this server in lists of servers.
-    pub node: Node,
+    pub node: NodeIdentity,
     /// The region of this server.
     pub region: Option<String>,
     /// The Redis servers of all regions, for moving shares.
@@ -69,27 +69,27 @@ pub struct Configuration {
     pub handover: Option<PathBuf>,
     /// Store of the state.
     pub store: StoreSettings,
-    /// Key that secrets are hashed with; `None` if no key is set. [`Configuration::secret`] has the default.
+    /// Key that secrets are hashed with, if set. [`Configuration::secret`] provides the default.
     pub secrets: Option<Secret>,
-    /// Listener of the gateway; `None` if it is off.
+    /// Listener of the gateway, if enabled.
     pub gateway: Option<listen::Settings>,
     /// Further settings of the gateway.
     pub forwarding: crate::gateway::Settings,
-    /// Verification of tokens; `None` if it is off.
+    /// Verification of tokens, if enabled.
     pub jwt: Option<jwt::Settings>,
-    /// Listener of the HTTP API; `None` if it is off.
+    /// Listener of the HTTP API, if enabled.
     pub api: Option<listen::Settings>,
     /// Further settings of the HTTP API.
     pub http: api::Settings,
-    /// Listener of the Envoy rate-limit service; `None` if it is off.
+    /// Listener of the Envoy rate-limit service, if enabled.
     pub rls: Option<listen::Settings>,
     /// Further settings of the Envoy rate-limit service.
     pub envoy: rls::Settings,
-    /// Redis-protocol listener; `None` if it is off.
+    /// Redis-protocol listener, if enabled.
     pub resp: Option<listen::Settings>,
     /// Further settings of the Redis-protocol listener.
     pub redis_protocol: resp::Settings,
-    /// Admin listener; `None` if it is off.
+    /// Admin listener, if enabled.
     pub admin: Option<listen::Settings>,
     /// Admin token; `None` to generate one.
     pub admin_token: Option<Token>,
@@ -101,11 +101,11 @@ pub struct Configuration {
     pub source: ConfigSource,
     /// Log settings.
     pub log: log::Settings,
-    /// The access log, if there is one.
+    /// Access log, if enabled.
     pub access_log: Option<access_log::Settings>,
-    /// Traces; `None` if they are off.
+    /// Traces, if enabled.
     pub traces: Option<traces::Settings>,
-    /// The certificates in use, to be read again when they change.
+    /// Certificates in use, for reloading when their files change.
     pub certificates: Vec<Arc<Tls>>,
     /// Warnings.
     pub warnings: Vec<String>,
@@ -116,7 +116,7 @@ pub struct Configuration {
 pub struct HostNames {
     /// The HTTP listener.
     pub api: Vec<String>,
-    /// The listener for Envoy, as far as it speaks JSON.
+    /// The JSON endpoint of the listener for Envoy.
     pub rls: Vec<String>,
     /// The admin listener.
     pub admin: Vec<String>,
@@ -221,7 +221,7 @@ impl ConfigReader<'_> {
         })
     }
 
-    /// The value of a setting; `None` if it has none, or if it is wrong.
+    /// The value of a setting; `None` if it has none, or on an error.
     fn value<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, error::InvalidValue>) -> Option<T> {
         let found = self.layers.get(name)?;
         match read(found.values.first()?) {
@@ -236,7 +236,7 @@ impl ConfigReader<'_> {
     fn wrong_value(&mut self, found: &FoundValue, number: usize, problem: &str, help: String) {
         let problem = format!("`{}`: {problem}", found.setting.name);
         let error = self.layers.error(found, number, problem, help);
-        // Some settings are read by every listener.
+        // Several listeners read the same settings, so the same error may occur repeatedly.
         if !self.errors.contains(&error) {
             self.errors.push(error);
         }
@@ -288,7 +288,7 @@ impl ConfigReader<'_> {
     }
 
     fn log(&mut self) -> Option<log::Settings> {
-        let format = self.value("log.format", choice(&[("text", LogFormat::Text), ("json", LogFormat::Json)]));
+        let format = self.value("log.format", choice(&[("text", LogLineFormat::Text), ("json", LogLineFormat::Json)]));
         let level = self.value("log.level", |value| {
             let help = "write error, warn, info, debug or trace, or by module: `info,tidegate_redis=debug`";
             log::level(value).ok_or_else(|| error::InvalidValue::new(format!("`{value}` is not a log level"), help))
@@ -299,8 +299,8 @@ impl ConfigReader<'_> {
         Some(log::Settings { format: format?, level: level?, queue_bytes: queue_bytes?, repeats: repeats? })
     }
 
-    fn node(&mut self) -> Option<Node> {
-        let node = Node::here();
+    fn node(&mut self) -> Option<NodeIdentity> {
+        let node = NodeIdentity::here();
         match self.value("node.name", text) {
             None => Some(node),
             Some(name) => match node.named(&name) {
@@ -314,7 +314,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// `None` on an error, `Some(None)` if there is none.
+    /// `None` on an error, `Some(None)` if it is not set.
     fn region(&mut self) -> Option<Option<String>> {
         let Some(name) = self.value("region", text) else { return Some(None) };
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
@@ -353,7 +353,7 @@ impl ConfigReader<'_> {
         Some(format?.map(|format| access_log::Settings { format, target, queue_bytes }))
     }
 
-    /// `None` on an error, `Some(None)` if they are off.
+    /// `None` on an error, `Some(None)` if traces are off.
     fn traces(&mut self) -> Option<Option<traces::Settings>> {
         let sample = self.value("traces.sample", share);
         let service = self.value("traces.service", text);

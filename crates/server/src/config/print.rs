@@ -1,4 +1,4 @@
-//! The configuration as people see it.
+//! Displays the configuration.
 
 use std::fmt::Write;
 
@@ -7,32 +7,40 @@ use serde::Serialize;
 use super::error::ConfigErrors;
 use super::layers::{FoundValue, Layers, StartupArgs};
 use super::setting::Setting;
+use super::store::set_by_shorthand;
 use super::table::{SETTINGS, about_section};
 
 /// A setting with its value and origin.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ShownSetting {
-    /// As in the file: `api.listen`.
+    /// Name as in the file: `api.listen`.
     pub(crate) name: &'static str,
-    /// Secrets are hidden.
+    /// Values, with secrets hidden.
     pub(crate) value: Vec<String>,
-    /// A flag, a variable, a place in the file, or `default`.
+    /// Origin: a flag, a variable, a position in the file, or `default`.
     pub(crate) from: String,
 }
 
 /// All settings with their values and origins.
 pub(crate) fn shown(given: &StartupArgs, variables: &[(String, String)]) -> Result<Vec<ShownSetting>, ConfigErrors> {
     let (layers, _) = Layers::collect(given, variables)?;
-    Ok(layers.found.iter().map(|found| show(&layers, found)).collect())
+    Ok(show(&layers))
 }
 
-/// One of them.
-pub(super) fn show(layers: &Layers, found: &FoundValue) -> ShownSetting {
-    ShownSetting {
-        name: found.setting.name,
-        value: found.values.iter().map(|value| found.setting.shown(value)).collect(),
-        from: layers.from(found),
-    }
+/// All of them, in the order of the table. Those that `redis` stands for have the values that it gives them.
+pub(super) fn show(layers: &Layers) -> Vec<ShownSetting> {
+    let shorthand = set_by_shorthand(layers).unwrap_or_default();
+    let show = |found: &FoundValue| {
+        let name = found.setting.name;
+        match shorthand.settings.iter().find(|(set, _)| *set == name) {
+            Some((_, value)) => ShownSetting { name, value: value.clone(), from: shorthand.from.clone() },
+            None => {
+                let value = found.values.iter().map(|value| found.setting.shown(value)).collect();
+                ShownSetting { name, value, from: layers.from(found) }
+            }
+        }
+    };
+    layers.found.iter().map(show).collect()
 }
 
 /// Configuration file with all settings as comments. Only `rules` is set.
@@ -71,11 +79,11 @@ fn entry(file: &mut String, setting: &Setting) {
     let _ = writeln!(file, "{indent}{comment}{name}: {value}");
 }
 
-/// A value as it is written in YAML.
+/// A value in YAML syntax.
 pub(crate) fn written(value: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "./_-:".contains(c);
     let starts_well = value.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/' || c == '.');
-    // A colon before a space, or at the end, would make it a map.
+    // A colon before a space or at the end would turn the value into a map.
     if starts_well && value.chars().all(is_plain) && !value.ends_with(':') {
         value.to_owned()
     } else {

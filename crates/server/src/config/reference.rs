@@ -1,4 +1,4 @@
-//! The settings as a page of the documentation.
+//! Reference of all settings, for the documentation.
 
 use std::fmt::Write;
 
@@ -36,7 +36,7 @@ pub(crate) fn reference() -> String {
     page
 }
 
-/// Writes the heading of a section, and that of its table.
+/// Writes the headings of a section and of its table.
 fn begin(page: &mut String, section: &str) {
     let _ = match section {
         "" => writeln!(page, "\n## General"),
@@ -58,7 +58,7 @@ fn row(page: &mut String, setting: &Setting) {
     let _ = writeln!(page, "| `{name}`{mark} | {default} | `--{flag}`{aliases}, `{variable}` | {about} |");
 }
 
-/// Text for a cell of a table.
+/// Escapes text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

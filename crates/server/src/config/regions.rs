@@ -1,4 +1,4 @@
-//! The Redis servers of all regions, which are needed to move shares between them.
+//! Redis servers of all regions, for moving shares between them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct RegionServers {
     prefix: String,
 }
 
-/// Servers of regions that cannot be used.
+/// Invalid servers of regions.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionServersError {
     /// The settings of a server are invalid.
@@ -35,10 +35,11 @@ pub enum RegionServersError {
 }
 
 impl RegionServers {
-    /// Reads texts such as `eu=redis://cache.eu.internal`. Errors do not quote them: they may have a password in them.
+    /// Parses texts such as `eu=redis://cache.eu.internal`. Errors do not quote them, because they may contain a
+    /// password.
     ///
     /// # Errors
-    /// The number of the text that is wrong, the problem, and how to write it.
+    /// The index of the invalid text, the problem, and the expected format.
     pub(crate) fn parse(texts: &[String], prefix: &str) -> Result<RegionServers, (usize, error::InvalidValue)> {
         let mut servers = BTreeMap::new();
         for (number, text) in texts.iter().enumerate() {

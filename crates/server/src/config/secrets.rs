@@ -1,4 +1,4 @@
-//! The key under which secrets are hidden.
+//! The key that secrets are hashed with.
 
 use tidegate_rules::{RuleSet, Secret};
 
@@ -24,10 +24,10 @@ impl Configuration {
     }
 }
 
-/// Configured key and previous key, for commands that make no decisions; `None` if there is none.
+/// The configured key and previous key, for commands that make no decisions; `None` if none is set.
 ///
 /// # Errors
-/// All errors in it, or in reading the file.
+/// All errors in these settings, or in reading the file.
 pub(crate) fn secret_given(
     given: &StartupArgs,
     variables: &[(String, String)],
@@ -48,7 +48,7 @@ pub(crate) fn built_in_key_warning(rules: &RuleSet) -> Option<String> {
     ))
 }
 
-/// The same, for rules whose store is not known yet.
+/// Like [`built_in_key_warning`], for rules whose store is not known yet.
 pub(crate) fn key_needed_note(rules: &RuleSet) -> Option<String> {
     let first = rules.keyed_by_secrets().next()?;
     Some(format!(
@@ -59,7 +59,7 @@ pub(crate) fn key_needed_note(rules: &RuleSet) -> Option<String> {
 }
 
 impl ConfigReader<'_> {
-    /// Key and previous key; `None` if there is none, or on an error.
+    /// The key and the previous key; `None` if none is set, or on an error.
     pub(super) fn secrets(&mut self) -> Option<Secret> {
         let is_set = |name| self.layers.get(name).is_some_and(|found| !found.values.is_empty());
         if is_set(PREVIOUS) && !is_set(KEY) {
@@ -106,7 +106,7 @@ fn hexadecimal(value: &str) -> Result<Secret, InvalidValue> {
                 format!("a key has 32 hexadecimal digits, but this one has {length} characters, of which {digits} are hexadecimal digits")
             }
         };
-        InvalidValue::new(problem, "write what `openssl rand -hex 16` prints")
+        InvalidValue::new(problem, "write the output of `openssl rand -hex 16`")
     })
 }
 
@@ -116,7 +116,7 @@ mod tests {
 
     const ONE: &str = "00112233445566778899aabbccddeeff";
     const OTHER: &str = "ffeeddccbbaa99887766554433221100";
-    /// `tidegate, no key`, written as a key.
+    /// The bytes of `tidegate, no key` as a key.
     const PUBLIC: &str = "74696465676174652c206e6f206b6579";
 
     fn given(settings: &[(&str, &str)]) -> Result<Option<Secret>, String> {

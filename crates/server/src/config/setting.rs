@@ -16,23 +16,23 @@ pub(crate) struct Setting {
     pub(crate) is_common: bool,
     /// Whether a change needs a restart.
     pub(crate) needs_restart: bool,
-    /// `api-listen`, without the dashes before it.
+    /// Flag without the leading dashes, such as `api-listen`.
     pub(crate) flag: String,
-    /// `TIDEGATE_API_LISTEN`
+    /// Environment variable, such as `TIDEGATE_API_LISTEN`.
     pub(crate) variable: String,
-    /// Other flags that mean the same, without the dashes before them.
+    /// Alternative flags, without the leading dashes.
     pub(crate) aliases: Vec<String>,
-    /// Earlier name, which is accepted with a note.
+    /// Former name, which is accepted with a note.
     pub(crate) former: Option<&'static str>,
 }
 
-/// Kind of values, as far as needed before parsing.
+/// Kind of value, as far as it matters before parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SettingKind {
     One,
-    /// A list in the file, separated by commas elsewhere.
+    /// A list in the file; comma-separated in flags and variables.
     Many,
-    /// Never shown.
+    /// A secret, which is never shown.
     Secret,
     /// URLs. User and password are never shown.
     Urls,
@@ -73,17 +73,17 @@ impl Setting {
         Setting { example, ..self }
     }
 
-    /// Shortens the flag. The variable of the short flag is accepted beside the regular one.
+    /// Shortens the flag. The variable for the short flag is accepted besides the regular one.
     pub(super) fn called(self, flag: &str) -> Setting {
         Setting { flag: flag.to_owned(), ..self }
     }
 
-    /// Accepts an earlier name too, in the same section, with a note.
+    /// Also accepts a former name in the same section, with a note.
     pub(super) fn formerly(self, name: &'static str) -> Setting {
         Setting { former: Some(name), ..self }
     }
 
-    /// Section; empty for the outermost.
+    /// Section; empty at the top level.
     pub(crate) fn section(&self) -> &'static str {
         self.name.rsplit_once('.').map_or("", |(section, _)| section)
     }
@@ -115,12 +115,12 @@ impl Setting {
         self.variables().any(|known| known == variable)
     }
 
-    /// Whether an environment variable sets it by its earlier name.
+    /// Whether an environment variable sets it under its former name.
     pub(crate) fn was_set_by(&self, variable: &str) -> bool {
         self.former.is_some_and(|former| variable_of(&flag_of(former)) == variable)
     }
 
-    /// The name and the earlier name.
+    /// The name and the former name.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.name).chain(self.former)
     }
@@ -131,7 +131,7 @@ impl Setting {
         std::iter::once(self.variable.clone()).chain(flags.map(|flag| variable_of(flag)))
     }
 
-    /// Placeholder of its value in the help.
+    /// Placeholder for its value in the help.
     pub(crate) fn value_name(&self) -> &'static str {
         let last = self.name.rsplit('.').next().unwrap_or(self.name);
         match (last, self.kind) {
@@ -152,7 +152,7 @@ impl Setting {
         }
     }
 
-    /// Whether it is true or false.
+    /// Whether its value is true or false.
     pub(crate) fn is_flag(&self) -> bool {
         matches!(self.default, ["true" | "false"])
     }
@@ -168,7 +168,7 @@ impl Setting {
             SettingKind::One | SettingKind::Many => value.to_owned(),
             SettingKind::Secret => HIDDEN.to_owned(),
             SettingKind::Urls => {
-                // URLs of sockets have the password in the query.
+                // URLs of Unix sockets have the password in the query.
                 let (value, query) = value.split_once('?').map_or((value, ""), |(value, _)| (value, "?(hidden)"));
                 match (value.find("://"), value.rfind('@')) {
                     (Some(scheme), Some(at)) if scheme < at => {
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_file_with_any_setting_is_known_for_a_configuration_and_not_taken_for_rules() {
         use std::collections::BTreeSet;
-        // `rules` is in both kinds of files.
+        // Both kinds of files contain `rules`.
         let sections = SETTINGS.iter().filter_map(|setting| setting.name.split('.').next());
         let sections: BTreeSet<&str> = sections.filter(|name| *name != "rules").collect();
         assert_eq!(sections, tidegate_rules::SERVER_SETTINGS.into_iter().collect());

@@ -10,6 +10,7 @@ use tidegate_redis::link::Tls as RedisTls;
 use tidegate_redis::{Names, RedisStore, Settings, SettingsError};
 use tidegate_rules::TierSettings;
 
+use super::layers::Layers;
 use super::values::{choice, count, flag, span, text};
 use super::{ConfigReader, MS, error};
 use crate::state_file::StateFileSettings;
@@ -20,16 +21,16 @@ use crate::store::AnyStore;
 pub enum StoreSettings {
     /// In memory, with a maximum number of keys.
     Memory {
-        /// The most keys.
+        /// Maximum number of keys.
         keys: usize,
-        /// The file in which the state survives restarts.
+        /// File in which the state survives restarts.
         file: Option<StateFileSettings>,
     },
     /// In Redis.
     Redis {
-        /// The way there.
+        /// Connection settings.
         settings: Box<Settings>,
-        /// Names of keys.
+        /// Hashing of names into keys.
         names: Names,
         /// Prefix of all keys.
         prefix: String,
@@ -37,20 +38,20 @@ pub enum StoreSettings {
         follow: bool,
         /// Whether busy keys are leased.
         leases: bool,
-        /// Bounds on tiers that are looked up.
+        /// Limits of the tier cache.
         tiers: TierSettings,
-        /// The longest time that a request waits for its tier.
+        /// Maximum time that a request waits for its tier.
         tiers_deadline: Duration,
-        /// The servers as they may be shown.
+        /// Servers, without passwords.
         shown: String,
     },
 }
 
 impl StoreSettings {
-    /// The store. Connects in the background, if it has to. A store in memory is empty.
+    /// Opens the store. Redis is connected in the background. A store in memory starts empty.
     ///
     /// # Errors
-    /// If the settings make no sense, or there is no Tokio runtime to run on.
+    /// If the settings are invalid, or there is no Tokio runtime.
     pub fn open(&self) -> Result<AnyStore, SettingsError> {
         match self {
             StoreSettings::Memory { keys, .. } => Ok(MemoryStore::with_clock_and_cap(SystemClock::new(), *keys).into()),
@@ -63,7 +64,7 @@ impl StoreSettings {
 }
 
 impl StoreSettings {
-    /// The tiers of API keys in Redis, and the longest time that a request waits for one; `None` for state in memory.
+    /// The tiers of API keys in Redis, and the maximum time that a request waits for one; `None` for state in memory.
     ///
     /// # Errors
     /// If the settings are invalid.
@@ -73,7 +74,7 @@ impl StoreSettings {
         Ok(control.map(|control| (control, *tiers, *tiers_deadline)))
     }
 
-    /// The most keys of a store in memory; `None` if state is elsewhere.
+    /// Maximum number of keys of a store in memory; `None` for Redis.
     #[must_use]
     pub const fn keys_in_memory(&self) -> Option<usize> {
         match self {
@@ -82,7 +83,7 @@ impl StoreSettings {
         }
     }
 
-    /// Access to the record of the region; `None` for state in memory, which has none.
+    /// Access to the region's record; `None` for state in memory, which has none.
     ///
     /// # Errors
     /// If the settings are invalid.
@@ -91,13 +92,13 @@ impl StoreSettings {
         Ok(FleetControl::new(settings)?.with_prefix(prefix).ok())
     }
 
-    /// Access to what is published for the fleet; `None` if it is not followed.
+    /// Access to the rules and modes published for the fleet; `None` if they are not followed.
     ///
     /// # Errors
     /// If the settings are invalid.
-    pub fn steering(&self) -> Result<Option<FleetControl>, SettingsError> {
+    pub fn fleet_control(&self) -> Result<Option<FleetControl>, SettingsError> {
         let StoreSettings::Redis { settings, prefix, follow: true, .. } = self else { return Ok(None) };
-        // A prefix that keys cannot begin with was refused when it was read.
+        // Invalid prefixes were rejected when the settings were parsed.
         Ok(FleetControl::new(settings)?.with_prefix(prefix).ok())
     }
 }
@@ -126,9 +127,41 @@ const KINDS: [(&str, StoreKind); 4] = [
     ("cluster", StoreKind::Cluster),
 ];
 
+const KIND: &str = "store.kind";
 const URLS: &str = "store.redis.urls";
+const PRIMARY: &str = "store.redis.primary";
 /// Kind and URLs in one.
 const REDIS: &str = "redis";
+
+/// Whether `redis` says what the store is, and not `store.kind` and `store.redis.urls`.
+fn is_shorthand_in_force(layers: &Layers) -> bool {
+    let whole = layers.rank(REDIS);
+    whole > 0 && whole >= rank_apart(layers)
+}
+
+fn rank_apart(layers: &Layers) -> u8 {
+    layers.rank(KIND).max(layers.rank(URLS))
+}
+
+/// The settings that `redis` sets.
+#[derive(Default)]
+pub(super) struct SetByShorthand {
+    /// Their names, and their values as they may be shown.
+    pub(super) settings: Vec<(&'static str, Vec<String>)>,
+    /// The origin of `redis`.
+    pub(super) from: String,
+}
+
+/// The settings that `redis` sets; `None` if it sets none.
+pub(super) fn set_by_shorthand(layers: &Layers) -> Option<SetByShorthand> {
+    // One layer with both is an error.
+    let found = layers.get(REDIS).filter(|_| layers.rank(REDIS) > rank_apart(layers))?;
+    let settings = Settings::from_urls(&found.values).ok()?;
+    let urls = found.values.iter().map(|url| found.setting.shown(url)).collect();
+    let mut set = vec![(KIND, vec![settings.kind().to_owned()]), (URLS, urls)];
+    set.extend(settings.primary().map(|primary| (PRIMARY, vec![primary.to_owned()])));
+    Some(SetByShorthand { settings: set, from: layers.from(found) })
+}
 
 impl ConfigReader<'_> {
     pub(super) fn store(&mut self) -> Option<StoreSettings> {
@@ -149,9 +182,8 @@ impl ConfigReader<'_> {
 
     fn chosen_store(&mut self) -> Option<StoreSettings> {
         let keys = self.value("store.keys", count(1_000, 1 << 34));
-        let (whole, apart) = (self.layers.rank(REDIS), self.layers.rank("store.kind").max(self.layers.rank(URLS)));
-        if whole > 0 && whole >= apart {
-            if whole == apart {
+        if is_shorthand_in_force(self.layers) {
+            if self.layers.rank(REDIS) == rank_apart(self.layers) {
                 let help = "remove `store.kind` and `store.redis.urls`";
                 self.wrong(REDIS, "the store is set twice", help);
                 return None;
@@ -160,7 +192,7 @@ impl ConfigReader<'_> {
             let settings = self.reachable(REDIS, settings)?;
             return self.redis(REDIS, settings);
         }
-        match self.value("store.kind", choice(&KINDS))? {
+        match self.value(KIND, choice(&KINDS))? {
             StoreKind::Memory => {
                 let file = self.state_file();
                 Some(StoreSettings::Memory { keys: keys?, file: file? })
@@ -172,7 +204,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// The file of the state in memory; `Some(None)` if there is none, and `None` on an error.
+    /// File of the state in memory; `Some(None)` if it is not set, and `None` on an error.
     fn state_file(&mut self) -> Option<Option<StateFileSettings>> {
         let every = self.value("store.save_every", span(100 * MS, Duration::from_secs(3_600)));
         match self.path("store.file") {
@@ -181,7 +213,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// Redis at the servers that the setting `urls` names.
+    /// A store in Redis, on the servers in the setting `urls`.
     fn redis(&mut self, urls: &str, mut settings: Settings) -> Option<StoreSettings> {
         let names = self.value("store.redis.prefix", |value| {
             let wrong = |_| error::InvalidValue::new(format!("`{value}` has a brace in it"), "leave braces out");
@@ -226,9 +258,9 @@ impl ConfigReader<'_> {
         let urls = self.texts(URLS);
         let settings = match kind {
             StoreKind::Sentinel => {
-                let Some(primary) = self.value("store.redis.primary", text) else {
+                let Some(primary) = self.value(PRIMARY, text) else {
                     let help = "set `store.redis.primary`";
-                    self.wrong("store.kind", "the name of the primary is missing", help);
+                    self.wrong(KIND, "the name of the primary is missing", help);
                     return None;
                 };
                 Settings::sentinel(&primary, &urls)
@@ -295,7 +327,7 @@ impl ConfigReader<'_> {
         settings.tls = Some(RedisTls { authorities, identity });
     }
 
-    /// The contents of a file that a setting names.
+    /// Contents of the file that a setting refers to.
     fn file(&mut self, name: &str) -> Option<Vec<u8>> {
         let path: PathBuf = self.path(name)?;
         match std::fs::read(&path) {

@@ -18,7 +18,7 @@ pub(super) fn token(value: &str) -> Result<Token, InvalidValue> {
     Token::new(value).map_err(|error| InvalidValue::new(error.to_string(), ""))
 }
 
-/// Name and password. Errors do not quote them: without a colon, the text may be the password.
+/// Parses a name and a password. Errors do not quote them: without a colon, the text may be the password.
 pub(super) fn login(value: &str) -> Result<(&str, &str), InvalidValue> {
     match value.split_once(':') {
         Some((name, password)) if !password.is_empty() && is_name(name) => Ok((name, password)),
@@ -33,7 +33,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Socket address such as `127.0.0.1:8080`; `None` for off.
+/// Parses a socket address such as `127.0.0.1:8080`; `None` for off.
 pub(super) fn address(value: &str) -> Result<Option<SocketAddr>, InvalidValue> {
     if matches!(value, "off" | "false" | "no") {
         return Ok(None);
@@ -58,7 +58,7 @@ pub(super) fn flag(value: &str) -> Result<bool, InvalidValue> {
     }
 }
 
-/// A whole number between these.
+/// Parses a whole number within bounds.
 pub(super) fn count(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, InvalidValue> {
     move |value| match value.replace('_', "").parse() {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
@@ -67,7 +67,7 @@ pub(super) fn count(least: usize, most: usize) -> impl Fn(&str) -> Result<usize,
     }
 }
 
-/// A whole number between these, or `None` if it is off.
+/// Parses a whole number within bounds, or `None` for off.
 pub(super) fn count_or_off(least: usize, most: usize) -> impl Fn(&str) -> Result<Option<usize>, InvalidValue> {
     move |value| match value {
         "off" | "false" | "no" => Ok(None),
@@ -75,7 +75,7 @@ pub(super) fn count_or_off(least: usize, most: usize) -> impl Fn(&str) -> Result
     }
 }
 
-/// A share of all, from none to all.
+/// Parses a number from 0 to 1.
 pub(super) fn share(value: &str) -> Result<f64, InvalidValue> {
     match value.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
@@ -83,7 +83,7 @@ pub(super) fn share(value: &str) -> Result<f64, InvalidValue> {
     }
 }
 
-/// A duration within bounds.
+/// Parses a duration within bounds.
 pub(super) fn span(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Duration, InvalidValue> {
     move |value| {
         let span: Micros = match value {
@@ -105,7 +105,7 @@ pub(super) fn span(least: Duration, most: Duration) -> impl Fn(&str) -> Result<D
     }
 }
 
-/// A duration within bounds, or `None` for off.
+/// Parses a duration within bounds, or `None` for off.
 pub(super) fn span_or_off(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Option<Duration>, InvalidValue> {
     move |value| match value {
         "off" | "false" | "no" => Ok(None),
@@ -113,7 +113,7 @@ pub(super) fn span_or_off(least: Duration, most: Duration) -> impl Fn(&str) -> R
     }
 }
 
-/// One of a few words.
+/// Parses one of a few words.
 pub(super) fn choice<T: Copy>(choices: &[(&'static str, T)]) -> impl Fn(&str) -> Result<T, InvalidValue> {
     move |value| {
         if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == value) {
@@ -129,7 +129,7 @@ pub(super) fn choice<T: Copy>(choices: &[(&'static str, T)]) -> impl Fn(&str) ->
     }
 }
 
-/// The name of a header.
+/// Parses a header name.
 pub(super) fn header(value: &str) -> Result<http::HeaderName, InvalidValue> {
     let wrong =
         |_| InvalidValue::new(format!("`{value}` cannot be the name of a header"), "write one such as `X-User`");

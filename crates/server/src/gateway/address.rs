@@ -1,4 +1,4 @@
-//! The address of an upstream.
+//! Address of an upstream.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,29 +9,29 @@ use rustls::pki_types::ServerName;
 
 /// An upstream's address and protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    pub(super) scheme: Scheme,
-    /// A name or an address, without brackets.
+pub struct UpstreamAddress {
+    pub(super) scheme: UpstreamScheme,
+    /// Host name or IP address, without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// The `Host` for requests that do not keep the client's own.
+    /// `Host` for requests that do not keep the client's own.
     pub(super) authority: HeaderValue,
-    /// The name that its certificate must be for, if it has to show one.
+    /// Required name in the upstream's certificate, with TLS.
     pub(super) server_name: Option<ServerName<'static>>,
 }
 
 /// The protocol of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scheme {
-    /// HTTP/1.1
+pub(super) enum UpstreamScheme {
+    /// HTTP/1.1.
     Http,
-    /// HTTP/2 with prior knowledge
+    /// HTTP/2 with prior knowledge.
     H2c,
-    /// Either, over TLS, as the upstream chooses
+    /// HTTP/1.1 or HTTP/2 over TLS, as negotiated by ALPN.
     Https,
 }
 
-/// Text that is no address of an upstream: what is wrong, and what to write instead.
+/// An invalid upstream address: the problem, and a suggested fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct AddressError {
@@ -45,21 +45,21 @@ impl AddressError {
     }
 }
 
-impl FromStr for Address {
+impl FromStr for UpstreamAddress {
     type Err = AddressError;
 
-    fn from_str(text: &str) -> Result<Address, AddressError> {
+    fn from_str(text: &str) -> Result<UpstreamAddress, AddressError> {
         let Some((scheme, rest)) = text.split_once("://") else {
             let help = format!("write `http://{}`", if text.is_empty() { "127.0.0.1:3000" } else { text });
-            return Err(AddressError::new(format!("`{text}` does not say what is spoken there"), help));
+            return Err(AddressError::new(format!("`{text}` has no scheme"), help));
         };
         let (scheme, port) = match scheme {
-            "http" => (Scheme::Http, 80),
-            "h2c" => (Scheme::H2c, 80),
-            "https" => (Scheme::Https, 443),
+            "http" => (UpstreamScheme::Http, 80),
+            "h2c" => (UpstreamScheme::H2c, 80),
+            "https" => (UpstreamScheme::Https, 443),
             _ => {
                 let help = "write `http://`, `https://`, or `h2c://` for HTTP/2 without TLS";
-                return Err(AddressError::new(format!("`{scheme}` is not spoken to upstreams"), help));
+                return Err(AddressError::new(format!("`{scheme}` is not a supported scheme"), help));
             }
         };
         let written = rest.strip_suffix('/').unwrap_or(rest);
@@ -68,8 +68,8 @@ impl FromStr for Address {
             return Err(AddressError::new(format!("`{text}` has a path"), help));
         }
         if written.contains('@') {
-            let help = "leave out the user and the password: clients show their own";
-            return Err(AddressError::new(format!("`{text}` says who to be"), help));
+            let help = "leave out the user and the password: clients send their own";
+            return Err(AddressError::new(format!("`{text}` contains credentials"), help));
         }
         let wrong =
             || AddressError::new(format!("`{text}` names no host"), "write one such as `http://127.0.0.1:3000`");
@@ -77,7 +77,7 @@ impl FromStr for Address {
         let port = match authority.port_u16() {
             Some(0) => return Err(wrong()),
             Some(port) => port,
-            // Something follows the host, and it is no port.
+            // The host is followed by something other than a port.
             None if authority.host().len() < written.len() => return Err(wrong()),
             None => port,
         };
@@ -86,20 +86,20 @@ impl FromStr for Address {
             return Err(wrong());
         }
         let server_name = match scheme {
-            Scheme::Http | Scheme::H2c => None,
-            Scheme::Https => Some(ServerName::try_from(host.clone()).map_err(|_| wrong())?),
+            UpstreamScheme::Http | UpstreamScheme::H2c => None,
+            UpstreamScheme::Https => Some(ServerName::try_from(host.clone()).map_err(|_| wrong())?),
         };
         let authority = HeaderValue::try_from(written).map_err(|_| wrong())?;
-        Ok(Address { scheme, host, port, authority, server_name })
+        Ok(UpstreamAddress { scheme, host, port, authority, server_name })
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for UpstreamAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.scheme {
-            Scheme::Http => "http",
-            Scheme::H2c => "h2c",
-            Scheme::Https => "https",
+            UpstreamScheme::Http => "http",
+            UpstreamScheme::H2c => "h2c",
+            UpstreamScheme::Https => "https",
         };
         if self.host.contains(':') {
             write!(f, "{scheme}://[{}]:{}", self.host, self.port)
@@ -121,7 +121,7 @@ mod tests {
             ("https://api.example.com", "https://api.example.com:443"),
             ("h2c://[::1]:50051", "h2c://[::1]:50051"),
         ] {
-            assert_eq!(text.parse::<Address>().map(|address| address.to_string()).as_deref(), Ok(shown));
+            assert_eq!(text.parse::<UpstreamAddress>().map(|address| address.to_string()).as_deref(), Ok(shown));
         }
     }
 
@@ -131,14 +131,14 @@ mod tests {
             ("127.0.0.1:3000", "write `http://127.0.0.1:3000`"),
             ("ftp://a", "write `http://`, `https://`, or `h2c://` for HTTP/2 without TLS"),
             ("http://a/base", "leave out what follows the port: paths are forwarded as they come"),
-            ("http://me@a", "leave out the user and the password: clients show their own"),
+            ("http://me@a", "leave out the user and the password: clients send their own"),
             ("http://", "write one such as `http://127.0.0.1:3000`"),
             ("http://a:0", "write one such as `http://127.0.0.1:3000`"),
             ("http://a:99999", "write one such as `http://127.0.0.1:3000`"),
             ("http://a:", "write one such as `http://127.0.0.1:3000`"),
             ("http://a b", "write one such as `http://127.0.0.1:3000`"),
         ] {
-            assert_eq!(text.parse::<Address>().unwrap_err().help, help, "{text}");
+            assert_eq!(text.parse::<UpstreamAddress>().unwrap_err().help, help, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Sends a request to an upstream, and again to others if need be, until there is a response.
+//! Sends a request to an upstream, and retries on other upstreams until there is a response.
 
 use std::future::poll_fn;
 use std::mem;
@@ -14,20 +14,20 @@ use tidegate_tower::{Unserved, request_priority, sample_outcome};
 
 use super::Settings;
 use super::dial::UpstreamProtocol;
-use super::failure::Failure;
-use super::forward::{ClientGone, Forwarder};
+use super::failure::{ClientGone, Failure};
+use super::forwarder::Forwarder;
 use super::head;
 use super::request_body::{BodyProgress, RequestBody, Upload};
 use super::retry_head::{RetryHead, empty_head};
-use super::upstream::{ConnectError, Shared, Transport, Upstream, UpstreamPermit};
+use super::upstream::{ConnectError, Http2Sender, Transport, Upstream, UpstreamPermit};
 use super::upstream_conn::{SendError, UpstreamConn, whose_delay};
 use super::upstream_group::{Tried, UpstreamGroup};
 
-/// A request without an answer.
+/// A request without a response.
 pub(super) enum ExchangeError {
     Failed {
         why: Failure,
-        /// Whether no upstream can have seen it.
+        /// Whether no upstream can have received the request.
         is_unseen: bool,
     },
     Gone(ClientGone),
@@ -36,15 +36,15 @@ pub(super) enum ExchangeError {
 /// An upstream's response.
 pub(super) struct UpstreamAnswer {
     pub(super) response: Response<Incoming>,
-    /// The connection that it comes on, if it is this request's own.
+    /// Connection of the response. HTTP/2 connections are shared, and not included.
     pub(super) conn: Option<Box<UpstreamConn>>,
     pub(super) permit: UpstreamPermit,
-    /// The time until the response began.
+    /// Time until the response began.
     pub(super) took: Duration,
 }
 
 impl Forwarder {
-    /// Sends the request, again if need be, until there is an answer. Takes head and body.
+    /// Sends the request, with retries, until there is a response. Takes `head` and `body`.
     pub(super) async fn exchange(
         &self,
         group: &UpstreamGroup,
@@ -53,13 +53,13 @@ impl Forwarder {
         host: &HeaderValue,
     ) -> Result<UpstreamAnswer, ExchangeError> {
         group.budget.deposit();
-        // Whether it does no harm to send it twice, and whether it can be.
+        // Whether the request can be sent twice without harm.
         let is_repeatable = body.is_none() && is_idempotent(&head.method);
-        // `None` for requests that are never refused under overload, as health checks are.
-        let is_exempt = self.settings.overload_exempt.iter().any(|path| path == head.uri.path());
+        // `None` for requests that are never refused under overload, such as health checks.
+        let is_exempt = self.settings.overload_exempt.covers(head);
         let priority = (!is_exempt).then(|| request_priority(&head.method, &head.extensions));
         if let (Some(shedding), Some(priority)) = (&group.shedding, priority)
-            && !shedding.admits(head, priority, group.is_overloaded())
+            && !shedding.admits(head, priority, group.is_overloaded(priority))
         {
             return Err(ExchangeError::Failed { why: Failure::Shed, is_unseen: true });
         }
@@ -73,7 +73,7 @@ impl Forwarder {
             }
             may
         };
-        // Not a byte was sent so far.
+        // No byte has been sent yet.
         let mut is_unseen = true;
         let mut wants_new = false;
         loop {
@@ -129,7 +129,7 @@ impl Forwarder {
                     return Ok(UpstreamAnswer { response, conn, permit, took });
                 }
                 Err(SendError::Unsent(request)) => {
-                    // Nothing happened but that an old connection was found closed.
+                    // The pooled connection was already closed, and nothing was sent.
                     (*head, *body) = request.into_parts();
                     wants_new = true;
                     if is_new {
@@ -154,7 +154,8 @@ impl Forwarder {
                         },
                     };
                     is_unseen = false;
-                    // An idle connection that is closed just when it is used is no failure of the upstream.
+                    // An idle connection may close just as it is used. This does not count as a failure of the
+                    // upstream.
                     if is_new && why != Failure::ClientStalls {
                         self.failed(upstream, &error);
                         tried.push(number);
@@ -169,7 +170,7 @@ impl Forwarder {
         }
     }
 
-    /// Notes that an address has failed.
+    /// Records a failure of an address.
     fn failed(&self, upstream: &Upstream, error: &dyn std::fmt::Display) {
         let upstream_address = &upstream.address;
         if let Some(rest) = upstream.health.failed(self.clock.now(), self.settings.backoff_time.into()) {
@@ -180,10 +181,10 @@ impl Forwarder {
         }
     }
 
-    /// Sends the request on a connection that others use too.
+    /// Sends the request on a shared connection.
     async fn send_among_others(
         &self,
-        mut shared: Shared,
+        mut shared: Http2Sender,
         request: Request<RequestBody>,
         upload: Option<&Upload>,
     ) -> Result<Response<Incoming>, SendError> {
@@ -196,7 +197,7 @@ impl Forwarder {
             }
         };
         let in_flight = poll_fn(|_| {
-            // The connection may have sent it by now, or may still return it unsent.
+            // The connection may have sent the request by now, or may still return it unsent.
             Unserved::doubt();
             Poll::Pending
         });
@@ -209,7 +210,7 @@ impl Forwarder {
     }
 }
 
-/// Whether doing it twice is the same as doing it once (RFC 9110, 9.2.2).
+/// Whether repeating the request has the same effect as sending it once (RFC 9110, section 9.2.2).
 fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS, Method::TRACE].contains(method)
 }

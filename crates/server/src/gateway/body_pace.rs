@@ -1,4 +1,4 @@
-//! The least speed of a request's body.
+//! Minimum rate of a request's body.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The time that a client may take to send a body. Only waits for the client count: while the upstream is slow to take what
-/// came, the client is not to blame.
+/// Time that a client may take to send a body. Only time spent waiting for the client counts: a slow upstream is not
+/// the client's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BodyPace {
-    /// For all of it.
+    /// Maximum time for the whole body.
     pub(super) time: Duration,
-    /// The least bytes a second on average; 0 if any speed will do.
+    /// Minimum average rate in bytes per second; 0 for no minimum.
     pub(super) rate: u64,
-    /// The time before the average counts.
+    /// Time at the start during which the average rate is not checked.
     pub(super) grace: Duration,
 }
 
 impl BodyPace {
-    /// The time that may have been waited once this many bytes have arrived.
+    /// Maximum waiting time once this many bytes have arrived.
     fn allowed(&self, bytes: u64) -> Duration {
         match bytes.saturating_mul(1_000).checked_div(self.rate) {
             Some(earned) => self.grace.saturating_add(Duration::from_millis(earned)).min(self.time),
@@ -29,13 +29,13 @@ impl BodyPace {
     }
 }
 
-/// Waits for a body, piece after piece, and notices when that takes too long.
+/// Measures the time spent waiting for the chunks of a body, and detects a client that is too slow.
 #[derive(Debug)]
 pub(super) struct BodyTimer {
     pace: BodyPace,
-    /// The length of all waits that are over.
+    /// Total time of all completed waits.
     waited: Duration,
-    /// The beginning of the present wait.
+    /// Start of the current wait.
     since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
 }
@@ -45,11 +45,11 @@ impl BodyTimer {
         BodyTimer { pace, waited: Duration::ZERO, since: None, timer: Box::pin(sleep_until(Instant::now())) }
     }
 
-    /// Waits for what follows the first `bytes`. Ready when it was waited for too long.
+    /// Polls for a timeout while waiting for the data after the first `bytes`. Ready once the client was too slow.
     pub(super) fn poll_too_slow(&mut self, bytes: u64, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let left = self.pace.allowed(bytes).saturating_sub(self.waited);
-        // Later than any clock will show is never.
+        // An overflow means a deadline that is never reached.
         let Some(end) = since.checked_add(left) else { return Poll::Pending };
         if self.timer.deadline() != end {
             self.timer.as_mut().reset(end);
@@ -57,7 +57,7 @@ impl BodyTimer {
         self.timer.as_mut().poll(cx)
     }
 
-    /// Something came.
+    /// Ends the current wait: data has arrived.
     pub(super) fn end_wait(&mut self) {
         if let Some(since) = self.since.take() {
             self.waited = self.waited.saturating_add(since.elapsed());
@@ -79,7 +79,7 @@ mod tests {
         BodyPace { time: Duration::from_secs(time), rate, grace: Duration::from_secs(grace) }
     }
 
-    /// The time for which a body is taken of which a piece comes every second.
+    /// The time for which a body is accepted if a chunk arrives every second.
     async fn lasts(pace: BodyPace, piece: u64, most: u64) -> Duration {
         let (mut timer, begun) = (BodyTimer::new(pace), Instant::now());
         for second in 1..=most {
@@ -111,7 +111,7 @@ mod tests {
         for _ in 0..19 {
             timeout(SECOND, poll_fn(|cx| timer.poll_too_slow(1, cx))).await.unwrap_err();
             timer.end_wait();
-            // The upstream takes its time.
+            // The upstream is slow.
             sleep(60 * SECOND).await;
         }
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! A client's connection whose request framing is checked as its bytes come.
+//! Client connections whose request framing is checked as bytes are read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use super::downstream::Downstream;
 use super::framing::Framing;
 use crate::listen::{ReplayedStream, Stream};
 
-/// Follows the bytes that a client sends, and marks its connection from the first request on that can be read in two ways.
+/// Checks the framing of the received bytes, and marks the connection from the first ambiguous request on.
 pub(super) struct CheckedIo {
     stream: ReplayedStream<Stream>,
     framing: Framing,
@@ -30,7 +30,7 @@ impl AsyncRead for CheckedIo {
         let this = self.get_mut();
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        // hyper parses these bytes only after this, so the service of a request finds it marked already.
+        // hyper parses these bytes only after this call, so the connection is marked before the request is served.
         if !this.downstream.is_tunnel()
             && let Some(request) = this.framing.follow(&buf.filled()[before..])
         {

@@ -1,4 +1,4 @@
-//! The body of a response, as it goes to the client.
+//! Body of a response to a client.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,7 +11,7 @@ use super::observed_request::ObservedRequest;
 use super::response_body::{ForwardBody, ForwardBodyError};
 use super::unread_responses::{DroppableBody, UnreadError};
 
-/// A body that is counted as it goes. Its request is in flight until it has ended.
+/// A body whose bytes are counted as it is sent. The request is in flight until the body has ended.
 pub(super) struct ObservedBody {
     pub(super) body: ResponseBody<ForwardBody>,
     pub(super) observed: Option<ObservedRequest>,
@@ -41,15 +41,15 @@ impl Body for ObservedBody {
     }
 }
 
-/// The body of a response, as hyper gets it.
+/// Body of a response, as passed to hyper.
 #[expect(
     clippy::large_enum_variant,
     reason = "most are of the first kind, and a box would be one more allocation for each request"
 )]
 pub(super) enum ClientBody {
-    /// One that is dropped with its connection.
+    /// Body that is dropped only with its connection.
     Plain(ObservedBody),
-    /// One that is dropped if its HTTP/2 client does not read it.
+    /// Body that is dropped if its HTTP/2 client does not read it.
     Watched(DroppableBody<ObservedBody>),
 }
 

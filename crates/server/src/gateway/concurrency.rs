@@ -1,22 +1,22 @@
 //! Adaptive concurrency of upstreams.
 //!
-//! Each upstream address has a limit on requests in flight that follows its response times. Requests above the limit are answered
-//! with 503 before the upstream sees them. What they were charged is refunded.
+//! Each upstream address has a limit on requests in flight that follows its response times. Requests above the limit
+//! are answered with 503 before the upstream receives them, and their charges are refunded.
 
 use tidegate_core::SystemClock;
 use tidegate_core::adaptive::{AdaptiveConcurrency, ConcurrencyPermit, LimitController, SampleWindow};
 use tidegate_rules::Priority;
 
-/// The settings of adaptive concurrency.
+/// Settings of adaptive concurrency.
 #[derive(Clone, Debug)]
-pub struct Concurrency {
+pub struct UpstreamLimit {
     /// The computation of the limit.
     pub controller: LimitController,
-    /// The requests that are summed up into one sample for it.
+    /// Window of requests that are aggregated into one sample for the controller.
     pub window: SampleWindow,
-    /// Whether requests above the limit go on, and are only counted.
+    /// Whether requests above the limit are only counted, and not refused.
     pub is_shadow: bool,
-    /// The share of each priority, from low to critical. A priority is held to its share only while the whole limit is taken.
+    /// Share of the limit for each priority, from low to critical. Shares are enforced only while the limit is reached.
     pub shares: [f64; 4],
 }
 
@@ -27,7 +27,7 @@ pub(super) struct UpstreamConcurrency {
     is_shadow: bool,
 }
 
-/// The answer to a request for a permit.
+/// Result of requesting a permit.
 pub(super) enum Acquisition {
     Granted(ConcurrencyPermit),
     /// Granted above the limit, in shadow mode.
@@ -37,8 +37,8 @@ pub(super) enum Acquisition {
 }
 
 impl UpstreamConcurrency {
-    pub(super) fn new(settings: &Concurrency) -> UpstreamConcurrency {
-        let Concurrency { controller, window, shares, .. } = settings;
+    pub(super) fn new(settings: &UpstreamLimit) -> UpstreamConcurrency {
+        let UpstreamLimit { controller, window, shares, .. } = settings;
         let limit = AdaptiveConcurrency::with(controller.clone(), *window, shares, SystemClock::new());
         UpstreamConcurrency { limit, is_shadow: settings.is_shadow }
     }
@@ -52,17 +52,12 @@ impl UpstreamConcurrency {
         }
     }
 
-    /// A permit for a request that is never refused. It counts as critical.
-    pub(super) fn acquire_exempt(&self) -> ConcurrencyPermit {
-        self.limit.acquire_unlimited(Priority::Critical as usize)
-    }
-
     pub(super) fn is_full(&self) -> bool {
         self.limit.is_full()
     }
 
-    pub(super) fn is_overloaded(&self) -> bool {
-        self.limit.is_overloaded()
+    pub(super) fn is_overloaded(&self, priority: Priority) -> bool {
+        self.limit.would_refuse(priority as usize)
     }
 
     /// The limit, for metrics.

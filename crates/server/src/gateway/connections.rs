@@ -13,7 +13,8 @@ use tower::Layer;
 use super::Settings;
 use super::checked_io::CheckedIo;
 use super::downstream::{AnswerStyle, Downstream, Telemetry};
-use super::forward::{Forward, Forwarder};
+use super::forward::Forward;
+use super::forwarder::Forwarder;
 use super::header_sanitizer::IncomingHeaders;
 use super::observer::DecisionObserver;
 use super::probe::look_after;
@@ -22,17 +23,17 @@ use super::service::{GatewayService, RateLimited};
 use super::shedding;
 use super::unread_responses::UnreadResponses;
 use crate::engine::Engine;
-use crate::identity::Tokens;
+use crate::identity::TokenIdentity;
 use crate::lazy_timeout::LazyTimeout;
 use crate::listen::{
     Http2Limits, HttpConnection, HttpVersion, Lifetime, Peer, Stream, detect_within, http1_builder, http2_builder,
 };
 use crate::store::AnyStore;
 
-/// The time for a client's last request when the server shuts down, and for an idle client to hear that its connection ends.
+/// The time that shutdown waits for a client's last request, and for an idle client to learn that its connection closes.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
 
-/// Serves connections. Everything that they have in common.
+/// Serves connections. Holds the state that all of them share.
 pub(super) struct GatewayConnections {
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
@@ -52,7 +53,7 @@ impl GatewayConnections {
     pub(super) fn new(
         engine: &Arc<Engine>,
         settings: Settings,
-        tokens: Option<Tokens>,
+        tokens: Option<TokenIdentity>,
         stop: &CancellationToken,
     ) -> GatewayConnections {
         let Settings { header_bytes, header_time, streams, inspection_time, write_time, .. } = settings;
@@ -61,7 +62,7 @@ impl GatewayConnections {
         http2.adaptive_window(true);
         let lifetime = Lifetime {
             idle: header_time,
-            // They have limits of their own.
+            // Bodies and tunnels have time limits of their own.
             waits_for_requests: true,
             idle_drain: LAST_REQUEST,
             last_request: LAST_REQUEST,
@@ -77,6 +78,10 @@ impl GatewayConnections {
         }
         if settings.shedding.is_some() {
             layer = layer.hash_clients();
+        }
+        if !settings.overload_exempt.is_empty() {
+            let exempt = settings.overload_exempt.clone();
+            layer = layer.shed_exempt_with(move |head| exempt.covers(head));
         }
         let forwarder = Arc::new(Forwarder::new(settings.clone()));
         engine.metrics().watch_gateway(Arc::clone(forwarder.metrics()));
@@ -107,8 +112,8 @@ impl GatewayConnections {
         self.style.store(Arc::new(AnswerStyle::of(settings)));
     }
 
-    /// Serves a connection until it ends: by itself, because it is idle for too long, or because the server shuts down. What it
-    /// was upgraded to ends with it.
+    /// Serves a connection until it closes, is idle for too long, or the server shuts down. A tunnel on the connection
+    /// ends with it.
     pub(super) async fn serve(&self, stream: Stream, peer: Peer, stop: CancellationToken) {
         let address = peer.address.ip().to_canonical();
         let downstream = Arc::new(Downstream::new(
@@ -156,7 +161,7 @@ impl GatewayConnections {
                     },
                     http2::Connection::graceful_shutdown,
                 );
-                // In a box, because its state is large, and most connections are of HTTP/1.
+                // Boxed because its state is large, and most connections use HTTP/1.
                 Box::pin(running).await
             }
         };
@@ -166,7 +171,7 @@ impl GatewayConnections {
         downstream.tunnels.ended().await;
     }
 
-    /// The middleware for one connection: whom its requests come from depends on that.
+    /// The middleware for one connection, which determines the clients of its requests.
     fn service_for(&self, downstream: &Arc<Downstream>) -> RateLimited {
         let identity = ProxyIdentity::new(downstream, &self.sources);
         let AnswerStyle { headers, answers } = &*downstream.style;

@@ -1,11 +1,11 @@
-//! Connecting to an upstream.
+//! Connects to upstreams.
 
 use std::io;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 
-use super::address::{Address, Scheme};
+use super::address::{UpstreamAddress, UpstreamScheme};
 use super::upstream_io::UpstreamIo;
 use crate::certificate_authorities::CertificateAuthorities;
 use crate::keepalive;
@@ -17,18 +17,18 @@ pub(super) enum UpstreamProtocol {
     Http2,
 }
 
-/// A new connection, and its protocol.
+/// Opens a connection, and returns it with its protocol.
 pub(super) async fn dial(
-    address: &Address,
+    address: &UpstreamAddress,
     trust: &CertificateAuthorities,
     keepalive: Duration,
 ) -> io::Result<(UpstreamIo, UpstreamProtocol)> {
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
-    // Requests are written whole: there is nothing to wait for.
+    // Requests are written in one piece, so waiting for more data (Nagle's algorithm) gains nothing.
     let _ = stream.set_nodelay(true);
     keepalive::set(&stream, keepalive);
     match (address.scheme, &address.server_name) {
-        (Scheme::Https, Some(name)) => {
+        (UpstreamScheme::Https, Some(name)) => {
             let stream = trust.connector().connect(name.clone(), stream).await?;
             let protocol = match stream.get_ref().1.alpn_protocol() {
                 Some(b"h2") => UpstreamProtocol::Http2,
@@ -36,7 +36,7 @@ pub(super) async fn dial(
             };
             Ok((UpstreamIo::Tls(Box::new(stream)), protocol))
         }
-        (Scheme::H2c, _) => Ok((UpstreamIo::Plain(stream), UpstreamProtocol::Http2)),
-        (Scheme::Http | Scheme::Https, _) => Ok((UpstreamIo::Plain(stream), UpstreamProtocol::Http1)),
+        (UpstreamScheme::H2c, _) => Ok((UpstreamIo::Plain(stream), UpstreamProtocol::Http2)),
+        (UpstreamScheme::Http | UpstreamScheme::Https, _) => Ok((UpstreamIo::Plain(stream), UpstreamProtocol::Http1)),
     }
 }

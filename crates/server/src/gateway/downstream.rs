@@ -1,4 +1,4 @@
-//! A client's connection, as its requests know it.
+//! State of a client's connection that its requests share.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::listen::{RequestCount, Stream};
 use crate::local_replies::LocalReplies;
 use crate::metrics::{Ended, GatewayMetrics, ListenerKind};
 
-/// A client's connection, as its requests know it.
+/// A client's connection, as seen by its requests.
 pub(super) struct Downstream {
     pub(super) address: IpAddr,
-    /// The address as it is told to upstreams.
+    /// The client's address, as sent to upstreams.
     pub(super) address_text: HeaderValue,
     /// Whether the client is a trusted proxy.
     pub(super) is_trusted: bool,
@@ -28,13 +28,13 @@ pub(super) struct Downstream {
     pub(super) style: Arc<AnswerStyle>,
     pub(super) tunnels: Tunnels,
     pub(super) requests: RequestCount,
-    /// The number of requests at the beginning that can be read in one way only.
+    /// Number of unambiguous requests at the start of the connection.
     unambiguous: AtomicU64,
     is_tunnel: AtomicBool,
     telemetry: Arc<Telemetry>,
 }
 
-/// The form of rate-limit headers, and of answers that come from the gateway itself.
+/// Style of rate-limit headers, and of the gateway's own responses.
 pub(super) struct AnswerStyle {
     pub(super) headers: HeaderStyle,
     pub(super) answers: LocalReplies,
@@ -46,7 +46,7 @@ impl AnswerStyle {
     }
 }
 
-/// The metrics and the access log of requests.
+/// Metrics and access log of requests.
 pub(super) struct Telemetry {
     pub(super) metrics: Arc<GatewayMetrics>,
     pub(super) log: Option<Arc<AccessLog>>,
@@ -76,17 +76,17 @@ impl Downstream {
         }
     }
 
-    /// From this request on, counted from 0, what comes can be read in two ways.
+    /// Marks all requests from this one on, counted from 0, as ambiguous.
     pub(super) fn doubt_from(&self, request: u64) {
         self.unambiguous.store(request, Ordering::Relaxed);
     }
 
-    /// Whether the request that is being answered can be read in two ways. Only HTTP/1 has such, and answers one at a time.
+    /// Whether the current request is ambiguous. Only HTTP/1 requests are, and a connection serves them one at a time.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.requests.begun() > self.unambiguous.load(Ordering::Relaxed)
     }
 
-    /// No requests come any more, but bytes of another protocol.
+    /// Marks the connection as a tunnel: further bytes belong to another protocol.
     pub(super) fn become_tunnel(&self) {
         self.is_tunnel.store(true, Ordering::Relaxed);
     }
@@ -95,20 +95,20 @@ impl Downstream {
         self.is_tunnel.load(Ordering::Relaxed)
     }
 
-    /// A request has begun, and is in flight.
+    /// Counts a request as begun and in flight.
     pub(super) fn begin_request(&self) {
         self.requests.begin();
         self.telemetry.metrics.begin();
         self.telemetry.engine.metrics().received(ListenerKind::Gateway, 1);
     }
 
-    /// A request's entry in the access log, if there is one.
+    /// Begins the request's entry in the access log, if the log is enabled.
     pub(super) fn log<B>(&self, request: &Request<B>) -> Option<Arc<LoggedRequest>> {
         let Telemetry { metrics, log, .. } = &*self.telemetry;
         Some(LoggedRequest::begin(log.as_ref()?, metrics, request))
     }
 
-    /// A request has ended.
+    /// Counts a request as ended, and writes its entry in the access log.
     pub(super) fn end_request(&self, ended: &Ended, logged: Option<&LoggedRequest>, origin: &ResponseOrigin) {
         let Telemetry { metrics, log, engine } = &*self.telemetry;
         self.requests.end();

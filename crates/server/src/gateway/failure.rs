@@ -1,4 +1,4 @@
-//! Failures between a client and an upstream: whose fault each is, and the answer to it.
+//! Failures between a client and an upstream: which side is at fault, and the response.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
@@ -10,56 +10,56 @@ use crate::identity::jwt::TokenRefusal;
 use crate::metrics::FailureCause;
 use crate::problem::{FaultParty, Problem};
 
-/// The reason why no upstream answered a request. Addresses of upstreams go to the log, never to clients.
+/// Reason why no upstream answered a request. Addresses of upstreams appear in the log, but never in responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// No route takes it.
+    /// No route matches.
     NoRoute,
     /// The method is `CONNECT`, which this proxy does not support.
     Connect,
-    /// It does not say which host it is for.
+    /// The request does not state its host.
     NoHost,
-    /// It can be read in two ways.
+    /// The request is ambiguous.
     Ambiguous,
-    /// Its path is refused.
+    /// The request's path is refused.
     Path(PathRefusal),
-    /// Its token is missing or invalid.
+    /// The request's token is missing or invalid.
     Token(TokenRefusal),
-    /// It has more than one line of `Authorization`.
+    /// The request has more than one `Authorization` line.
     SeveralCredentials,
-    /// The client stopped in the middle of its request.
+    /// The client stopped sending in the middle of its request.
     ClientStalls,
     /// No connection to the upstream could be made.
     Unreachable,
-    /// None could be made in time.
+    /// No connection to the upstream was established in time.
     SlowToConnect,
     /// No address of the upstream is healthy.
     NoneHealthy,
-    /// As many requests are in flight at the upstream as it can take.
+    /// The upstream's concurrency limit is reached.
     Overloaded,
-    /// There is overload, and others are more important.
+    /// The request was shed under overload, in favour of more important ones.
     Shed,
-    /// The upstream broke off, or spoke nonsense.
+    /// The upstream closed the connection, or its response was malformed.
     Broken,
     /// The upstream did not begin its response in time.
     SlowToRespond,
-    /// The upstream switched to another protocol, unasked.
+    /// The upstream switched to another protocol without being asked.
     Unasked,
 }
 
-/// The form in which a client is told of a failure.
+/// Format of the response to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureForm {
-    /// A status of gRPC's own.
+    /// A gRPC status.
     Grpc,
-    /// A page for a browser.
+    /// An HTML page.
     Page,
-    /// A problem in JSON. Others get a page if `has_page`.
+    /// A problem document in JSON. Clients that accept HTML get a page if `has_page`.
     Problem { has_page: bool },
 }
 
 impl FailureForm {
-    /// The form for a request with these headers.
+    /// The format for a request with these headers.
     pub(super) fn of(request: &HeaderMap, bodies: &DenialBodies) -> FailureForm {
         if is_grpc(request) {
             FailureForm::Grpc
@@ -84,11 +84,11 @@ impl Failure {
             Failure::NoHost => (
                 StatusCode::BAD_REQUEST,
                 FaultParty::Client,
-                "The request does not say in one Host which host it is for, as a name or an address.",
+                "The request must have exactly one Host, which is a name or an address.",
             ),
             Failure::Ambiguous => {
-                let detail = "The request can be read in two ways: it says more than once or with zeros in front how long it \
-                              is, has a transfer coding other than chunked, or lines that end without a carriage return.";
+                let detail = "The framing of the request is ambiguous: several lengths, a length with zeros in front, a \
+                              transfer coding other than chunked, or lines that end without a carriage return.";
                 (StatusCode::BAD_REQUEST, FaultParty::Client, detail)
             }
             Failure::Path(why) => (StatusCode::BAD_REQUEST, FaultParty::Client, why.reason()),
@@ -131,13 +131,13 @@ impl Failure {
                 (StatusCode::GATEWAY_TIMEOUT, FaultParty::Upstream, detail)
             }
             Failure::Unasked => {
-                let detail = "The service behind this gateway answered in a protocol that nobody asked for.";
+                let detail = "The service behind this gateway switched to a protocol that was not requested.";
                 (StatusCode::BAD_GATEWAY, FaultParty::Upstream, detail)
             }
         }
     }
 
-    /// As metrics and the access log name it.
+    /// Name in metrics and in the access log.
     pub(super) const fn cause(self) -> FailureCause {
         match self {
             Failure::NoRoute => FailureCause::NoRoute,
@@ -159,7 +159,7 @@ impl Failure {
         }
     }
 
-    /// The answer to the client.
+    /// The response to the client.
     pub(super) fn response(self, form: FailureForm) -> Response<Bytes> {
         let (status, fault, detail) = self.description();
         let mut headers = HeaderMap::new();
@@ -193,13 +193,12 @@ impl Failure {
         response
     }
 
-    /// Whether there is too little capacity for all requests.
+    /// Whether the cause is a lack of capacity.
     const fn is_overload(self) -> bool {
         matches!(self, Failure::Overloaded | Failure::Shed)
     }
 
-    /// Seconds after which a request may be tried again. Clients that were refused for lack of capacity do not all come back at
-    /// once.
+    /// Seconds to wait before a retry. Randomised under overload, so that clients do not all return at once.
     fn retry_after(self) -> HeaderValue {
         match self {
             Failure::Overloaded | Failure::Shed => HeaderValue::from(fastrand::u16(1..=5)),
@@ -207,7 +206,7 @@ impl Failure {
         }
     }
 
-    /// The answer to a gRPC call.
+    /// The response to a gRPC call.
     fn grpc(self) -> Response<Bytes> {
         let (_, _, detail) = self.description();
         let status = match self {
@@ -232,3 +231,8 @@ impl Failure {
         response
     }
 }
+
+/// The client disconnected in the middle of its request, or sent an invalid body. No response can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client broke off in the middle of its request")]
+pub(super) struct ClientGone;

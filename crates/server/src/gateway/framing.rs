@@ -1,10 +1,10 @@
-//! The framing of requests in the bytes of an HTTP/1 connection.
+//! Checks the framing of requests in the bytes of an HTTP/1 connection.
 //!
-//! The reader of a request decides where the next one begins, and a proxy in front of us may decide otherwise (request smuggling).
-//! So requests that can be read in two ways are refused. hyper refuses most of them itself. Some it reads in one way, after which
-//! the other does not show any more: a request that says how long it is more than once, by `Content-Length`, `Transfer-Encoding` or
-//! both, a length with zeros in front, codings other than `chunked`, and lines that end with a bare line feed. Those are found
-//! here, where the bytes pass on their way to hyper.
+//! If a proxy in front of the gateway finds another end of a request than the gateway does, part of one request can be
+//! read as the next one (request smuggling). Therefore ambiguous requests are refused. hyper refuses most of them
+//! itself, but accepts some in one reading, after which the ambiguity is no longer visible: several lengths (by
+//! `Content-Length`, `Transfer-Encoding` or both), a length with leading zeros, codings other than `chunked`, and lines
+//! that end with a bare line feed. These are detected here, before hyper parses the bytes.
 
 use std::mem;
 
@@ -13,32 +13,32 @@ use memchr::memchr;
 use super::head::has_zeros_in_front;
 use crate::listen::HTTP2_PREFACE;
 
-/// The longest line that is followed. hyper refuses it long before.
+/// Longest line that is parsed. hyper rejects shorter ones already.
 const LONGEST: usize = 1 << 20;
 /// The first line of every HTTP/2 connection.
 const PREFACE_LINE: &[u8] = HTTP2_PREFACE.split_at(14).0;
 
-/// Follows the bytes of a connection, in whatever pieces they come.
+/// Incremental parser of the bytes of a connection, in chunks of any size.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
     position: FramingPosition,
-    /// The beginning of a line whose end is to come.
+    /// The start of an incomplete line.
     begun: Vec<u8>,
-    /// The number of heads that have ended.
+    /// Number of complete heads.
     heads: u64,
 }
 
 #[derive(Debug)]
 enum FramingPosition {
     Head(HeadFraming),
-    /// In a body, of which this many bytes are still to come.
+    /// In a body with this many bytes left.
     Body(u64),
-    /// Before the size of a chunk.
+    /// Before a chunk size.
     Size,
-    /// In a chunk, of which this many bytes are still to come, with the end of its line.
+    /// In a chunk with this many bytes left, including its line ending.
     Chunk(u64),
     Trailers,
-    /// There is nothing more to follow: it is HTTP/2, or hyper refuses it.
+    /// Parsing has ended: the connection uses HTTP/2, or hyper rejects the request.
     Over,
 }
 
@@ -48,22 +48,22 @@ impl Default for FramingPosition {
     }
 }
 
-/// The lines of a head so far, as far as they are about framing.
+/// The fields of the current head that affect framing.
 #[derive(Clone, Copy, Debug, Default)]
 struct HeadFraming {
     has_begun: bool,
-    /// The number of fields that say where the body ends.
+    /// Number of length fields. A field that is ambiguous by itself counts as two.
     lengths: u32,
     length: Option<u64>,
     is_chunked: bool,
 }
 
-/// It can be read in two ways.
+/// The request is ambiguous.
 struct Ambiguous;
 
 impl Framing {
-    /// Takes in the next bytes. Says, once, from which request on (counted from 0) nothing on this connection is to be
-    /// believed.
+    /// Parses the next bytes. Returns, once, the number (from 0) of the first ambiguous request; all later ones are
+    /// ambiguous too.
     pub(super) fn follow(&mut self, mut bytes: &[u8]) -> Option<u64> {
         while !bytes.is_empty() {
             match &mut self.position {
@@ -97,7 +97,7 @@ impl Framing {
         None
     }
 
-    /// Keeps the beginning of a line.
+    /// Stores the start of a line.
     fn begin(&mut self, bytes: &[u8]) {
         if self.begun.len() + bytes.len() > LONGEST {
             self.begun = Vec::new();
@@ -107,7 +107,7 @@ impl Framing {
         }
     }
 
-    /// Takes in a line, or its end if it has begun before, without the line feed.
+    /// Handles a line without its line feed. If the start is stored, `end` is the rest.
     fn line(&mut self, end: &[u8]) -> Result<(), Ambiguous> {
         if self.begun.is_empty() {
             return self.whole_line(end);
@@ -121,7 +121,7 @@ impl Framing {
         let line = line.strip_suffix(b"\r").ok_or(Ambiguous)?;
         match &mut self.position {
             FramingPosition::Head(head) if !head.has_begun => {
-                // Empty lines before a request are no part of it.
+                // Empty lines before a request are ignored.
                 head.has_begun = !line.is_empty();
                 if line == PREFACE_LINE {
                     self.position = FramingPosition::Over;
@@ -148,24 +148,24 @@ impl Framing {
 
 impl HeadFraming {
     fn field(&mut self, line: &[u8]) {
-        // Few fields begin like these, and this looks at each line of each request.
+        // Fast path: few field names start with these letters, and this runs for every header line.
         if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
             return;
         }
         let Some(colon) = memchr(b':', line) else { return };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            // Some servers take zeros in front for an octal number.
+            // Some servers parse leading zeros as octal.
             self.lengths += if has_zeros_in_front(value) { 2 } else { 1 };
             self.length = std::str::from_utf8(value).ok().and_then(|length| length.parse().ok());
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            // A server that knows another coding, alone or beside this one, reads another body.
+            // A server that supports another coding, alone or with this one, would decode another body.
             self.lengths += if value.eq_ignore_ascii_case(b"chunked") { 1 } else { 2 };
             self.is_chunked = true;
         }
     }
 
-    /// The position behind the head.
+    /// The position after the head.
     const fn body(self) -> FramingPosition {
         match self {
             HeadFraming { is_chunked: true, .. } => FramingPosition::Size,
@@ -178,7 +178,7 @@ impl HeadFraming {
     }
 }
 
-/// The position behind the line with the size of a chunk.
+/// The position after a chunk-size line.
 fn chunk(line: &[u8]) -> FramingPosition {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let size = std::str::from_utf8(&line[..digits]).ok().and_then(|size| u64::from_str_radix(size, 16).ok());
@@ -189,7 +189,7 @@ fn chunk(line: &[u8]) -> FramingPosition {
     }
 }
 
-/// Leaves out what is of no interest.
+/// Skips up to `left` bytes.
 fn skip<'b>(left: &mut u64, bytes: &'b [u8]) -> &'b [u8] {
     let here = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
     *left -= here as u64;
@@ -200,7 +200,7 @@ fn skip<'b>(left: &mut u64, bytes: &'b [u8]) -> &'b [u8] {
 mod tests {
     use super::*;
 
-    /// The result for these bytes, in pieces of every size.
+    /// The result for these bytes, which is the same in chunks of every size.
     fn found(bytes: &str) -> Option<u64> {
         let told = |size: usize| {
             let mut framing = Framing::default();

@@ -1,4 +1,4 @@
-//! A fuzz target: what is taken for a request is that same request to a reader who follows RFC 9112 strictly.
+//! Fuzz target: every request that the gateway accepts is the same request to a strict parser of RFC 9112.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -72,21 +72,21 @@ const WORDS: [&str; 48] = [
     " folded\r\n",
 ];
 
-/// The name of a field in lower case, and its value.
+/// Name of a field in lower case, and its value.
 type Field = (String, Vec<u8>);
 
-/// A request as somebody reads it.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Read {
     method: String,
     target: String,
-    /// Names in small letters, in the order of the names.
+    /// Names in lower case, sorted by name.
     fields: Vec<Field>,
     body: Vec<u8>,
 }
 
-/// The requests that are served of a connection on which these pieces come: as hyper reads them, as far as
-/// [`Framing`] believes them.
+/// The requests served on a connection that receives these chunks: as hyper parses them, up to the first that
+/// [`Framing`] reports as ambiguous.
 async fn served(pieces: Vec<Vec<u8>>) -> Vec<Read> {
     let believed = Rc::new(Cell::new(u64::MAX));
     let io = ScriptedIo { pieces: pieces.into(), framing: Framing::default(), believed: Rc::clone(&believed) };
@@ -118,12 +118,12 @@ async fn served(pieces: Vec<Vec<u8>>) -> Vec<Read> {
             Ok(response)
         }
     });
-    // It ends with an error as often as not.
+    // Most inputs end with an error, which does not matter here.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(io), service).await;
     requests.take().into_iter().map_while(|request| request).collect()
 }
 
-/// Bytes come in pieces, are followed, and what is answered goes nowhere.
+/// Feeds scripted reads through framing checks; discards writes.
 struct ScriptedIo {
     pieces: VecDeque<Vec<u8>>,
     framing: Framing,
@@ -159,7 +159,7 @@ impl AsyncWrite for ScriptedIo {
     }
 }
 
-/// The requests that lie in these bytes by RFC 9112, up to the first that is not one.
+/// The requests in these bytes by RFC 9112, up to the first invalid one.
 fn by_the_book(mut bytes: &[u8]) -> Vec<Read> {
     let mut requests = Vec::new();
     while let Some((request, rest)) = next(bytes) {
@@ -170,7 +170,7 @@ fn by_the_book(mut bytes: &[u8]) -> Vec<Read> {
 }
 
 fn next(mut bytes: &[u8]) -> Option<(Read, &[u8])> {
-    // Section 2.2: empty lines before a request are ignored.
+    // RFC 9112, section 2.2: empty lines before a request are ignored.
     while let Some(rest) = bytes.strip_prefix(b"\r\n") {
         bytes = rest;
     }
@@ -201,24 +201,24 @@ fn next(mut bytes: &[u8]) -> Option<(Read, &[u8])> {
     let mut fields = fields;
     fields.sort_by(|one, other| one.0.cmp(&other.0));
     let method = String::from_utf8_lossy(method).into_owned();
-    // Its one spelling: a fragment is no part of it, and no path is that of the root.
+    // Normalised as hyper does: no fragment, and `/` for an empty path.
     let target = http::Uri::try_from(target).ok()?.to_string();
     Some((Read { method, target, fields, body }, rest))
 }
 
-/// Whether a message with these codings is chunked, and nothing else.
+/// Whether `chunked` is the only transfer coding.
 fn is_chunked(codings: &[u8]) -> bool {
     codings.eq_ignore_ascii_case(b"chunked")
 }
 
-/// A line that ends with CR LF, and holds neither elsewhere.
+/// A line that ends with CR LF, and contains neither elsewhere.
 fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
     let line = &bytes[..end];
     (!line.contains(&b'\r') && !line.contains(&b'\n')).then_some((line, &bytes[end + 2..]))
 }
 
-/// The fields of a head, and what follows it.
+/// The fields of a head, and the bytes after it.
 fn fields(mut bytes: &[u8]) -> Option<(Vec<Field>, &[u8])> {
     let mut fields = Vec::new();
     loop {
@@ -236,7 +236,7 @@ fn fields(mut bytes: &[u8]) -> Option<(Vec<Field>, &[u8])> {
     }
 }
 
-/// Without spaces and tabs at its ends.
+/// Trims spaces and tabs at both ends.
 fn trim_blanks(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;
@@ -259,7 +259,8 @@ fn chunked(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
         }
         let size = usize::from_str_radix(std::str::from_utf8(&first[..digits]).ok()?, 16).ok()?;
         if size == 0 {
-            // Trailers are not forwarded as they came. But where they make no sense, nothing that follows does.
+            // Trailers are not compared, because they are not forwarded unchanged. But after invalid trailers, nothing
+            // is a request.
             let rest = fields(rest).map_or(&[][..], |(_, rest)| rest);
             return Some((body, rest));
         }

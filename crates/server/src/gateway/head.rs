@@ -1,7 +1,8 @@
-//! The heads of requests and responses that are forwarded.
+//! Heads of forwarded requests and responses.
 //!
-//! Fields that are about one connection end with it: those that HTTP knows, and those that `Connection` names. The client's
-//! address, protocol and host are rewritten under the same trust rules by which they were read. The rest is forwarded unchanged.
+//! Hop-by-hop fields are removed: those defined by HTTP, and those that `Connection` names. The client's address,
+//! protocol and host are rewritten under the same trust rules by which they were read. All other fields are forwarded
+//! unchanged.
 
 use std::net::IpAddr;
 
@@ -15,7 +16,7 @@ use smallvec::SmallVec;
 use tidegate_http::{ForwardingHeader, TrustedProxies, is_plain_host};
 
 use super::Settings;
-use super::address::{Address, Scheme};
+use super::address::{UpstreamAddress, UpstreamScheme};
 use super::dial::UpstreamProtocol;
 use super::downstream::Downstream;
 
@@ -26,8 +27,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The host that a request is for: by its target, else by `Host`. `None` if it says nothing, two things, or something
-/// that servers read differently.
+/// The host of a request: from its target, else from `Host`. `None` if the host is missing, repeated, or
+/// interpreted differently by different servers.
 pub(super) fn host(target: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     let mut hosts = headers.get_all(HOST).iter();
     let (host, another) = (hosts.next(), hosts.next());
@@ -42,16 +43,16 @@ pub(super) fn host(target: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     host.filter(|host| is_plain_host(host.as_bytes())).cloned()
 }
 
-/// Whether a value begins or ends with a blank, which makes a request of HTTP/2 malformed (RFC 9113, section 8.2.1). HTTP/1 leaves
-/// such blanks out, so that an upstream could read another value than rules do.
+/// Whether a value has leading or trailing whitespace, which makes an HTTP/2 request malformed (RFC 9113, section
+/// 8.2.1). HTTP/1 trims it, so that an upstream could read another value than the rules.
 pub(super) fn has_blanks_around_a_value(head: &Parts) -> bool {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let is_malformed = |value: &HeaderValue| is_blank(value.as_bytes().first()) || is_blank(value.as_bytes().last());
     head.version == Version::HTTP_2 && head.headers.values().any(is_malformed)
 }
 
-/// Whether a request says more than once how long it is, or with zeros in front, which some servers take for an octal number.
-/// HTTP/1's are found where its bytes pass.
+/// Whether an HTTP/2 request has several lengths, or one with leading zeros, which some servers parse as octal. For
+/// HTTP/1, the framing check detects both.
 pub(super) fn has_unclear_length(head: &Parts) -> bool {
     if head.version != Version::HTTP_2 {
         return false;
@@ -61,17 +62,17 @@ pub(super) fn has_unclear_length(head: &Parts) -> bool {
     lengths.next().is_some() || first.is_some_and(|length| has_zeros_in_front(length.as_bytes()))
 }
 
-/// Whether a length has more digits than it needs.
+/// Whether a length has leading zeros.
 pub(super) fn has_zeros_in_front(length: &[u8]) -> bool {
     matches!(length, [b'0', _, ..])
 }
 
-/// The fields in a head among those that are looked for here. Most heads have few fields, so that one pass over them costs
-/// less than a lookup for each of these.
+/// Presence of the fields that this module handles. Most heads have few fields, so one pass over them is cheaper than
+/// one lookup per name.
 #[derive(Clone, Copy, Debug, Default)]
 struct PresentFields {
     connection: bool,
-    /// Another that ends with its connection.
+    /// Another hop-by-hop field.
     of_one_connection: bool,
     te: bool,
     expect: bool,
@@ -103,16 +104,16 @@ impl PresentFields {
     }
 }
 
-/// A response that says how long it is in two ways.
+/// A response with two lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a response has both a Content-Length and a Transfer-Encoding")]
 pub(super) struct ConflictingLengths;
 
-/// Makes the head of a response the one for clients, without fields about one connection. Returns the protocols that the
-/// upstream offers to change to.
+/// Rewrites the head of a response for clients, without hop-by-hop fields. Returns the protocols that the upstream
+/// offers to upgrade to.
 ///
 /// # Errors
-/// If it can be read in two ways.
+/// If the length is ambiguous.
 pub(super) fn response(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, ConflictingLengths> {
     let has = PresentFields::of(headers);
     if has.transfer_encoding && has.content_length {
@@ -124,7 +125,7 @@ pub(super) fn response(headers: &mut HeaderMap) -> Result<Option<HeaderValue>, C
 fn remove_those_of_one_connection(headers: &mut HeaderMap, has: PresentFields) -> Option<HeaderValue> {
     let mut upgrade = None;
     if has.connection {
-        // Most that say anything say `keep-alive`, which names nothing that would not be removed anyway.
+        // Fast path: most lines contain just `keep-alive`, which names no other field.
         if !headers.get_all(CONNECTION).iter().all(is_about_keeping) {
             let named: SmallVec<[HeaderName; 4]> = headers.get_all(CONNECTION).iter().flat_map(named).collect();
             if named.contains(&UPGRADE) {
@@ -140,7 +141,7 @@ fn remove_those_of_one_connection(headers: &mut HeaderMap, has: PresentFields) -
         headers.remove(CONNECTION);
     }
     if has.http2_settings {
-        // It is for a connection that is to become HTTP/2, which none does, whether `Connection` names it or not.
+        // An upgrade to HTTP/2 is never forwarded, so its settings are removed even if `Connection` does not name them.
         headers.remove(HTTP2_SETTINGS);
     }
     if has.of_one_connection {
@@ -152,7 +153,7 @@ fn remove_those_of_one_connection(headers: &mut HeaderMap, has: PresentFields) -
     upgrade
 }
 
-/// All values of a field that is a list.
+/// Joins all values of a list field.
 fn in_one_line(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
     let lines: SmallVec<[&[u8]; 2]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
     match lines[..] {
@@ -162,7 +163,7 @@ fn in_one_line(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
     }
 }
 
-/// Whether a line of `Connection` says only whether the connection is kept.
+/// Whether a line of `Connection` is just `keep-alive` or `close`.
 pub(super) fn is_about_keeping(line: &HeaderValue) -> bool {
     let line = line.as_bytes();
     line.eq_ignore_ascii_case(b"keep-alive") || line.eq_ignore_ascii_case(b"close")
@@ -173,8 +174,8 @@ pub(super) fn named(line: &HeaderValue) -> impl Iterator<Item = HeaderName> + us
     line.as_bytes().split(|&byte| byte == b',').filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
 }
 
-/// Makes the head of a request the one for upstreams, whichever of them it goes to. Returns the protocols that the client offers
-/// to change to.
+/// Rewrites the head of a request for upstreams, independently of the address. Returns the protocols that the client
+/// offers to upgrade to.
 pub(super) fn request(
     head: &mut Parts,
     host: &HeaderValue,
@@ -186,7 +187,7 @@ pub(super) fn request(
     let takes_trailers = has.te && headers.get(TE).is_some_and(says_trailers);
     let mut upgrade = remove_those_of_one_connection(headers, has);
     if head.version == Version::HTTP_10 {
-        // Which knows no upgrades (RFC 9110, 7.8).
+        // HTTP/1.0 has no upgrades (RFC 9110, section 7.8).
         upgrade = None;
     }
     if has.te {
@@ -196,11 +197,11 @@ pub(super) fn request(
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     if has.expect {
-        // The client is told to go on when its body is wanted.
+        // hyper sends `100 Continue` to the client when the body is read.
         headers.remove(EXPECT);
     }
     if has.trailer {
-        // Requests' trailers are left out.
+        // Trailers of requests are not forwarded.
         headers.remove(TRAILER);
     }
     forwarded(headers, has, host, downstream, &settings.proxies);
@@ -217,7 +218,7 @@ fn says_trailers(te: &HeaderValue) -> bool {
     te.as_bytes().split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Sets the headers that say whom a request comes from and what it was for.
+/// Sets the headers that state the client's address, host and protocol.
 fn forwarded(
     headers: &mut HeaderMap,
     has: PresentFields,
@@ -247,7 +248,7 @@ fn forwarded(
     set(headers, X_FORWARDED_HOST, is_trusted, host.clone());
 }
 
-/// Adds to a list that trusted proxies have begun, or starts a new one.
+/// Appends to a list from a trusted proxy, or replaces an untrusted one.
 fn extend(headers: &mut HeaderMap, name: HeaderName, is_trusted: bool, item: &HeaderValue) {
     if !is_trusted {
         headers.insert(name, item.clone());
@@ -268,7 +269,7 @@ fn extend(headers: &mut HeaderMap, name: HeaderName, is_trusted: bool, item: &He
     headers.insert(name, list);
 }
 
-/// Sets a header, unless a trusted proxy has.
+/// Sets a header, unless a trusted proxy has set it.
 fn set(headers: &mut HeaderMap, name: HeaderName, is_trusted: bool, value: HeaderValue) {
     match headers.entry(name) {
         Entry::Occupied(_) if is_trusted => {}
@@ -281,7 +282,7 @@ fn set(headers: &mut HeaderMap, name: HeaderName, is_trusted: bool, value: Heade
     }
 }
 
-/// `for="[2001:db8::1]";host="example.com";proto=https`
+/// An element of `Forwarded`: `for="[2001:db8::1]";host="example.com";proto=https`
 fn element(downstream: &Downstream, host: &HeaderValue) -> HeaderValue {
     let sender = match downstream.address {
         IpAddr::V4(address) => address.to_string(),
@@ -293,7 +294,7 @@ fn element(downstream: &Downstream, host: &HeaderValue) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("for=unknown"))
 }
 
-/// HTTP/2 may cut cookies into several lines, of which HTTP/1 knows one.
+/// Joins cookies: HTTP/2 may split them into several lines, but HTTP/1 has one.
 fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;
@@ -314,11 +315,11 @@ pub(super) fn add_via(headers: &mut HeaderMap, received: Version) {
     headers.append(VIA, HeaderValue::from_static(via));
 }
 
-/// Makes the head of a request one for this address, in the protocol that is spoken there.
+/// Rewrites the head of a request for this address, and for the protocol of the connection.
 pub(super) fn address_to(
     head: &mut Parts,
     host: &HeaderValue,
-    to: &Address,
+    to: &UpstreamAddress,
     protocol: UpstreamProtocol,
     keep_host: bool,
 ) {
@@ -335,15 +336,15 @@ pub(super) fn address_to(
         }
         UpstreamProtocol::Http2 => {
             head.headers.remove(HOST);
-            // HTTP/2 knows no upgrades.
+            // HTTP/2 has no upgrades.
             if head.headers.remove(UPGRADE).is_some() {
                 head.headers.remove(CONNECTION);
             }
             head.version = Version::HTTP_2;
-            let scheme = if to.scheme == Scheme::Https { "https" } else { "http" };
+            let scheme = if to.scheme == UpstreamScheme::Https { "https" } else { "http" };
             let path = path_and_query(&head.uri);
             let whole = Uri::builder().scheme(scheme).authority(host.as_bytes()).path_and_query(path).build();
-            // A host that cannot stand in a target was refused before.
+            // Hosts that are invalid in a target were rejected before.
             if let Ok(uri) = whole {
                 head.uri = uri;
             }
@@ -351,119 +352,25 @@ pub(super) fn address_to(
     }
 }
 
-/// The target as it stands in a request to an origin: the same bytes, without scheme and authority. No path is `/`.
+/// The target in origin form: the same bytes, without scheme and authority. An empty path becomes `/`.
 fn origin_form(uri: &Uri) -> Uri {
     path_and_query(uri).into()
 }
 
-/// The path and the query of a target. `http://a.example#x` and `http://a.example?x` have no path, which is `/` where a request
-/// has to say one.
+/// The path and the query of a target. The path of `http://a.example#x` and `http://a.example?x` is empty, and is
+/// written as `/`.
 fn path_and_query(uri: &Uri) -> PathAndQuery {
     let root = || PathAndQuery::from_static("/");
     match uri.path_and_query() {
         Some(said) if said.as_str().starts_with('?') => {
-            // A query stays one behind a path.
+            // A query needs a path in front of it.
             PathAndQuery::try_from(format!("/{}", said.as_str())).unwrap_or_else(|_| root())
         }
-        // Also said of no path at all, which is not the same when it is written.
+        // `/` also stands for an absent path, which must be written as `/`.
         Some(said) if said.as_str() != "/" => said.clone(),
         _ => root(),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use http::Request;
-
-    use super::*;
-
-    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
-        let name = |name: &str| name.parse::<HeaderName>().unwrap();
-        lines.iter().map(|(key, value)| (name(key), value.parse::<HeaderValue>().unwrap())).collect()
-    }
-
-    fn names(headers: &HeaderMap) -> Vec<&str> {
-        let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
-        names.sort_unstable();
-        names
-    }
-
-    #[test]
-    fn hop_by_hop_headers_are_removed() {
-        let mut map = headers(&[
-            ("connection", "close, X-Private ,,"),
-            ("connection", "upgrade, host, content-length"),
-            ("upgrade", "websocket"),
-            ("upgrade", "x"),
-            ("http2-settings", "AAMAAABkAAQAAP__"),
-            ("x-private", "1"),
-            ("keep-alive", "timeout=5"),
-            ("proxy-connection", "x"),
-            ("host", "a"),
-            ("content-length", "3"),
-            ("x-public", "2"),
-        ]);
-        let upgrade = response(&mut map).unwrap();
-        assert_eq!(upgrade.as_ref().map(HeaderValue::as_bytes), Some(&b"websocket, x"[..]));
-        assert_eq!(names(&map), ["content-length", "host", "x-public"]);
-        // Without `Connection: upgrade` nobody asks for it.
-        assert_eq!(response(&mut headers(&[("upgrade", "h2c")])), Ok(None));
-        let mut chunked = headers(&[("transfer-encoding", "chunked"), ("x-public", "2")]);
-        assert_eq!((response(&mut chunked), names(&chunked)), (Ok(None), vec!["x-public"]));
-    }
-
-    #[test]
-    fn a_response_with_two_lengths_is_refused() {
-        let mut both = headers(&[("transfer-encoding", "chunked"), ("content-length", "3")]);
-        assert_eq!(response(&mut both), Err(ConflictingLengths));
-    }
-
-    #[test]
-    fn a_host_is_said_once() {
-        let parts = |uri: &str, hosts: &[&str]| {
-            let request = Request::get(uri);
-            let request = hosts.iter().fold(request, |request, host| request.header(HOST, *host));
-            request.body(()).unwrap().into_parts().0
-        };
-        let host = |uri: &str, hosts: &[&str]| {
-            let parts = parts(uri, hosts);
-            host(&parts.uri, &parts.headers).map(|host| host.to_str().unwrap().to_owned())
-        };
-        assert_eq!(host("/", &["a:1"]).as_deref(), Some("a:1"));
-        assert_eq!(host("http://me@b:2/x", &["a"]).as_deref(), Some("b:2"));
-        assert_eq!((host("/", &[]), host("/", &["a", "a"]), host("http://b/", &["a", "b"])), (None, None, None));
-    }
-
-    #[test]
-    fn the_target_is_forwarded_to_the_byte() {
-        for target in ["/a//b/../%2e/%2F?x=%20&y=a+b", "/", "/?", "/%C3%a9"] {
-            let uri: Uri = format!("http://a.example{target}").parse().unwrap();
-            assert_eq!(origin_form(&uri).to_string(), target);
-            let plain: Uri = target.parse().unwrap();
-            assert_eq!(plain.to_string(), target);
-        }
-        for (target, origin) in [
-            ("http://b", "/"),
-            ("http://b#x", "/"),
-            ("http://b?x", "/?x"),
-            ("http://b?", "/?"),
-            ("http://b?x#y", "/?x"),
-        ] {
-            assert_eq!(origin_form(&target.parse().unwrap()).to_string(), origin, "{target}");
-        }
-    }
-
-    #[test]
-    fn lists_are_continued_only_for_those_who_are_trusted() {
-        let item = HeaderValue::from_static("192.0.2.9");
-        for (is_trusted, list) in [(true, "1.1.1.1, 2.2.2.2, 3.3.3.3, 192.0.2.9"), (false, "192.0.2.9")] {
-            let mut map = headers(&[
-                ("x-forwarded-for", "1.1.1.1, 2.2.2.2"),
-                ("x-forwarded-for", ""),
-                ("x-forwarded-for", "3.3.3.3"),
-            ]);
-            extend(&mut map, X_FORWARDED_FOR, is_trusted, &item);
-            assert_eq!(map.get_all(X_FORWARDED_FOR).iter().collect::<Vec<_>>(), [list]);
-        }
-    }
-}
+mod tests;

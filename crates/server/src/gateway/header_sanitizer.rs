@@ -1,9 +1,10 @@
-//! The headers that are removed from a request before rules and upstreams see it.
+//! Removes headers from a request before rules and upstreams see it.
 //!
-//! First what `Connection` names: it ends with the client's connection, so rules see what upstreams will see. Then names with an
-//! underscore or another odd character, which CGI, WSGI and PHP take for the same names with a dash: `X_Api_Key` or `X.Api.Key`
-//! would be trusted where `X-Api-Key` was charged. Then what only a trusted proxy can say: who a client is, where it is, and
-//! what it asked for. What the gateway says itself is written afterwards, so nothing that a client sends can remove it.
+//! First, the headers that `Connection` names: they apply only to the client's connection, and rules must see what
+//! upstreams see. Second, names with an underscore or another special character, which CGI, WSGI and PHP treat as the
+//! same names with a dash: an upstream could trust `X_Api_Key` or `X.Api.Key` while `X-Api-Key` was charged. Third,
+//! headers that only a trusted proxy may set: a client's identity, its address, and the original request. The gateway
+//! writes its own headers afterwards, so nothing that a client sends can remove them.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -11,9 +12,9 @@ use smallvec::SmallVec;
 
 use super::{Settings, head};
 
-/// Headers in which proxies and CDNs say whom a request comes from or what it was for, besides `X-Forwarded-…`. Many upstreams
-/// believe one or another of them: gunicorn takes the beginning of the path from `SCRIPT_NAME`, so that it serves a path that no
-/// rule has seen.
+/// Headers in which proxies and CDNs state the client or the original request, besides `X-Forwarded-…`. Many upstreams
+/// trust some of them: gunicorn takes the beginning of the path from `SCRIPT_NAME`, so that it would serve a path that
+/// no rule has seen.
 const SAID_BY_PROXIES: [&str; 17] = [
     "cf-connecting-ip",
     "client-ip",
@@ -33,17 +34,17 @@ const SAID_BY_PROXIES: [&str; 17] = [
     "x-real-ip",
     "x-rewrite-url",
 ];
-/// Of those that the gateway writes itself, what it writes itself replaces what clients say.
+/// Headers that the gateway overwrites; client values are discarded.
 const WRITTEN_ANEW: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
 
-/// Removes from requests what is not for rules and upstreams.
+/// Removes headers that rules and upstreams must not see.
 #[derive(Debug)]
 pub(super) struct IncomingHeaders {
-    /// The configured headers that only trusted proxies fill in.
+    /// Configured headers that only trusted proxies may set.
     vouched: SmallVec<[HeaderName; 4]>,
-    /// The header in which clients show their own API key.
+    /// Header in which clients send their own API key.
     api_key: Option<HeaderName>,
-    /// Whether names with an underscore or another odd character pass.
+    /// Whether names with an underscore or another special character are kept.
     underscores: bool,
 }
 
@@ -51,12 +52,12 @@ impl IncomingHeaders {
     pub(super) fn new(settings: &Settings) -> IncomingHeaders {
         let configured = settings.priority_header.iter().chain(settings.auth_headers.names());
         let api_key = settings.api_key_header.clone();
-        // What clients say themselves is theirs to say, even if proxies say it in the same place.
+        // The API key header is kept: clients send it themselves.
         let vouched = configured.filter(|name| Some(*name) != api_key.as_ref()).cloned().collect();
         IncomingHeaders { vouched, api_key, underscores: settings.underscores }
     }
 
-    /// Cleans the headers of a request from a trusted proxy, or from anybody else.
+    /// Removes headers from a request, depending on whether the sender is a trusted proxy.
     pub(super) fn clean(&self, headers: &mut HeaderMap, is_trusted: bool) {
         if headers.contains_key(CONNECTION) {
             self.remove_named_by_connection(headers);
@@ -68,7 +69,7 @@ impl IncomingHeaders {
         }
     }
 
-    /// Removes what `Connection` names, and leaves of `Connection` what the gateway acts upon.
+    /// Removes the headers that `Connection` names, and reduces `Connection` to `upgrade` if present.
     fn remove_named_by_connection(&self, headers: &mut HeaderMap) {
         if headers.get_all(CONNECTION).iter().all(head::is_about_keeping) {
             return;
@@ -86,7 +87,8 @@ impl IncomingHeaders {
         }
     }
 
-    /// Whether a message cannot be understood without this, or rules or upstreams rely on it to tell who the client is.
+    /// Whether a header is needed to parse the message, or to identify the client, and must not be removed by
+    /// `Connection`.
     fn is_needed(&self, name: &HeaderName) -> bool {
         [HOST, CONTENT_LENGTH, TE, FORWARDED].contains(name)
             || self.api_key.as_ref() == Some(name)
@@ -102,7 +104,7 @@ impl IncomingHeaders {
     fn is_unvouched(&self, name: &HeaderName, is_odd: bool) -> bool {
         let text = name.as_str();
         if is_odd {
-            // To CGI and WSGI, `X_User` is `X-User`, and to some of them so is `X.User`.
+            // CGI and WSGI treat `X_User` as `X-User`, and some servers also `X.User`.
             let alike = text.replace(|char: char| !char.is_ascii_alphanumeric(), "-");
             return self.vouched.iter().any(|known| known.as_str() == alike)
                 || alike == "forwarded"
@@ -112,14 +114,14 @@ impl IncomingHeaders {
     }
 }
 
-/// Whether a name has anything but letters, digits and dashes in it.
+/// Whether a name contains characters other than letters, digits and dashes.
 fn is_odd(name: &HeaderName) -> bool {
-    // Names are in lower case.
+    // `HeaderName` is always in lower case.
     name.as_str().bytes().any(|byte| !matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
 fn is_said_by_proxies(name: &str) -> bool {
-    // Few begin like these, and this looks at each header of each request.
+    // Fast path: few names start with these letters, and this runs for every header.
     matches!(name.as_bytes().first(), Some(b'x' | b'c' | b'f' | b'p' | b's' | b't'))
         && (name.starts_with("x-forwarded-") || SAID_BY_PROXIES.contains(&name))
 }
@@ -143,7 +145,7 @@ mod tests {
         })
     }
 
-    /// The headers that are left.
+    /// The remaining headers.
     fn left(incoming: &IncomingHeaders, is_trusted: bool, lines: &[(&str, &str)]) -> Vec<String> {
         let name = |name: &str| name.parse::<HeaderName>().unwrap();
         let mut headers: HeaderMap =
@@ -180,7 +182,7 @@ mod tests {
     fn headers_of_trusted_proxies_are_removed_from_others() {
         assert_eq!(left(&incoming(None), false, &CLAIMS), ["cookie", "host", "x-other", "x-under_score"]);
         assert_eq!(left(&incoming(None), true, &CLAIMS).len(), CLAIMS.len());
-        // A client's own key is its own to show.
+        // A client's own API key header is kept.
         let own = left(&incoming(Some("x-key")), false, &CLAIMS);
         assert_eq!(own, ["cookie", "host", "x-key", "x-other", "x-under_score"]);
     }

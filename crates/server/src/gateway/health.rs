@@ -1,25 +1,25 @@
-//! The health of an address.
+//! Health of an upstream address.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tidegate_core::{Micros, Timestamp};
 
-/// The number of times that the time of rest is doubled.
+/// Maximum number of doublings of the backoff time.
 const DOUBLINGS: u32 = 4;
 
-/// The health of an address, by the requests that went there and by health checks.
+/// Health of an address, from forwarded requests and health checks.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamHealth {
-    /// The number of requests that failed since the last one that did not.
+    /// Number of consecutive failed requests.
     failures: AtomicU32,
-    /// The end of its rest; 0 if it does not rest.
+    /// End of the backoff; 0 if there is none.
     rests_until: AtomicU64,
-    /// Whether it has failed its health checks.
+    /// Whether health checks have failed.
     is_down: AtomicBool,
 }
 
 impl UpstreamHealth {
-    /// A request failed: it rests, for twice as long each time. Returns for how long, if it did not rest before.
+    /// Records a failed request, and doubles the backoff. Returns its duration for the first of consecutive failures.
     pub(super) fn failed(&self, now: Timestamp, backoff_time: Micros) -> Option<Micros> {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed);
         let rest = Micros::new(backoff_time.get().saturating_mul(1 << failures.min(DOUBLINGS)));
@@ -27,9 +27,9 @@ impl UpstreamHealth {
         (failures == 0).then_some(rest)
     }
 
-    /// A request succeeded. Returns whether the one before had not.
+    /// Records a successful request. Returns whether the previous one failed.
     pub(super) fn succeeded(&self) -> bool {
-        // Nearly always. Not writing then avoids contention for the cache line.
+        // The usual case. Skipping the write avoids contention for the cache line.
         if self.failures.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -37,7 +37,7 @@ impl UpstreamHealth {
         self.failures.swap(0, Ordering::Relaxed) > 0
     }
 
-    /// Whether it should be left alone for now, if there are others. `now` is asked for only if it matters.
+    /// Whether the address is in backoff and should be avoided. Calls `now` only if needed.
     pub(super) fn is_resting(&self, now: impl FnOnce() -> Timestamp) -> bool {
         match self.rests_until.load(Ordering::Relaxed) {
             0 => false,
@@ -45,7 +45,7 @@ impl UpstreamHealth {
         }
     }
 
-    /// Sets the outcome of its health checks. Returns whether that is new.
+    /// Sets the result of the health checks. Returns whether it changed.
     pub(super) fn is_found(&self, healthy: bool) -> bool {
         if healthy {
             self.succeeded();

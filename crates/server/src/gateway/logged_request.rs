@@ -1,4 +1,4 @@
-//! The access log's data of a request, gathered on its way.
+//! Data of a request for the access log, collected while it is served.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -13,10 +13,10 @@ use super::response_body::ResponseOrigin;
 use crate::access_log::{AccessLog, AccessRecord, LoggedRuling, TRACEPARENT};
 use crate::metrics::{Ended, GatewayMetrics, ListenerKind};
 
-/// A request that will be logged. The rules find it among the request's extensions.
+/// A request that will be logged. It is stored in the request's extensions, where the decision observer finds it.
 pub(super) struct LoggedRequest {
     at: Timestamp,
-    /// By the clock of [`GatewayMetrics`].
+    /// Start, by the clock of [`GatewayMetrics`].
     begun: u64,
     method: Method,
     uri: Uri,
@@ -29,7 +29,7 @@ pub(super) struct LoggedRequest {
 }
 
 impl LoggedRequest {
-    /// Notes a request as it came.
+    /// Records a request as received.
     pub(super) fn begin<B>(log: &AccessLog, metrics: &GatewayMetrics, request: &Request<B>) -> Arc<LoggedRequest> {
         let header = |name: HeaderName, headers: &HeaderMap| headers.get(name).cloned();
         let headers = request.headers();
@@ -47,9 +47,9 @@ impl LoggedRequest {
         })
     }
 
-    /// Notes what the rules said.
+    /// Records the decision of the rules.
     pub(super) fn record_ruling(&self, facts: &HttpFacts<'_>, ruling: &Ruling<'_>, secret: &Secret) {
-        // A request is decided once.
+        // A request is decided only once.
         let _ = self.ruling.set(LoggedRuling::new(facts, ruling, secret));
     }
 

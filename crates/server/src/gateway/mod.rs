@@ -1,14 +1,14 @@
-//! The gateway: a reverse proxy in which the middleware decides what goes on.
+//! The gateway: a reverse proxy that forwards the requests that the middleware allows.
 //!
-//! A connection (`connections.rs`, `downstream.rs`) brings requests; those that can be read in two ways are noticed as their bytes
-//! come (`checked_io.rs`, `framing.rs`), and paths that can be are refused before anything is decided. Its service (`service.rs`)
-//! identifies the client of each (`header_sanitizer.rs`, `proxy_identity.rs`) and hands it to `tidegate-tower`'s layer, which
-//! answers those that the rules deny, and passes the others on to `forward.rs`. That finds the route (`route.rs`), chooses an
-//! address (`upstream_group.rs`, `health.rs`, `concurrency.rs`; `shedding.rs` refuses requests under overload), takes a
-//! connection to it (`upstream.rs`, `dial.rs`, `upstream_conn.rs`), writes the head for upstreams (`head.rs`), tries again
-//! where that is safe (`attempts.rs`, `retry_budget.rs`, `retry_head.rs`), and returns the response with its body as it comes
-//! (`response_body.rs`, `client_body.rs`), or a connection that now speaks another protocol (`upgrades.rs`, `tunnel.rs`).
-//! Failures on the way, and whose fault each is, are in `failure.rs`.
+//! A connection (`connections.rs`, `downstream.rs`) delivers requests. Ambiguous framing is detected as bytes are read
+//! (`checked_io.rs`, `framing.rs`), and ambiguous paths are refused before any decision. The connection's service
+//! (`service.rs`) identifies the client of each request (`header_sanitizer.rs`, `proxy_identity.rs`) and passes the
+//! request to `tidegate-tower`'s layer, which answers denied requests and passes allowed ones to `forward.rs`. That
+//! module finds the route (`forwarder.rs`, `route.rs`), chooses an address (`upstream_group.rs`, `health.rs`, `concurrency.rs`;
+//! `shedding.rs` refuses requests under overload), takes a connection to it (`upstream.rs`, `dial.rs`,
+//! `upstream_conn.rs`), rewrites the head (`head.rs`), retries where that is safe (`attempts.rs`, `retry_budget.rs`,
+//! `retry_head.rs`), and returns the response with a streamed body (`response_body.rs`, `client_body.rs`), or an
+//! upgraded connection (`upgrades.rs`, `tunnel.rs`). Failures, and which side is at fault, are in `failure.rs`.
 
 mod address;
 mod attempts;
@@ -21,6 +21,7 @@ mod dial;
 mod downstream;
 mod failure;
 mod forward;
+mod forwarder;
 mod framing;
 #[cfg(test)]
 mod fuzz;
@@ -30,6 +31,7 @@ mod health;
 mod logged_request;
 mod observed_request;
 mod observer;
+mod overload_exempt;
 mod probe;
 mod proxy_identity;
 mod request_body;
@@ -56,10 +58,11 @@ use tidegate_http::{HeaderStyle, TrustedProxies};
 use tidegate_rules::PathPolicy;
 use tokio_util::sync::CancellationToken;
 
-pub use self::address::{Address, AddressError};
+pub use self::address::{AddressError, UpstreamAddress};
 use self::body_pace::BodyPace;
-pub use self::concurrency::Concurrency;
+pub use self::concurrency::UpstreamLimit;
 use self::connections::GatewayConnections;
+pub use self::overload_exempt::OverloadExempt;
 pub(crate) use self::route::PATH_POLICIES;
 pub use self::route::Route;
 pub use self::shedding::Shedding;
@@ -68,97 +71,97 @@ use crate::access_log::AccessLog;
 use crate::api::AuthHeaders;
 use crate::certificate_authorities::CertificateAuthorities;
 use crate::engine::Engine;
-use crate::identity::{CertificateName, Tokens};
+use crate::identity::{CertificateName, TokenIdentity};
 use crate::listen::{Peer, Stream};
 use crate::local_replies::LocalReplies;
 
-/// The settings of the gateway.
+/// Settings of the gateway.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The routes of requests.
+    /// Routes of requests.
     pub routes: Vec<Route>,
     /// Trusted proxies: client addresses and identities are taken from their headers.
     pub proxies: TrustedProxies,
-    /// The headers that clients see.
+    /// Style of the rate-limit headers that clients receive.
     pub style: HeaderStyle,
-    /// The form of the gateway's own answers, and the origins whose scripts may read them.
+    /// Format of the gateway's own responses, and the origins whose scripts may read them.
     pub answers: LocalReplies,
-    /// The headers in which trusted proxies say who a client is.
+    /// Headers in which trusted proxies identify clients.
     pub auth_headers: AuthHeaders,
     /// Whether the name in `Authorization: Basic` is the user.
     pub basic: bool,
-    /// The name of a client certificate that is the user; `None` if none is.
+    /// Name in a client certificate that identifies the user; `None` if certificates do not identify users.
     pub client_certificate: Option<CertificateName>,
-    /// The header in which clients send their API key.
+    /// Header in which clients send their API key.
     pub api_key_header: Option<HeaderName>,
-    /// The header with a request's priority, from trusted proxies and to upstreams.
+    /// Header with a request's priority, from trusted proxies and to upstreams.
     pub priority_header: Option<HeaderName>,
-    /// The most bytes of a request's head.
+    /// Maximum size of a request's head.
     pub header_bytes: usize,
-    /// The time for a head to come, and for a connection to be idle.
+    /// Timeout for receiving a head, and idle timeout of connections.
     pub header_time: Duration,
-    /// The most requests at once on one HTTP/2 connection.
+    /// Maximum number of concurrent requests on an HTTP/2 connection.
     pub streams: u32,
-    /// Whether upstreams see the `Host` that the client asked for.
+    /// Whether upstreams receive the client's `Host`.
     pub keep_host: bool,
-    /// The protocols that connections may change to, where a route does not say otherwise.
+    /// Allowed upgrade protocols, unless a route overrides them.
     pub upgrades: Upgrades,
-    /// The policy for paths with several spellings, where a route does not say otherwise.
+    /// Path policy, unless a route overrides it.
     pub paths: PathPolicy,
-    /// Whether headers pass whose names have an underscore.
+    /// Whether headers are forwarded if their name contains an underscore.
     pub underscores: bool,
     /// Whether `Via` is added.
     pub via: bool,
-    /// The time for which a client may leave a response unread.
+    /// Maximum time that a client may leave a response unread.
     pub write_time: Duration,
-    /// The time for the part of a body that rules look into.
+    /// Timeout for the part of a body that rules inspect.
     pub inspection_time: Duration,
-    /// The time for a request's body.
+    /// Timeout for receiving a request's body.
     pub body_time: Duration,
-    /// The least bytes of a body a second, on average; 0 if any speed will do.
+    /// Minimum average rate of a request's body, in bytes per second; 0 for no minimum.
     pub body_rate: u64,
-    /// The time at the beginning for which a body may be slower than that.
+    /// Time at the start of a body during which the minimum rate does not apply.
     pub body_grace: Duration,
-    /// The time for which an upgraded connection may be silent.
+    /// Idle timeout of upgraded connections.
     pub tunnel_idle_time: Duration,
-    /// The time of silence after which TCP keepalive asks whether an upstream is there; zero if it never asks.
+    /// Idle time after which TCP keepalive probes an upstream; zero to disable it.
     pub keepalive_time: Duration,
-    /// The time to connect.
+    /// Timeout for connecting to an upstream.
     pub connect_time: Duration,
-    /// The time for an upstream to begin its response.
+    /// Timeout for an upstream to begin its response.
     pub response_time: Duration,
-    /// The time for which a response may stand still in the middle.
+    /// Maximum time without data in the middle of a response.
     pub stall_time: Duration,
-    /// The time for which an idle connection to an upstream is kept.
+    /// Idle timeout of pooled upstream connections.
     pub pool_idle_time: Duration,
-    /// The most idle connections to one address that are kept.
+    /// Maximum number of idle connections to one address.
     pub pool_idle_connections: usize,
-    /// The most retries of a request.
+    /// Maximum number of retries of a request.
     pub retries: u32,
-    /// The most retries among a hundred requests.
+    /// Maximum number of retries, as a percentage of requests.
     pub retry_percent: u32,
     /// The adaptive limit on requests in flight at each address; `None` if there is none.
-    pub concurrency: Option<Concurrency>,
+    pub concurrency: Option<UpstreamLimit>,
     /// Load shedding; `None` if it is off.
     pub shedding: Option<Shedding>,
-    /// Paths whose requests are never shed, nor held to the adaptive limit.
-    pub overload_exempt: Arc<[String]>,
-    /// The time for which an address that fails rests at first.
+    /// Requests that are never shed, by rules neither, nor held to the adaptive limit.
+    pub overload_exempt: OverloadExempt,
+    /// Initial backoff time of a failing address.
     pub backoff_time: Duration,
-    /// The path of health checks; `None` if there are none.
+    /// Path of health checks; `None` to disable them.
     pub health_path: Option<PathAndQuery>,
-    /// The time between two health checks.
+    /// Interval between health checks.
     pub health_interval: Duration,
-    /// Whether requests that reach no upstream get back what they were charged.
+    /// Whether charges are refunded for requests that reach no upstream.
     pub refund_unserved: bool,
-    /// The authorities for the certificates of upstreams.
+    /// Trusted authorities for the certificates of upstreams.
     pub trust: CertificateAuthorities,
-    /// The access log, if there is one.
+    /// Access log, if enabled.
     pub access_log: Option<Arc<AccessLog>>,
 }
 
 impl Settings {
-    /// Forwards along these routes, with the defaults for the rest.
+    /// Settings with these routes, and defaults otherwise.
     #[must_use]
     pub fn new(routes: Vec<Route>) -> Settings {
         Settings {
@@ -195,7 +198,7 @@ impl Settings {
             retry_percent: 20,
             concurrency: None,
             shedding: None,
-            overload_exempt: Arc::default(),
+            overload_exempt: OverloadExempt::default(),
             backoff_time: Duration::from_secs(1),
             health_path: None,
             health_interval: Duration::from_secs(5),
@@ -205,43 +208,44 @@ impl Settings {
         }
     }
 
-    /// The least speed of requests' bodies.
+    /// Minimum rate of request bodies.
     const fn body_pace(&self) -> BodyPace {
         BodyPace { time: self.body_time, rate: self.body_rate, grace: self.body_grace }
     }
 
-    /// Whether there is any upstream.
+    /// Whether there are any upstreams.
     #[must_use]
     pub const fn has_upstreams(&self) -> bool {
         !self.routes.is_empty()
     }
 }
 
-/// The gateway: serves one connection after the other.
+/// The gateway. Clones share its state; each serves a connection.
 #[derive(Clone)]
 pub struct GatewayServer(Arc<GatewayConnections>);
 
 impl GatewayServer {
-    /// A gateway that asks `engine`, and verifies `tokens` if there are any. Upstreams are looked after until `stop`.
+    /// A gateway that decides with `engine`, and verifies `tokens` if given. Maintains its upstreams until `stop` is
+    /// cancelled.
     ///
-    /// It needs a Tokio runtime.
+    /// Needs a Tokio runtime.
     #[must_use]
     pub fn open(
         engine: &Arc<Engine>,
         settings: Settings,
-        tokens: Option<Tokens>,
+        tokens: Option<TokenIdentity>,
         stop: &CancellationToken,
     ) -> GatewayServer {
         GatewayServer(Arc::new(GatewayConnections::new(engine, settings, tokens, stop)))
     }
 
-    /// Answers as these settings say from the next connection on: with their headers, bodies and origins. The rest of them needs a
-    /// restart.
+    /// Applies the headers, response bodies and CORS origins of these settings to new connections. Other settings need
+    /// a restart.
     pub(crate) fn apply(&self, settings: &Settings) {
         self.0.apply(settings);
     }
 
-    /// Serves a connection until it ends, or until it is told to stop and has finished what is in flight.
+    /// Serves a connection until it closes. On `stop`, finishes the current requests and closes it.
     pub async fn serve(self, stream: Stream, peer: Peer, stop: CancellationToken) {
         self.0.serve(stream, peer, stop).await;
     }

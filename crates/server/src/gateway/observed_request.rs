@@ -1,4 +1,4 @@
-//! A request from its head to the end of its response, as it is counted and logged.
+//! Counts and logs a request, from its head to the end of its response.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use super::logged_request::LoggedRequest;
 use super::response_body::{ForwardBody, ForwardBodyError, ResponseOrigin};
 use crate::metrics::Ended;
 
-/// A request in flight. Dropping it counts and logs it, however it ended.
+/// A request in flight. Counted and logged on drop, however it ended.
 pub(super) struct ObservedRequest {
     downstream: Arc<Downstream>,
     ended: Ended,
     origin: ResponseOrigin,
-    /// The request's entry in the access log, if there is one.
+    /// Entry in the access log, if the log is enabled.
     logged: Option<Arc<LoggedRequest>>,
 }
 
 impl ObservedRequest {
-    /// Begins with the head of a request. If it is to be logged, that goes along with it.
+    /// Begins with the head of a request. Adds its log entry to the request's extensions.
     pub(super) fn begin<B>(downstream: &Arc<Downstream>, request: &mut Request<B>) -> ObservedRequest {
         downstream.begin_request();
         let logged = downstream.log(request);
@@ -37,15 +37,15 @@ impl ObservedRequest {
         &self.downstream
     }
 
-    /// Notes the route that the request takes if the rules admit it.
+    /// Sets the route that the request takes if it is allowed.
     pub(super) const fn route(&mut self, route: Option<usize>) {
         self.ended.route = route;
     }
 
-    /// The response begins.
+    /// Records the start of the response.
     pub(super) fn respond(&mut self, response: &Response<ResponseBody<ForwardBody>>) {
         self.ended.status = Some(response.status());
-        // The rules' own responses have no origin.
+        // Denials by the rules have no origin.
         if let Some(body) = response.body().get_ref() {
             self.origin.clone_from(&body.origin);
             self.ended.route = self.origin.route.or(self.ended.route);
@@ -53,7 +53,7 @@ impl ObservedRequest {
         }
     }
 
-    /// A part of its body, or the news that none follows.
+    /// Records a frame of the response's body, an error, or the end.
     #[inline]
     pub(super) fn pass(&mut self, frame: Option<&Result<Frame<Bytes>, ForwardBodyError>>) {
         match frame {

@@ -1,4 +1,4 @@
-//! Counts the decisions of the gateway, as every other listener does.
+//! Counts the gateway's decisions, like those of the other listeners.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use tidegate_tower::{Observer, SampleToken, Unsettled};
 
 use super::logged_request::LoggedRequest;
 use crate::engine::Engine;
-use crate::metrics::Sample;
+use crate::metrics::SampledRequest;
 
-/// Counts each decision, and has it logged.
+/// Counts and logs each decision.
 pub(super) struct DecisionObserver(pub(super) Arc<Engine>);
 
 impl Observer for DecisionObserver {
     fn sample(&self) -> SampleToken {
         let sample = self.0.metrics().begin();
-        let token = |Sample { weight, begun }| SampleToken { weight: NonZeroU32::get(weight), reading: begun };
+        let token = |SampledRequest { weight, begun }| SampleToken { weight: NonZeroU32::get(weight), reading: begun };
         sample.map_or_else(SampleToken::default, token)
     }
 
@@ -34,7 +34,7 @@ impl Observer for DecisionObserver {
         if let Some(logged) = head.extensions.get::<Arc<LoggedRequest>>() {
             self.0.limiter().with_rules(|present| logged.record_ruling(facts, ruling, present.rules.secret()));
         }
-        let sample = NonZeroU32::new(token.weight).map(|weight| Sample { weight, begun: token.reading });
+        let sample = NonZeroU32::new(token.weight).map(|weight| SampledRequest { weight, begun: token.reading });
         self.0.count(matched, ruling, sample);
     }
 

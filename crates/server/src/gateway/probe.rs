@@ -15,10 +15,10 @@ use super::upstream::{Transport, Upstream};
 
 /// The interval between checks for idle connections.
 const TIDY_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of failed checks in a row after which an address is down.
+/// Number of consecutive failed checks after which an address is down.
 const FAILURES: u32 = 2;
 
-/// Looks after upstreams until `stop`.
+/// Runs health checks and closes idle connections until `stop`.
 pub(super) fn look_after(upstreams: Vec<Arc<Upstream>>, settings: &Settings, stop: &CancellationToken) {
     if let Some(path) = &settings.health_path {
         for upstream in &upstreams {
@@ -87,7 +87,7 @@ impl Probe {
         }
     }
 
-    /// Asks once, on a connection of its own.
+    /// Sends one health check, on a new connection.
     async fn ask(&self) -> Result<(), String> {
         let transport = self.upstream.transport(true).await.map_err(|error| error.to_string())?;
         let mut request = Request::new(RequestBody::default());

@@ -1,4 +1,4 @@
-//! The client behind a request: by the address and the certificate of their connection, by headers of trusted proxies, by
+//! Identifies the client of a request, from its connection's address and certificate, headers of trusted proxies, and
 //! credentials.
 
 use std::net::IpAddr;
@@ -14,13 +14,13 @@ use super::Settings;
 use super::downstream::Downstream;
 use super::failure::Failure;
 use crate::api::AuthHeaders;
-use crate::identity::{CertificateName, Identity, Tokens, basic_user};
+use crate::identity::{CertificateName, Identity, TokenIdentity, basic_user};
 use crate::listen::Stream;
 
-/// The trusted sources.
+/// Trusted sources of identity.
 pub(super) struct IdentitySources {
     proxies: TrustedProxies,
-    /// The headers in which trusted proxies say who a client is.
+    /// Headers in which trusted proxies identify a client.
     headers: AuthHeaders,
     api_key: Option<ApiKeyHeader>,
     is_basic: bool,
@@ -48,29 +48,30 @@ impl IdentitySources {
         self.is_basic
     }
 
-    /// The user that the certificate of a connection names.
+    /// The user named in the connection's certificate.
     pub(super) fn certificate_user(&self, stream: &Stream) -> Option<CertificateUser> {
         let user = self.client_certificate?.user(stream.client_certificate()?)?;
         Some(CertificateUser(user.into()))
     }
 }
 
-/// The user that the certificate of a request's connection names. It goes along with the request.
+/// The user named in the connection's certificate, stored in the request's extensions.
 #[derive(Clone)]
 pub(super) struct CertificateUser(Arc<str>);
 
 /// Verifies the tokens of requests.
 pub(super) struct TokenVerifier {
-    tokens: Tokens,
+    tokens: TokenIdentity,
     clock: SystemClock,
 }
 
 impl TokenVerifier {
-    pub(super) fn new(tokens: Tokens) -> TokenVerifier {
+    pub(super) fn new(tokens: TokenIdentity) -> TokenVerifier {
         TokenVerifier { tokens, clock: SystemClock::new() }
     }
 
-    /// Has the identity that a request's token proves go along with the request, or says why it goes no further.
+    /// Verifies a request's token and stores its identity in the request's extensions, or returns why the request is
+    /// refused.
     pub(super) fn verify<B>(&self, request: &mut Request<B>) -> Result<(), Failure> {
         let identity = self.tokens.identify(request.headers(), self.clock.now());
         if let Some(identity) = identity.map_err(Failure::Token)? {
@@ -103,7 +104,7 @@ impl Identify for ProxyIdentity {
         if let Some(api_key) = &sources.api_key {
             facts = api_key.identify(head, facts);
         }
-        // Each source has the last word over those before it.
+        // Later sources take precedence over earlier ones.
         if sources.is_basic
             && let Some(user) = basic_user(&head.headers)
         {

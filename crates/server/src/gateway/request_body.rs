@@ -1,4 +1,4 @@
-//! The body of a request, as it is forwarded.
+//! Body of a forwarded request.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,8 +12,8 @@ use http_body::{Body, Frame, SizeHint};
 use super::body_pace::{BodyPace, BodyTimer};
 use crate::listen::InboundBody;
 
-/// The client's body, forwarded as it comes, without trailers: no rule has seen them, and an upstream that adds them to the
-/// headers would believe there what was removed here.
+/// The client's body, forwarded as a stream without trailers. Trailers are not part of the head that rules and the
+/// header sanitizer see, and an upstream may merge them into its headers.
 #[derive(Default)]
 pub(super) struct RequestBody(Option<StreamedBody>);
 
@@ -21,26 +21,26 @@ pub(super) struct RequestBody(Option<StreamedBody>);
 struct StreamedBody {
     body: SentBody,
     upload: Arc<Upload>,
-    /// The number of bytes that have come.
+    /// Number of bytes received.
     bytes: u64,
-    /// From the first wait in the middle on. Most bodies come whole, and need none.
+    /// Created at the first wait in the middle of a body. Most bodies arrive whole and need none.
     timer: Option<Box<BodyTimer>>,
 }
 
-/// A body of which the middleware may have seen the beginning.
+/// A body whose beginning the middleware may have read already.
 pub(super) type SentBody = tidegate_tower::RequestBody<InboundBody>;
 
-/// The progress of a body, for the task that waits for the response.
+/// Progress of a body, for the task that waits for the response.
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     state: AtomicU8,
-    /// The number of bytes that were passed on.
+    /// Number of bytes forwarded.
     bytes: AtomicU64,
-    /// The least speed; `None` if any will do.
+    /// Minimum rate, if any.
     pace: Option<BodyPace>,
 }
 
-/// The reason why a body breaks off.
+/// Reason why a body is aborted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UploadError {
     #[error("the client broke off: {0}")]
@@ -49,16 +49,16 @@ pub(super) enum UploadError {
     TooSlow,
 }
 
-/// The progress of a body since the last look.
+/// Progress of a body since the previous check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyProgress {
-    /// Some of it was passed on, or the last of it.
+    /// Data or the end of the body was forwarded.
     Moved,
-    /// The client sends nothing.
+    /// The client has sent nothing.
     ClientStalls,
-    /// There is nothing more to send, or the upstream does not take it.
+    /// The body is complete, or the upstream does not read it.
     Still,
-    /// The client has gone away, or sends nonsense.
+    /// The client disconnected, or its data is malformed.
     Broken,
     /// The client sends too slowly.
     TooSlow,
@@ -76,7 +76,7 @@ impl fmt::Debug for RequestBody {
 }
 
 impl RequestBody {
-    /// A body whose client is held to `pace`, if to any.
+    /// A body that must keep up with `pace`, if given.
     pub(super) fn new(body: SentBody, pace: Option<BodyPace>) -> RequestBody {
         RequestBody((!body.is_end_stream()).then(|| {
             let upload = Arc::new(Upload { pace, ..Upload::default() });
@@ -84,19 +84,19 @@ impl RequestBody {
         }))
     }
 
-    /// Whether there is none.
+    /// Whether there is no body.
     pub(super) const fn is_none(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Its progress; `None` if there is no body.
+    /// Progress of the body; `None` if there is no body.
     pub(super) fn upload(&self) -> Option<Arc<Upload>> {
         self.0.as_ref().map(|passed| Arc::clone(&passed.upload))
     }
 }
 
 impl Upload {
-    /// The number of bytes that were passed on.
+    /// Number of bytes forwarded.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -118,7 +118,7 @@ impl StreamedBody {
         let StreamedBody { body, upload, bytes, timer } = self;
         let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) else {
             upload.state.fetch_or(WAITING, Ordering::Relaxed);
-            // The timeout of the response notices a body that does not begin.
+            // A body that never starts is handled by the response timeout.
             let Some(pace) = upload.pace.filter(|_| *bytes > 0) else { return Poll::Pending };
             let timer = timer.get_or_insert_with(|| Box::new(BodyTimer::new(pace)));
             ready!(timer.poll_too_slow(*bytes, cx));
@@ -128,7 +128,7 @@ impl StreamedBody {
         if let Some(timer) = timer {
             timer.end_wait();
         }
-        // Nothing comes behind them.
+        // Trailers are the last frame, so dropping them ends the body.
         let frame = frame.filter(|frame| !matches!(frame, Ok(frame) if frame.is_trailers()));
         if let Some(Ok(frame)) = &frame {
             *bytes += frame.data_ref().map_or(0, Bytes::len) as u64;

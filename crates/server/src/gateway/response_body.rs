@@ -1,4 +1,4 @@
-//! The body of a response, forwarded as it comes.
+//! Body of a response, forwarded as a stream.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use super::upstream_conn::UpstreamConn;
 use crate::lazy_timeout::LazyTimeout;
 use crate::metrics::{FailureCause, UpstreamMetrics};
 
-/// The body of a response: an upstream's, or the gateway's own.
+/// Body of a response, from an upstream or from the gateway.
 pub(super) struct ForwardBody {
     kind: BodyKind,
-    /// The origin of the response.
+    /// Origin of the response.
     pub(super) origin: ResponseOrigin,
 }
 
-/// The origin of a response, for metrics and the access log.
+/// Origin of a response, for metrics and the access log.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResponseOrigin {
-    /// The number of the route.
+    /// Index of the route.
     pub(super) route: Option<usize>,
-    /// The upstream that answered.
+    /// Upstream that responded.
     pub(super) upstream: Option<Arc<UpstreamMetrics>>,
-    /// The time until its response began.
+    /// Time until its response began.
     pub(super) upstream_time: Duration,
-    /// The cause, if the gateway answered instead.
+    /// Cause, if the gateway responded instead.
     pub(super) cause: Option<FailureCause>,
-    /// The counter of the request's body, if it had one.
+    /// Progress of the request's body, if it had one.
     pub(super) upload: Option<Arc<Upload>>,
 }
 
@@ -42,18 +42,18 @@ enum BodyKind {
     Upstream(UpstreamBody),
 }
 
-/// The body of an upstream's response.
+/// Body of an upstream's response.
 struct UpstreamBody {
     body: Incoming,
-    /// The connection that it comes from, if this request has it for itself.
+    /// Connection of the response, unless it is shared.
     conn: Option<Box<UpstreamConn>>,
-    /// Counts the request as in flight until all of it has come.
+    /// Counts the request as in flight until the body is complete.
     permit: Option<UpstreamPermit>,
-    /// Runs while nothing comes.
+    /// Stall timeout, which runs while no data arrives.
     stalled: LazyTimeout,
 }
 
-/// A response that breaks off.
+/// A response that was aborted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ForwardBodyError {
     #[error("the upstream broke off: {0}")]
@@ -63,7 +63,7 @@ pub(super) enum ForwardBodyError {
 }
 
 impl ForwardBodyError {
-    /// As metrics and the access log name it.
+    /// Name in metrics and in the access log.
     pub(super) const fn cause(&self) -> FailureCause {
         match self {
             ForwardBodyError::Broken(_) => FailureCause::ResponseReset,
@@ -82,7 +82,7 @@ impl ForwardBody {
         ForwardBody { kind: BodyKind::Text(text), origin: ResponseOrigin::NOTHING }
     }
 
-    /// The gateway's own answer to a failure.
+    /// The gateway's own response to a failure.
     pub(super) const fn failure(text: Bytes, cause: FailureCause) -> ForwardBody {
         ForwardBody {
             kind: BodyKind::Text(text),
@@ -90,12 +90,12 @@ impl ForwardBody {
         }
     }
 
-    /// Whether it is the gateway's own.
+    /// Whether the response is the gateway's own.
     pub(super) const fn is_own(&self) -> bool {
         self.origin.cause.is_some()
     }
 
-    /// The body of a response on this connection, which is kept for other requests once all of it has come.
+    /// The body of a response on this connection. The connection is reused once the body is complete.
     pub(super) fn from_upstream(
         body: Incoming,
         conn: Option<Box<UpstreamConn>>,
@@ -111,11 +111,11 @@ impl ForwardBody {
 }
 
 impl UpstreamBody {
-    /// Everything has come: the connection is free.
+    /// The body is complete: releases the connection.
     fn end(&mut self) {
         let permit = self.permit.take();
         if let (Some(mut conn), Some(permit)) = (self.conn.take(), permit)
-            // It may have to be driven once more to see that this was all.
+            // The connection may need to be driven once more before it notices the end of the body.
             && (conn.is_ready() || conn.is_alive())
         {
             permit.upstream().keep(conn);
@@ -127,7 +127,7 @@ impl UpstreamBody {
         if polled.is_pending()
             && let Some(conn) = &mut self.conn
         {
-            // Driving the connection may bring more.
+            // Driving the connection may deliver more.
             conn.drive(cx);
             polled = self.poll_body(cx);
             if polled.is_pending() && self.conn.as_mut().is_some_and(|conn| conn.drop_ended()) {
@@ -154,7 +154,7 @@ impl UpstreamBody {
         }
     }
 
-    /// The part that has come.
+    /// The data that has arrived.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let body = Pin::new(&mut self.body);
         match &self.conn {
@@ -163,7 +163,7 @@ impl UpstreamBody {
         }
     }
 
-    /// Fails a response that stands still for too long.
+    /// Fails a response that stalls for too long.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ForwardBodyError>>> {
         ready!(self.stalled.poll_expired(cx));
         (self.conn, self.permit) = (None, None);

@@ -1,13 +1,13 @@
-//! The budget of retries.
+//! Budget of retries.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The cost of one retry.
 const ONE: u32 = 100;
-/// As many retries may come at once, and there may be as many at the start.
+/// Maximum and initial number of retries in the budget.
 const BURST: u32 = 10;
 
-/// A share of the requests may be tried again: upstreams that are overwhelmed are not helped by more of the same.
+/// Limits retries to a percentage of requests, so that retries do not add to an overload.
 #[derive(Debug)]
 pub(super) struct RetryBudget {
     percent: u32,
@@ -20,9 +20,9 @@ impl RetryBudget {
         RetryBudget { percent, saved: AtomicU32::new(saved) }
     }
 
-    /// A request has come.
+    /// Counts a request.
     pub(super) fn deposit(&self) {
-        // Most of the time it is full. Not writing then avoids contention for the cache line.
+        // The budget is usually full. Skipping the write avoids contention for the cache line.
         let saved = self.saved.load(Ordering::Relaxed);
         if saved < BURST * ONE {
             let more = |saved: u32| Some((saved + self.percent).min(BURST * ONE));
@@ -30,7 +30,7 @@ impl RetryBudget {
         }
     }
 
-    /// Whether a request may be tried again.
+    /// Takes a retry from the budget. Returns whether there was one.
     pub(super) fn withdraw(&self) -> bool {
         self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(ONE)).is_ok()
     }

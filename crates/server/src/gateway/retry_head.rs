@@ -1,20 +1,20 @@
-//! The head of a request, kept in case it has to be sent again.
+//! Head of a request, kept for a retry.
 
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 
 /// A copy of a head that was sent.
 ///
-/// Most are never needed. The fields are copied into one buffer: one allocation, where a clone of the header map would count up and
-/// down the references of each value.
+/// Most copies are never used. The fields are copied into one buffer with one allocation, where cloning the header map
+/// would increment and decrement the reference count of each value.
 pub(super) struct RetryHead {
     method: Method,
     uri: Uri,
-    /// Name and value of each field, each behind its length, and whether the value is sensitive.
+    /// Each field as a length-prefixed name, a length-prefixed value, and whether the value is sensitive.
     fields: Vec<u8>,
 }
 
-/// The bytes of a length.
+/// Size of a length prefix.
 const LENGTH: usize = size_of::<u32>();
 
 impl RetryHead {
@@ -31,12 +31,12 @@ impl RetryHead {
         Some(RetryHead { method: head.method.clone(), uri: head.uri.clone(), fields })
     }
 
-    /// The head as it was, in HTTP/1.1, without extensions.
+    /// Restores the head, as HTTP/1.1 and without extensions.
     pub(super) fn into_head(self) -> Parts {
         let mut head = empty_head();
         let mut rest = &self.fields[..];
         while let Some((name, value, is_sensitive)) = next_field(&mut rest) {
-            // They were valid when they were copied.
+            // The copied fields were valid.
             if let (Ok(name), Ok(mut value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
                 value.set_sensitive(is_sensitive);
                 head.headers.append(name, value);

@@ -1,4 +1,4 @@
-//! Routes: the upstreams of a request, by its host and the beginning of its path.
+//! Routes: choose the upstreams of a request by its host and the prefix of its path.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -7,19 +7,19 @@ use std::str::FromStr;
 use tidegate_rules::yaml::closest;
 use tidegate_rules::{PathPolicy, normalize};
 
-use super::address::{Address, AddressError};
+use super::address::{AddressError, UpstreamAddress};
 use super::upgrades::Upgrades;
 
-/// Requests of a kind, and where they go.
+/// Requests by host and path prefix, and their upstreams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub(super) host: HostPattern,
-    /// Without a slash at its end; empty for every path.
+    /// Path prefix without a trailing slash; empty for every path.
     pub(super) prefix: String,
-    pub(super) upstreams: Vec<Address>,
-    /// The protocols that its connections may change to; `None` for those of the gateway.
+    pub(super) upstreams: Vec<UpstreamAddress>,
+    /// Allowed upgrade protocols; `None` for those of the gateway.
     pub(super) upgrades: Option<Upgrades>,
-    /// Its policy for paths with several spellings; `None` for that of the gateway.
+    /// Policy for ambiguous paths; `None` for that of the gateway.
     pub(super) paths: Option<PathPolicy>,
 }
 
@@ -27,20 +27,20 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HostPattern {
     Any,
-    /// In lower case.
+    /// Exactly this host, in lower case.
     Exactly(String),
-    /// All that end with this, which begins with a dot.
+    /// Any subdomain: the host ends with this text, which begins with a dot.
     Under(String),
 }
 
 impl Route {
-    /// Everything that no other route takes goes to these.
+    /// A route for all requests that no other route matches.
     #[must_use]
-    pub const fn of_everything(upstreams: Vec<Address>) -> Route {
+    pub const fn of_everything(upstreams: Vec<UpstreamAddress>) -> Route {
         Route { host: HostPattern::Any, prefix: String::new(), upstreams, upgrades: None, paths: None }
     }
 
-    /// Those that say more come first: an exact host, then the longer one, then the longer path.
+    /// More specific routes come first: an exact host, then the longer host suffix, then the longer path prefix.
     pub(super) fn precedence(&self) -> impl Ord + use<> {
         let host = match &self.host {
             HostPattern::Exactly(_) => (2, 0),
@@ -50,7 +50,7 @@ impl Route {
         Reverse((host, self.prefix.len()))
     }
 
-    /// Whether it takes a request with this host, without a port, and this path, normalised.
+    /// Whether the route matches a host, without a port, and a normalised path.
     fn takes(&self, host: &str, path: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);
         let is_host = match &self.host {
@@ -66,7 +66,7 @@ impl Route {
     }
 }
 
-/// The requests that it takes, as they are written: `api.example.com/v2`, or `/` for all of them.
+/// The matching requests, in the notation of settings: `api.example.com/v2`, or `/` for all.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
@@ -78,7 +78,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// `api.example.com/v2 http://10.0.0.5:3000 http://10.0.0.6:3000 upgrades=off`
+/// Parses a route such as `api.example.com/v2 http://10.0.0.5:3000 http://10.0.0.6:3000 upgrades=off`.
 impl FromStr for Route {
     type Err = AddressError;
 
@@ -88,9 +88,9 @@ impl FromStr for Route {
         let Some(which) = words.next() else { return Err(AddressError::new("the route is empty", EXAMPLE)) };
         if which.contains("://") {
             let help = format!("write `/ {which}` for all paths, or set `gateway.upstream`");
-            return Err(AddressError::new(format!("`{text}` does not say which requests"), help));
+            return Err(AddressError::new(format!("`{text}` has no host or path before the upstream"), help));
         }
-        let (mut upstreams, mut options) = (Vec::<Address>::new(), Options::default());
+        let (mut upstreams, mut options) = (Vec::<UpstreamAddress>::new(), Options::default());
         for word in words {
             match word.split_once('=') {
                 Some((name, value)) if !name.contains("://") => options.set(name, value)?,
@@ -122,7 +122,7 @@ impl FromStr for Route {
     }
 }
 
-/// The options of a route.
+/// Options of a route.
 #[derive(Default)]
 struct Options {
     upgrades: Option<Upgrades>,
@@ -130,7 +130,7 @@ struct Options {
 }
 
 impl Options {
-    /// Takes in `name=value`.
+    /// Parses an option `name=value`.
     fn set(&mut self, name: &str, value: &str) -> Result<(), AddressError> {
         const NAMES: [&str; 2] = ["paths", "upgrades"];
         let is_set_twice = match name {
@@ -145,13 +145,13 @@ impl Options {
             }
         };
         if is_set_twice {
-            return Err(AddressError::new(format!("`{name}=` stands here twice"), "write it once"));
+            return Err(AddressError::new(format!("`{name}=` is set twice"), "write it once"));
         }
         Ok(())
     }
 }
 
-/// The values of `gateway.paths` and `auth.paths`.
+/// Values of `gateway.paths` and `auth.paths`.
 pub(crate) const PATH_POLICIES: [(&str, PathPolicy); 3] =
     [("strict", PathPolicy::Strict), ("canonical", PathPolicy::Canonical), ("as-is", PathPolicy::AsIs)];
 
@@ -163,12 +163,12 @@ fn path_policy(value: &str) -> Result<PathPolicy, AddressError> {
             Some(meant) => format!("did you mean `paths={meant}`?"),
             None => format!("write one of `paths={}`", names.join("`, `paths=")),
         };
-        AddressError::new(format!("`{value}` is no way to take paths"), help)
+        AddressError::new(format!("`{value}` is not a path policy"), help)
     })
 }
 
-/// The number of the route, among `routes` sorted by their precedence, that takes a request. Paths are normalised as the rules
-/// do it, so that no spelling takes another way.
+/// Index of the route for a request, among `routes` sorted by precedence. Paths are normalised as for rules, so that
+/// no spelling selects another route.
 pub(super) fn find(routes: &[Route], host: &str, path: &str) -> Option<usize> {
     if let [Route { host: HostPattern::Any, prefix, .. }] = routes
         && prefix.is_empty()

@@ -1,4 +1,4 @@
-//! The service of a connection: from a request as it came to the response that its client gets.
+//! The service of a connection: from a received request to the response for its client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use tidegate_tower::{BodyCost, BodyCostFuture, ResponseBody};
 
 use super::client_body::{ClientBody, ObservedBody};
 use super::downstream::Downstream;
-use super::failure::{Failure, FailureForm};
-use super::forward::{ClientGone, Forward, Forwarder, failure_response};
+use super::failure::{ClientGone, Failure, FailureForm};
+use super::forward::{Forward, failure_response};
+use super::forwarder::Forwarder;
 use super::header_sanitizer::IncomingHeaders;
 use super::observed_request::ObservedRequest;
 use super::proxy_identity::{CertificateUser, TokenVerifier};
@@ -29,11 +30,11 @@ use crate::store::AnyStore;
 /// The middleware around [`Forward`].
 pub(super) type RateLimited = BodyCost<Forward, AnyStore>;
 
-/// Passes the requests of one connection on to the middleware.
+/// Passes the requests of one connection to the middleware.
 pub(super) struct GatewayService {
     pub(super) limited: RateLimited,
     pub(super) downstream: Arc<Downstream>,
-    /// Those that an HTTP/2 client may leave unread.
+    /// Responses that an HTTP/2 client may leave unread.
     pub(super) responses: Arc<UnreadResponses<ObservedBody>>,
     pub(super) incoming: Arc<IncomingHeaders>,
     pub(super) forwarder: Arc<Forwarder>,
@@ -89,14 +90,14 @@ impl Service<Request<Incoming>> for GatewayService {
 }
 
 pin_project! {
-    /// The future of a response.
+    /// Future of a response.
     pub(super) struct ResponseFuture {
         #[pin]
         stage: ResponseStage,
         observed: Option<ObservedRequest>,
-        // The origin that may read an answer of the gateway's own.
+        // Origin whose scripts may read the gateway's own responses.
         reader: Option<AllowedReader>,
-        // The responses of its connection, if that is of HTTP/2.
+        // Responses of the connection; `None` for HTTP/1.
         responses: Option<Arc<UnreadResponses<ObservedBody>>>,
     }
 }
@@ -104,9 +105,9 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum ResponseStage {
-        /// The middleware has it.
+        /// The request was passed to the middleware.
         Limited { #[pin] future: BodyCostFuture<Forward, InboundBody, AnyStore, SystemClock> },
-        /// It goes no further. `None` once that was told.
+        /// The request was refused. `None` once the response was returned.
         Refused { response: Option<Box<Response<ForwardBody>>> },
     }
 }

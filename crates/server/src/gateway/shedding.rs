@@ -1,7 +1,7 @@
 //! Load shedding: under overload, the gateway refuses the least important requests first.
 //!
-//! Each route has a shedder of its own, since one route may be overloaded while others are not. Overload is that all addresses of
-//! the route have reached their adaptive limits, or that the gateway itself is overloaded.
+//! Each route has a shedder of its own, since one route may be overloaded while others are not. Overload is that requests arrive
+//! which the adaptive limits of all addresses of the route would refuse, or that the gateway itself is overloaded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tidegate_tower::{ClientHash, record_runtime_load};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// The settings of load shedding.
+/// Settings of load shedding.
 #[derive(Clone, Debug)]
 pub struct Shedding {
-    /// Whether all requests go on, and those that would be shed are only counted.
+    /// Whether requests that would be shed are only counted, and forwarded anyway.
     pub is_shadow: bool,
-    /// The signals that count as overload.
+    /// Thresholds of the overload signals.
     pub bounds: OverloadBounds,
 }
 
@@ -27,7 +27,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of consecutive checks without shedding after which shedding counts as ended.
 const CALM_LOOKS: u32 = 10;
 
-/// The shedder of a route.
+/// Load shedder of a route.
 pub(super) struct RouteShedding {
     route: String,
     shedder: LoadShedder,
@@ -39,13 +39,13 @@ impl RouteShedding {
         RouteShedding { route, shedder: LoadShedder::with_bounds(settings.bounds), settings: settings.clone() }
     }
 
-    /// Whether a request goes on. `is_full` says that all addresses of the route have as many requests as they can take.
-    pub(super) fn admits(&self, head: &Parts, priority: Priority, is_full: bool) -> bool {
+    /// Whether a request goes on. `is_refused` says that the adaptive limits of all addresses of the route would refuse it.
+    pub(super) fn admits(&self, head: &Parts, priority: Priority, is_refused: bool) -> bool {
         let ClientHash(client) = ClientHash::of_request(&head.extensions);
-        self.shedder.admits(priority as usize, client, is_full) || self.settings.is_shadow
+        self.shedder.admits(priority as usize, client, is_refused) || self.settings.is_shadow
     }
 
-    /// The threshold and the counters.
+    /// The shedder, with its threshold and counters.
     pub(super) const fn shedder(&self) -> &LoadShedder {
         &self.shedder
     }
@@ -79,10 +79,10 @@ async fn log_changes(routes: Vec<Arc<RouteShedding>>) {
     }
 }
 
-/// The state of a route, as the log has it.
+/// State of a route, for the log.
 enum ShedState {
     Calm,
-    /// Load is shed, up to the class with this number.
+    /// Load is shed, up to this class.
     Shedding {
         class: usize,
         calm_looks: u32,

@@ -1,4 +1,4 @@
-//! Connections that have changed to another protocol: WebSocket, mostly.
+//! Tunnels: connections after an upgrade to another protocol, usually WebSocket.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -17,16 +17,16 @@ use tokio_util::task::AbortOnDropHandle;
 use super::upstream::UpstreamPermit;
 use super::upstream_conn::UpstreamConn;
 
-/// The time for one end to finish after the other has ended.
+/// The time for which the other direction may continue after one side has finished.
 const HALF_CLOSED_TIME: Duration = Duration::from_secs(2);
 
-/// The tunnels that requests on one connection have opened. They end with it.
+/// Tunnels opened by requests on one connection. They end with the connection.
 #[derive(Default)]
 pub(super) struct Tunnels(Mutex<Vec<AbortOnDropHandle<()>>>);
 
 impl Tunnels {
-    /// Copies in both directions until one end has ended or both were silent for `idle_time`. Until then the
-    /// request keeps its permit and its slots.
+    /// Copies in both directions until one side ends, or both are idle for `idle_time`. The request holds its
+    /// permit and its slots until then.
     pub(super) fn open(
         &self,
         client: OnUpgrade,
@@ -45,7 +45,7 @@ impl Tunnels {
         open.push(AbortOnDropHandle::new(tunnel));
     }
 
-    /// Waits until all of them have ended.
+    /// Waits until all tunnels have ended.
     pub(super) async fn ended(&self) {
         loop {
             let next = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -88,16 +88,16 @@ async fn forward(client: OnUpgrade, conn: Box<UpstreamConn>, idle_time: Duration
     Ok(())
 }
 
-/// Copies from one end to the other, and passes on that it has ended.
+/// Copies from one side to the other, including the end of the stream.
 async fn copy(mut says: impl AsyncRead + Unpin, mut hears: impl AsyncWrite + Unpin) -> io::Result<()> {
     tokio::io::copy(&mut says, &mut hears).await?;
     hears.shutdown().await
 }
 
-/// The time at which anything last passed.
+/// Time of the last activity.
 struct Activity {
     begun: Instant,
-    /// In milliseconds since then.
+    /// Milliseconds since `begun`.
     last: AtomicU64,
 }
 
@@ -111,7 +111,7 @@ impl Activity {
         self.last.store(now, Ordering::Relaxed);
     }
 
-    /// Returns when nothing has passed for `time`.
+    /// Returns once there has been no activity for `time`.
     async fn idle(&self, time: Duration) {
         loop {
             let silent = self.begun.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)));
@@ -123,7 +123,7 @@ impl Activity {
     }
 }
 
-/// One end, whose activity is noted.
+/// One side of a tunnel, whose reads count as activity.
 struct WatchedReader<'a, R> {
     says: R,
     activity: &'a Activity,

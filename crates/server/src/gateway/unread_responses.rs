@@ -1,9 +1,10 @@
-//! Responses that an HTTP/2 client does not read.
+//! Drops responses that an HTTP/2 client does not read.
 //!
-//! An HTTP/1 client that does not read its response holds up its connection, which is noticed there. An HTTP/2 client can leave
-//! one response unread by not opening the window of its stream: nothing is written then, nothing waits, and hyper does not ask
-//! for the rest. So each response of such a connection is looked at from outside. One that stays unread is dropped with all that it
-//! holds: the connection to the upstream, slots, reserved costs.
+//! An HTTP/1 client that does not read its response blocks its connection, which the connection's timeout detects. An
+//! HTTP/2 client can leave one response unread by keeping the window of its stream closed: hyper then neither writes
+//! nor polls the body, and no timeout runs. Therefore all responses of such a connection are checked periodically. A
+//! response that stays unread is dropped, with everything it holds: the connection to the upstream, slots and reserved
+//! costs.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-/// The reason why a response breaks off.
+/// Reason why a response is aborted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnreadError<E> {
     #[error(transparent)]
@@ -22,22 +23,22 @@ pub(super) enum UnreadError<E> {
     Unread,
 }
 
-/// A response's body that can be dropped while it is unread.
+/// Body of a response that can be dropped while it is unread.
 pub(super) struct DroppableBody<B>(Arc<Mutex<UnreadState<B>>>);
 
 struct UnreadState<B> {
-    /// `None` once it was dropped.
+    /// `None` once dropped.
     body: Option<B>,
-    /// Whether a part of it was handed over, and the next was not asked for.
+    /// Whether a frame was returned and the next one not requested yet.
     is_unread: bool,
-    /// Whether that was so at the last look already.
+    /// Whether the body was already unread at the previous check.
     is_stale: bool,
 }
 
-/// The responses of one connection.
+/// Responses of one connection.
 pub(super) struct UnreadResponses<B> {
     all: Mutex<Vec<Weak<Mutex<UnreadState<B>>>>>,
-    /// Spares connections that have none the lock.
+    /// Avoids the lock on connections without responses.
     are_any: AtomicBool,
 }
 
@@ -48,12 +49,12 @@ impl<B> Default for UnreadResponses<B> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that runs under these locks leaves anything half changed.
+    // A panic cannot leave inconsistent state behind, so poisoning is ignored.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<B> UnreadResponses<B> {
-    /// Looks after a body from now on.
+    /// Adds a body to the checks.
     pub(super) fn watch(&self, body: B) -> DroppableBody<B> {
         let state = Arc::new(Mutex::new(UnreadState { body: Some(body), is_unread: true, is_stale: false }));
         let mut all = lock(&self.all);
@@ -65,12 +66,12 @@ impl<B> UnreadResponses<B> {
         DroppableBody(state)
     }
 
-    /// Whether there may be any to look at.
+    /// Whether there may be responses to check.
     pub(super) fn are_any(&self) -> bool {
         self.are_any.load(Ordering::Relaxed)
     }
 
-    /// Drops those that are unread as they were at the last look. Returns their number.
+    /// Drops the responses that were unread at this check and the previous one. Returns their number.
     pub(super) fn drop_unread(&self) -> usize {
         let mut dropped = Vec::new();
         let mut all = lock(&self.all);
@@ -85,7 +86,7 @@ impl<B> UnreadResponses<B> {
             true
         });
         self.are_any.store(!all.is_empty(), Ordering::Relaxed);
-        // Others may have something to say while they are dropped.
+        // Release the lock first: dropping a response may call back into this list.
         drop(all);
         dropped.len()
     }
@@ -136,7 +137,7 @@ mod tests {
         assert!(read.frame().await.is_none());
     }
 
-    /// A body of which nothing comes.
+    /// A body that never yields data.
     struct Silent;
 
     impl Body for Silent {

@@ -1,6 +1,6 @@
-//! The protocols that a connection may be upgraded to: an allow-list.
+//! Allow-list of the protocols that a connection may be upgraded to.
 //!
-//! On an upgraded connection nothing is held against the rules any more, so what carries requests of its own is never on it.
+//! Rules do not see traffic after an upgrade, so protocols that carry requests (h2c) are never allowed.
 
 use std::str::FromStr;
 
@@ -8,10 +8,10 @@ use http::HeaderValue;
 
 use super::address::AddressError;
 
-/// Protocols whose upgrade is passed on to upstreams. WebSocket, unless told otherwise.
+/// Protocols whose upgrade is forwarded to upstreams. Default: WebSocket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upgrades(
-    /// Without `/` and a version for every version.
+    /// Names in lower case. A name without `/` and a version matches every version.
     Vec<String>,
 );
 
@@ -22,13 +22,13 @@ impl Default for Upgrades {
 }
 
 impl Upgrades {
-    /// No upgrade is passed on.
+    /// Forwards no upgrade.
     #[must_use]
     pub const fn none() -> Upgrades {
         Upgrades(Vec::new())
     }
 
-    /// Those of either list.
+    /// Allows the protocols of both lists.
     #[must_use]
     pub fn and(mut self, mut others: Upgrades) -> Upgrades {
         self.0.append(&mut others.0);
@@ -54,7 +54,7 @@ impl Upgrades {
     }
 }
 
-/// Whether an upstream that switches to `answered` does what it was `asked` to.
+/// Whether the protocols in an upstream's response, `answered`, are among those that it was `asked` for.
 pub(super) fn is_among(answered: &HeaderValue, asked: &HeaderValue) -> bool {
     let is_asked = |answer: &[u8]| protocols(asked).any(|protocol| protocol.eq_ignore_ascii_case(answer));
     protocols(answered).next().is_some() && protocols(answered).all(is_asked)
@@ -65,12 +65,12 @@ fn protocols(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     line.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|protocol| !protocol.is_empty())
 }
 
-/// Whether what is spoken under this name is HTTP again, in the clear or within TLS (RFC 2817).
+/// Whether a protocol carries HTTP requests, in clear text or within TLS (RFC 2817).
 fn carries_requests(name: &[u8]) -> bool {
     ["h2c", "h2", "h3", "http", "tls"].iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// One protocol, several with `+` between them, or `off`.
+/// Parses one protocol, several separated by `+`, or `off`.
 impl FromStr for Upgrades {
     type Err = AddressError;
 
@@ -95,7 +95,7 @@ impl FromStr for Upgrades {
     }
 }
 
-/// A token of HTTP, but for `*` and `+`, which mean something else here.
+/// Whether a text is an HTTP token without `*` and `+`, which have another meaning here.
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'-.^_`|~".contains(&byte))
 }

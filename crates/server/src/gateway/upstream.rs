@@ -11,7 +11,7 @@ use tidegate_core::{Clock, Micros, SystemClock};
 use tidegate_rules::Priority;
 
 use super::Settings;
-use super::address::Address;
+use super::address::UpstreamAddress;
 use super::concurrency::{Acquisition, UpstreamConcurrency};
 use super::dial::{UpstreamProtocol, dial};
 use super::health::UpstreamHealth;
@@ -21,20 +21,20 @@ use crate::certificate_authorities::CertificateAuthorities;
 use crate::metrics::UpstreamMetrics;
 
 /// A connection that several requests share.
-pub(super) type Shared = http2::SendRequest<RequestBody>;
+pub(super) type Http2Sender = http2::SendRequest<RequestBody>;
 
-/// In boxes, because they are large and are moved from request to request.
+/// Boxed, because connections are large and move from request to request.
 type Idle = Vec<Box<UpstreamConn>>;
 
-/// An address, with what is known of it.
+/// An upstream address with its state.
 pub(super) struct Upstream {
-    pub(super) address: Address,
+    pub(super) address: UpstreamAddress,
     pub(super) health: UpstreamHealth,
     counts: Arc<UpstreamMetrics>,
     concurrency: Option<UpstreamConcurrency>,
-    /// Idle connections; the one that was used last is at the end.
+    /// Idle connections, the most recently used last.
     idle: Mutex<Idle>,
-    shared: Mutex<Option<Shared>>,
+    shared: Mutex<Option<Http2Sender>>,
     trust: CertificateAuthorities,
     connect_time: Duration,
     keepalive_time: Duration,
@@ -45,15 +45,15 @@ pub(super) struct Upstream {
     clock: SystemClock,
 }
 
-/// A connection to send a request on, its own or shared.
+/// A connection for a request.
 pub(super) enum Transport {
-    /// For this request alone.
+    /// Exclusive to this request.
     Own { conn: Box<UpstreamConn>, is_new: bool },
     /// Shared with other requests.
-    Shared(Shared),
+    Shared(Http2Sender),
 }
 
-/// No connection could be made.
+/// The connection attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error("it cannot be connected to: {0}")]
@@ -65,8 +65,8 @@ pub(super) enum ConnectError {
 }
 
 impl Upstream {
-    /// An address, whose requests and connections are counted in `counts`.
-    pub(super) fn new(address: Address, settings: &Settings, counts: Arc<UpstreamMetrics>) -> Upstream {
+    /// An upstream at this address, which counts requests and connections in `counts`.
+    pub(super) fn new(address: UpstreamAddress, settings: &Settings, counts: Arc<UpstreamMetrics>) -> Upstream {
         let concurrency = settings.concurrency.as_ref().map(UpstreamConcurrency::new);
         if let Some(concurrency) = &concurrency {
             counts.watch_concurrency(concurrency.limit().clone());
@@ -89,33 +89,32 @@ impl Upstream {
         }
     }
 
-    /// The number of requests in flight there.
+    /// Number of requests in flight to this address.
     pub(super) fn outstanding(&self) -> usize {
         self.counts.in_flight()
     }
 
     /// Counts a request as in flight until the permit is dropped. `None` if as many are as the address can take.
-    /// Requests without a priority are above the limit.
+    ///
+    /// The adaptive limit neither refuses a request without a priority nor counts it.
     pub(super) fn begin(self: &Arc<Self>, priority: Option<Priority>) -> Option<UpstreamPermit> {
-        let Some(priority) = priority else {
-            self.counts.begin();
-            let permit = self.concurrency.as_ref().map(UpstreamConcurrency::acquire_exempt);
-            return Some(UpstreamPermit { upstream: Arc::clone(self), permit });
-        };
-        let permit = match self.concurrency.as_ref().map(|concurrency| concurrency.acquire(priority)) {
-            None => None,
-            Some(Acquisition::Granted(permit)) => Some(permit),
-            Some(Acquisition::Shadow(permit)) => {
-                self.counts.shed(priority);
-                Some(permit)
-            }
-            Some(Acquisition::Refused) => {
-                self.counts.shed(priority);
-                return None;
-            }
+        let permit = match (&self.concurrency, priority) {
+            (Some(concurrency), Some(priority)) => Some(self.acquire(concurrency, priority)?),
+            _ => None,
         };
         self.counts.begin();
         Some(UpstreamPermit { upstream: Arc::clone(self), permit })
+    }
+
+    fn acquire(&self, concurrency: &UpstreamConcurrency, priority: Priority) -> Option<ConcurrencyPermit> {
+        let acquisition = concurrency.acquire(priority);
+        if !matches!(acquisition, Acquisition::Granted(_)) {
+            self.counts.shed(priority);
+        }
+        match acquisition {
+            Acquisition::Granted(permit) | Acquisition::Shadow(permit) => Some(permit),
+            Acquisition::Refused => None,
+        }
     }
 
     /// Whether as many requests are in flight as the address can take.
@@ -123,24 +122,24 @@ impl Upstream {
         self.concurrency.as_ref().is_some_and(UpstreamConcurrency::is_full)
     }
 
-    /// Whether the same is so, and not only because the limit is lowered for a measurement.
-    pub(super) fn is_overloaded(&self) -> bool {
-        self.concurrency.as_ref().is_some_and(UpstreamConcurrency::is_overloaded)
+    /// Whether a request of this priority would be refused, and not only because the limit is lowered for a measurement.
+    pub(super) fn is_overloaded(&self, priority: Priority) -> bool {
+        self.concurrency.as_ref().is_some_and(|concurrency| concurrency.is_overloaded(priority))
     }
 
-    /// A connection: one that is there already, unless a new one is wanted.
+    /// Returns an idle or shared connection if there is one, unless a new one is wanted.
     pub(super) async fn transport(&self, wants_new: bool) -> Result<Transport, ConnectError> {
         if !wants_new && let Some(transport) = self.idle_transport() {
             return Ok(transport);
         }
-        // In a box: keeps the state of connecting out of the future of requests that find a connection.
+        // Boxed, to keep the state of connecting out of the future of requests that find a connection.
         let connecting = Box::pin(tokio::time::timeout(self.connect_time, self.new_transport()));
         let connected = connecting.await.unwrap_or(Err(ConnectError::TooSlow));
         self.counts.connected(connected.is_ok());
         connected
     }
 
-    /// The counters of its requests and connections.
+    /// Counters of requests and connections.
     pub(super) const fn counts(&self) -> &Arc<UpstreamMetrics> {
         &self.counts
     }
@@ -175,7 +174,7 @@ impl Upstream {
         }
     }
 
-    /// Keeps a connection, which must be ready, for the next request.
+    /// Keeps an idle connection, which must be ready, for the next request.
     pub(super) fn keep(&self, mut conn: Box<UpstreamConn>) {
         conn.idle_since = self.clock.now();
         let mut idle = self.idle();
@@ -184,28 +183,28 @@ impl Upstream {
         }
     }
 
-    /// Closes connections that were idle for too long, or that the other end has closed.
+    /// Closes connections that were idle for too long, or that the upstream has closed.
     pub(super) fn tidy(&self) {
         let now = self.clock.now();
         let mut idle = std::mem::take(&mut *self.idle());
         idle.retain_mut(|conn| now.since(conn.idle_since) < self.pool_idle_time && conn.is_alive());
-        // Those that came meanwhile were used last.
+        // Connections returned meanwhile are the most recently used.
         let mut since = self.idle();
         idle.append(&mut since);
         *since = idle;
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {
-        // Nothing that runs under the lock leaves it half changed.
+        // A panic cannot leave inconsistent state behind, so poisoning is ignored.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shared(&self) -> MutexGuard<'_, Option<Shared>> {
+    fn shared(&self) -> MutexGuard<'_, Option<Http2Sender>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A request in flight at an address.
+/// A request in flight to an address.
 pub(super) struct UpstreamPermit {
     upstream: Arc<Upstream>,
     permit: Option<ConcurrencyPermit>,
@@ -216,14 +215,15 @@ impl UpstreamPermit {
         &self.upstream
     }
 
-    /// Records the outcome for the adaptive limit, if there is one.
+    /// Records the outcome for the adaptive limit, if enabled.
     pub(super) fn record(&self, outcome: impl FnOnce() -> SampleOutcome) {
         if let Some(permit) = &self.permit {
             permit.record(outcome());
         }
     }
 
-    /// Leaves the adaptive limit. A tunnel may be open for days, and its traffic says nothing about the load of requests.
+    /// Releases the slot of the adaptive limit. A tunnel may stay open for days, and its traffic is no measure of the
+    /// load.
     pub(super) fn leave_adaptive_limit(&mut self) {
         self.permit = None;
     }

@@ -1,8 +1,8 @@
 //! An HTTP/1.1 connection to an upstream.
 //!
-//! hyper's connections are futures that have to be polled. Most programs spawn a task for each, and pass requests and responses
-//! between tasks. Here the task that uses a connection polls it: it waits for the response anyway, and no wake from task to task
-//! is needed (`self_wake.rs`).
+//! hyper's connections are futures that must be polled. Most programs spawn a task for each, and pass requests and
+//! responses between tasks. Here the task that uses a connection polls it: that task waits for the response anyway, and
+//! no wake-up between tasks is needed (`self_wake.rs`).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -26,29 +26,29 @@ use super::upstream_io::UpstreamIo;
 use crate::lazy_timeout::LazyTimeout;
 use crate::self_wake::{SelfWakeFilter, suppressing};
 
-/// A connection, with its sender of requests, one at a time.
+/// A connection with its request sender, for one request at a time.
 pub(super) struct UpstreamConn {
     sender: SendRequest<RequestBody>,
-    /// `None` once nothing more can come from it.
+    /// `None` once no more data can arrive.
     connection: Option<Connection<TokioIo<UpstreamIo>, RequestBody>>,
     has_ended: bool,
-    /// Wakes the task that uses the connection, but not for what that task does with it itself.
+    /// Wakes the task that uses the connection, except for wakes that the task causes itself.
     wakes: SelfWakeFilter,
-    /// Runs until the upstream begins its response.
+    /// Runs until the response begins.
     response_timeout: LazyTimeout,
     pub(super) idle_since: Timestamp,
 }
 
-/// A request that was not answered.
+/// A request without a response.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
-    /// Not a byte of it was sent.
+    /// No byte of the request was sent.
     #[error("it closed the connection before the request was sent")]
     Unsent(Box<Request<RequestBody>>),
-    /// The connection broke, or spoke nonsense. The upstream may have seen the request.
+    /// The connection broke, or the response was malformed. The upstream may have received the request.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
-    /// Nothing has happened for too long. The failure says whose fault that is.
+    /// No progress for too long. The failure names the side at fault.
     #[error("it does not answer in time")]
     TooSlow(Failure),
 }
@@ -81,7 +81,7 @@ impl UpstreamConn {
         })
     }
 
-    /// Reads and writes as much as is possible. The task is woken when more is.
+    /// Reads and writes as much as possible. The task is woken when more is possible.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
         if let Some(connection) = &mut self.connection
             && !self.has_ended
@@ -91,15 +91,15 @@ impl UpstreamConn {
         }
     }
 
-    /// Drops a connection that has ended, which fails whatever still waits for it. Returns whether there was one to drop.
+    /// Drops a connection that has ended, which fails everything that waits for it. Returns whether there was one.
     pub(super) fn drop_ended(&mut self) -> bool {
         self.has_ended && self.connection.take().is_some()
     }
 
-    /// Takes what has come of a response's body. More comes only by [driving](UpstreamConn::drive) the
-    /// connection, so no wake is needed.
+    /// Takes the data of a response's body that has arrived. More arrives only by [driving](UpstreamConn::drive) the
+    /// connection, so no wake-up is needed.
     pub(super) fn take_body(&self, body: Pin<&mut Incoming>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        // The caller drives the connection before it waits.
+        // The caller drives the connection before it waits, which registers the waker.
         suppressing(self.wakes.waker(), || body.poll_frame(&mut Context::from_waker(Waker::noop()))).0
     }
 
@@ -108,23 +108,24 @@ impl UpstreamConn {
         !self.has_ended && self.sender.is_ready()
     }
 
-    /// Whether the other end has not closed it, as far as that shows without sending anything.
+    /// Whether the upstream has not closed the connection, as far as can be determined without sending.
     pub(super) fn is_alive(&mut self) -> bool {
         self.drive(&mut Context::from_waker(Waker::noop()));
         self.is_ready()
     }
 
-    /// Sends a request, and waits for the head of the response. The body comes by [driving](UpstreamConn::drive) the connection.
+    /// Sends a request, and waits for the head of the response. The body arrives by [driving](UpstreamConn::drive) the
+    /// connection.
     pub(super) fn send(
         &mut self,
         request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Incoming>, SendError>> + use<'_> {
         let upload = request.body().upload();
-        // The first poll below drives the connection: no wake is needed for that.
+        // The first poll below drives the connection, so no wake-up is needed here.
         let (sending, _) = suppressing(self.wakes.waker(), || self.sender.try_send_request(request));
         self.response_timeout.restart();
         async move {
-            // The answer comes only while the connection is driven, so no wake is needed for it.
+            // The response arrives only while the connection is driven, so it needs no waker.
             let mut sending = pin!(unconstrained(sending));
             poll_fn(|cx| {
                 let mut come = Context::from_waker(Waker::noop());
@@ -136,7 +137,8 @@ impl UpstreamConn {
                 match sent {
                     Poll::Ready(sent) => Poll::Ready(sent.map_err(SendError::from)),
                     Poll::Pending => {
-                        // A connection that is ready takes a request the first time it is driven, and returns none.
+                        // A ready connection takes the request when it is first driven, and no longer returns it
+                        // unsent.
                         Unserved::rule_out();
                         self.poll_slow(upload.as_deref(), cx).map(|why| Err(SendError::TooSlow(why)))
                     }
@@ -146,7 +148,7 @@ impl UpstreamConn {
         }
     }
 
-    /// Ready when nothing has happened for too long: neither the answer has begun, nor has the request's body moved.
+    /// Ready after a timeout without progress: the response has not begun, and the request's body has not moved.
     fn poll_slow(&mut self, upload: Option<&Upload>, cx: &mut Context<'_>) -> Poll<Failure> {
         loop {
             ready!(self.response_timeout.poll_expired(cx));
@@ -157,8 +159,8 @@ impl UpstreamConn {
         }
     }
 
-    /// The socket, once the connection has changed to another protocol, with the bytes of that protocol that have come already.
-    /// `None` if the connection broke instead.
+    /// The socket after an upgrade, with the bytes of the new protocol that have been read already. `None` if the
+    /// connection broke instead.
     pub(super) async fn upgraded(mut self: Box<Self>) -> Option<(UpstreamIo, Bytes)> {
         poll_fn(|cx| {
             self.drive(cx);

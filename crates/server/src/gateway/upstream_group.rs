@@ -1,20 +1,21 @@
-//! The addresses of one route, and which of them takes the next request.
+//! Addresses of one route, and the choice among them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 use tidegate_core::Timestamp;
+use tidegate_rules::Priority;
 
 use super::retry_budget::RetryBudget;
 use super::shedding::RouteShedding;
 use super::upstream::Upstream;
 use crate::metrics::RouteMetrics;
 
-/// The addresses that a request was tried at.
+/// Indices of the addresses that a request was tried at.
 pub(super) type Tried = SmallVec<[usize; 2]>;
 
-/// Addresses that serve the same.
+/// Equivalent addresses.
 pub(super) struct UpstreamGroup {
     pub(super) upstreams: Vec<Arc<Upstream>>,
     pub(super) budget: RetryBudget,
@@ -33,19 +34,19 @@ impl UpstreamGroup {
         UpstreamGroup { upstreams, budget, counts, shedding, turn: AtomicUsize::new(0) }
     }
 
-    /// Whether no address that is healthy can take more requests than it has. If none is healthy, that is no overload.
-    pub(super) fn is_overloaded(&self) -> bool {
+    /// Whether every address that is healthy would refuse a request of this priority. If none is healthy, that is no overload.
+    pub(super) fn is_overloaded(&self, priority: Priority) -> bool {
         let mut healthy = self.upstreams.iter().filter(|upstream| !upstream.health.is_down()).peekable();
-        healthy.peek().is_some() && healthy.all(|upstream| upstream.is_overloaded())
+        healthy.peek().is_some() && healthy.all(|upstream| upstream.is_overloaded(priority))
     }
 
-    /// The address with the fewest requests in flight, of those that are healthy and were not tried yet. If there is none,
-    /// one that rests is better than none, and so is one that was tried. `None` if all say that they are unhealthy.
+    /// Chooses the address with the fewest requests in flight, among healthy ones. Prefers addresses not tried yet,
+    /// then those not in backoff, then those below their limit. `None` if no address is healthy.
     pub(super) fn choose(&self, tried: &Tried, now: impl Fn() -> Timestamp) -> Option<(usize, &Arc<Upstream>)> {
         if let [only] = &self.upstreams[..] {
             return (!only.health.is_down()).then_some((0, only));
         }
-        // Those that are equally busy take turns.
+        // Rotates the start, so that equally busy addresses take turns.
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.upstreams.len().max(1);
         let (before, from) = self.upstreams.split_at(first);
         let in_turn = (first..).zip(from).chain((0..).zip(before));

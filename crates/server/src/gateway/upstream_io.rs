@@ -1,4 +1,4 @@
-//! The socket of a connection to an upstream, plain or encrypted.
+//! Socket of a connection to an upstream, with or without TLS.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

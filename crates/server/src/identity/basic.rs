@@ -6,7 +6,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use tidegate_rules::syntax::credentials;
 
-/// The longest name that is taken, in bytes.
+/// Maximum length of a name, in bytes.
 const LONGEST: usize = 256;
 
 /// User named in `Authorization: Basic`. The password is not verified: the service behind must refuse wrong passwords.

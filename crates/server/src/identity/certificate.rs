@@ -1,29 +1,29 @@
-//! The user that a client certificate names.
+//! Reads the user from a client certificate.
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
 use super::der::{Der, OBJECT_IDENTIFIER, SEQUENCE, SET};
 
-/// Name in a verified client certificate that becomes the user.
+/// Name in a verified client certificate that identifies the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateName {
     /// The common name of the subject.
     CommonName,
-    /// The DNS name among the alternative names, if there is exactly one.
+    /// The DNS name among the subject alternative names, if there is exactly one.
     Dns,
-    /// The URI among the alternative names, if there is exactly one: `spiffe://…`, for example.
+    /// The URI among the subject alternative names, if there is exactly one: `spiffe://…`, for example.
     Uri,
 }
 
-/// The object identifier 2.5.4.3.
+/// Object identifier 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const UTF8_STRING: u8 = 0x0c;
 const PRINTABLE_STRING: u8 = 0x13;
 const IA5_STRING: u8 = 0x16;
 
 impl CertificateName {
-    /// The user that a certificate names; `None` if it has no such name, or several. The certificate has to be verified.
+    /// The user named in a certificate, which must be verified already; `None` if it has no such name, or several.
     pub(crate) fn user(self, certificate: &CertificateDer<'_>) -> Option<String> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         match self {
@@ -41,8 +41,8 @@ fn only<'n>(mut names: impl Iterator<Item = &'n str>) -> Option<String> {
     }
 }
 
-/// The common name of a subject. A subject is a list of sets of attributes, and an attribute is an identifier with a value. `None`
-/// also if it has several common names, or is malformed.
+/// The common name of a subject, which is a list of sets of attributes, each an identifier with a value. `None` if
+/// there are several common names, or the subject is malformed.
 fn common_name(subject: &[u8]) -> Option<String> {
     let (mut sets, mut found) = (Der::new(subject), None);
     while let Some(mut attributes) = sets.inside(SET) {

@@ -1,6 +1,6 @@
-//! The little of ASN.1 (DER) that public keys and certificates need.
+//! Minimal parser of ASN.1 (DER), for public keys and certificates.
 
-/// Reads values one after the other.
+/// Reads consecutive values.
 #[derive(Clone, Copy)]
 pub(crate) struct Der<'d>(&'d [u8]);
 

@@ -1,10 +1,10 @@
-//! Facts that a gateway can know, and warnings about rules that need others.
+//! Facts that a gateway can determine, and warnings about rules that need others.
 
 use tidegate_rules::{Diagnostic, Fact, Mode, OnMissingKey, Rule, RuleSet, Severity};
 
 use crate::config::Configuration;
 
-/// Facts about clients that a gateway can know. At other listeners, the caller sends the facts.
+/// Facts about clients that a gateway can determine. At other listeners, the caller sends the facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownFacts {
     user: bool,
@@ -14,7 +14,7 @@ pub(crate) struct KnownFacts {
 }
 
 impl KnownFacts {
-    /// Facts that the gateway of this configuration can know; `None` if there is no gateway.
+    /// Facts that the gateway of this configuration can determine; `None` if there is no gateway.
     pub(crate) fn of(configuration: &Configuration) -> Option<KnownFacts> {
         configuration.gateway.as_ref()?;
         let gateway = &configuration.forwarding;
@@ -30,7 +30,7 @@ impl KnownFacts {
                 || said(&gateway.auth_headers.tier),
         })
     }
-    /// Setting that provides a missing fact; `None` if the fact is known, or not the gateway's to know.
+    /// Setting that would provide a missing fact; `None` if the fact is available, or does not depend on the gateway.
     fn lacks(self, rules: &RuleSet, fact: Fact<'_>) -> Option<(String, &'static str)> {
         match fact {
             // Rules may derive it from another fact.
@@ -51,7 +51,7 @@ impl KnownFacts {
             Fact::Claim(name) if !self.claims => {
                 Some((format!("claim:{name}"), "set `auth.jwt.jwks_url`, or another source of keys for tokens"))
             }
-            // Everything else is in the request, or Envoy sends it.
+            // All other facts are in the request, or sent by Envoy.
             _ => None,
         }
     }
@@ -87,7 +87,7 @@ impl KnownFacts {
         warnings.collect()
     }
 
-    /// Logs them.
+    /// Logs the warnings.
     pub(crate) fn warn(self, rules: &RuleSet) {
         for Diagnostic { place, problem, help, .. } in self.warnings(rules) {
             tracing::warn!(%place, help = help.unwrap_or_default(), "{problem}");

@@ -1,14 +1,14 @@
-//! The identity of a client.
+//! Identity of a client.
 //!
-//! The gateway and forward-auth learn the user, the tier and claims of a request from these sources. The first that names a
-//! user wins; the tier is that of the first that names one.
+//! The gateway and forward-auth take the user, the tier and claims of a request from these sources. The first source
+//! with a user determines the user, and the first with a tier determines the tier.
 //!
 //! | | source | trusted because |
 //! |---|---|---|
 //! | 1 | a JSON Web Token (`jwt/`) | its signature is verified here |
 //! | 2 | `auth.user_header` and `auth.tier_header` | a trusted proxy sets them |
 //! | 3 | the client certificate (`certificate.rs`), gateway only | TLS has verified it |
-//! | 4 | the name in `Authorization: Basic` (`basic.rs`), off by default | it is not verified here |
+//! | 4 | the name in `Authorization: Basic` (`basic.rs`), off by default | not verified here |
 
 mod basic;
 mod certificate;
@@ -28,8 +28,8 @@ pub use self::certificate::CertificateName;
 use self::jwt::{TokenRefusal, Verifier};
 pub(crate) use self::known_facts::KnownFacts;
 
-/// Whether a request has several `Authorization` lines. HTTP allows one (RFC 9110, 11.6.2), and an upstream may use
-/// another one than is used here.
+/// Whether a request has several `Authorization` lines. HTTP allows only one (RFC 9110, section 11.6.2), and an
+/// upstream may use another one than is used here.
 pub(crate) fn has_several_credentials(headers: &HeaderMap) -> bool {
     headers.get_all(AUTHORIZATION).iter().nth(1).is_some()
 }
@@ -60,19 +60,19 @@ impl Identity {
 
 /// Token verification of requests, shared by listeners.
 #[derive(Clone)]
-pub struct Tokens(Arc<Verifier>);
+pub struct TokenIdentity(Arc<Verifier>);
 
-impl Tokens {
-    /// Verifies tokens by `verifier`.
+impl TokenIdentity {
+    /// Verifies tokens with `verifier`.
     #[must_use]
-    pub const fn new(verifier: Arc<Verifier>) -> Tokens {
-        Tokens(verifier)
+    pub const fn new(verifier: Arc<Verifier>) -> TokenIdentity {
+        TokenIdentity(verifier)
     }
 
     /// Identity from the token of a request; `None` if there is no token, or if an invalid one is ignored.
     ///
     /// # Errors
-    /// If the request is to be refused.
+    /// If the request must be refused.
     #[inline]
     pub(crate) fn identify(&self, headers: &HeaderMap, now: Timestamp) -> Result<Option<Arc<Identity>>, TokenRefusal> {
         self.0.identify(headers, now)

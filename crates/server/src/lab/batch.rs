@@ -1,4 +1,4 @@
-//! Decisions as they are sent: many at once, column by column.
+//! Batches of decisions for the lab's page, in columns.
 
 use serde::Serialize;
 use tidegate_core::limit::{Algorithm, Rate, Windows};
@@ -9,15 +9,15 @@ use tidegate_lab::traffic::Arrival;
 
 use super::run_request::StoreChoice;
 
-/// A sliding window of more parts than this is sent as its estimate alone.
+/// For a sliding window with more parts, only the estimate is sent.
 const MOST_COUNTERS: u32 = 24;
 
-/// Some decisions in a row. Instants are microseconds from the beginning of the run.
+/// Consecutive decisions. Times are in microseconds since the start of the run.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct EventBatch {
-    /// The number of the first arrival, counted from 0.
+    /// Index of the first arrival, from 0.
     pub(super) first: u64,
-    /// Until when all arrivals are told of.
+    /// Time up to which all arrivals have been sent.
     pub(super) until: u64,
     pub(super) at: Vec<u64>,
     pub(super) client: Vec<u32>,
@@ -25,15 +25,15 @@ pub(super) struct EventBatch {
     pub(super) limits: Vec<LimitColumn>,
 }
 
-/// The decisions of one limit, and its states after them.
+/// Decisions of one limit, and the state after each.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct LimitColumn {
-    /// 0 denied, 1 allowed, 2 too large.
+    /// 0: denied, 1: allowed, 2: too large.
     outcome: Vec<u8>,
     remaining: Vec<u64>,
-    /// Microseconds: of a denied request until it can come back, of an allowed one until it goes ahead.
+    /// In microseconds: time to retry after a denial, or the delay of an allowed request.
     wait: Vec<u64>,
-    /// For each decision as many numbers as [`Described::state`] has names.
+    /// For each decision, one number per name in [`Described::state`].
     state: Vec<f64>,
 }
 
@@ -65,12 +65,12 @@ impl LimitColumn {
         self.wait.push(wait);
     }
 
-    /// The spent part of a limit whose state is known by its answer alone.
+    /// State of a limit as the spent part of its capacity, for limits of which only the decision is available.
     pub(super) fn stands_at_what_is_spent(&mut self, decision: &Decision) {
         self.state.push(decision.limit.saturating_sub(decision.remaining) as f64);
     }
 
-    /// The state of an arrival's client after it.
+    /// State of the client's key after an arrival.
     pub(super) fn stands(&mut self, simulation: &Simulation, number: usize, arrival: &Arrival, start: u64) {
         let Some(limit) = simulation.present_limit(number) else { return };
         let Some(decision) = simulation.decisions().get(number) else { return };
@@ -84,7 +84,7 @@ impl LimitColumn {
         if simulation.is_leased(number) {
             return self.stands_at_what_is_spent(decision);
         }
-        // A log and slots would have to be counted entry by entry; what is left says the same.
+        // Drawing a log or slots would need every entry, so only the spent part is sent.
         if matches!(limit.algorithm(), Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) {
             return self.stands_at_what_is_spent(decision);
         }
@@ -107,12 +107,12 @@ impl LimitColumn {
     }
 }
 
-/// To be sent with few digits.
+/// Rounds to three decimals, to send fewer digits.
 fn thousandths(number: f64) -> f64 {
     (number * 1_000.0).round() / 1_000.0
 }
 
-/// The most counters of a limit that are sent.
+/// Number of counters that are sent for a limit.
 const fn counters(limit: &Limit) -> u32 {
     match limit.algorithm() {
         Algorithm::SlidingWindow(it) if it.parts() <= MOST_COUNTERS => it.parts() + 1,
@@ -120,44 +120,44 @@ const fn counters(limit: &Limit) -> u32 {
     }
 }
 
-/// A run's limit, as it is drawn.
+/// Description of a limit in a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Described {
-    /// As rules write it.
+    /// The limit in the notation of rules.
     limit: String,
     algorithm: &'static str,
     capacity: u64,
-    /// Tokens, and the microseconds in which they come.
+    /// Tokens, and the period in microseconds in which they are added.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate: Option<(u64, u64)>,
-    /// The length of a window or a lease, in microseconds; of a calendar's, the longest.
+    /// Length of a window or lease in microseconds; the longest one of a calendar.
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parts: Option<u32>,
-    /// The server behind it.
+    /// Server behind the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<DescribedServer>,
-    /// The names of a state's numbers.
+    /// Names of the numbers in a state.
     state: Vec<&'static str>,
     expected: Expectation,
 }
 
-/// A server behind a limit, as it is drawn.
+/// Description of a server behind a limit.
 #[derive(Debug, Serialize)]
 struct DescribedServer {
     workers: u32,
-    /// The time of a request, in microseconds.
+    /// Service time of a request, in microseconds.
     service: u64,
-    /// The highest value of the limit: its rate in a second, or requests in flight.
+    /// Highest value of the limit: requests per second, or requests in flight.
     highest: f64,
-    /// The value before the first decision.
+    /// Value before the first decision.
     initial: f64,
     adapts: bool,
 }
 
 impl Described {
-    /// A limit as it was written, in front of a server.
+    /// A limit in its original notation, in front of a server.
     pub(super) fn served(
         self,
         text: &str,
@@ -178,7 +178,8 @@ impl Described {
         Described { limit: text.to_owned(), server: Some(server), state: vec!["server", value], ..self }
     }
 
-    /// A limit as it was written, which the nodes of a fleet lease. Each tells what it knows to be spent.
+    /// A limit in its original notation, leased by the nodes of a fleet. Each node reports the cost that it knows to be
+    /// spent.
     pub(super) fn leased(self, text: &str) -> Described {
         Described { limit: text.to_owned(), state: vec!["spent"], ..self }
     }

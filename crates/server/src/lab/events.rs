@@ -1,8 +1,8 @@
 //! A run, as server-sent events.
 //!
-//! First `expect`: what the limits are and what arithmetic says. Then `decisions`, many in one event, and at last `end` with
-//! the totals, or `failed` if a store could not decide. The id of an event is its position, so a client that lost its
-//! connection asks again with `Last-Event-ID`, and gets the rest.
+//! The first event is `expect`, with the limits and their expected outcome. Events `decisions` follow, each with many
+//! decisions, and finally `end` with the totals, or `failed` if a store could not decide. The id of an event is its
+//! position, so a client that lost its connection resumes with `Last-Event-ID`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ use super::run_request::RunRequest;
 use super::{LabState, MOST_RUNS, SharedLab};
 use crate::problem::Problem;
 
-/// A run, and what to expect of it.
+/// A run, and its expected outcome.
 #[derive(Serialize)]
 struct ExpectedFigures {
     traffic: String,
     seed: u64,
-    /// Microseconds, as all times here.
+    /// In microseconds, like all times here.
     length: u64,
-    /// The instant that arrivals are counted from, since the Unix epoch.
+    /// Start of the run, in microseconds since the Unix epoch.
     start: u64,
     clients: u32,
     holding: Option<u64>,
@@ -43,7 +43,7 @@ struct ExpectedFigures {
 
 const NO_SUCH_POSITION: &str = "`Last-Event-ID` is not the id of an event of this run.";
 
-/// The next events.
+/// Stage of a run, which determines the next event.
 enum RunStage {
     ExpectedFigures(Box<ExpectedFigures>, Box<Run>),
     Running(Box<Run>),
@@ -83,7 +83,7 @@ pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: Header
     Ok(response)
 }
 
-/// A page from elsewhere has no business here.
+/// Rejects requests from pages of other sites.
 fn refuse_strangers(headers: &HeaderMap) -> Result<(), Problem> {
     match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         Some(b"cross-site" | b"same-site") => {
@@ -93,7 +93,7 @@ fn refuse_strangers(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// The position that a client has reached before.
+/// The position after the last event that the client received.
 fn told_before(headers: &HeaderMap) -> Result<Option<RunPosition>, Problem> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     match id.to_str().ok().and_then(RunPosition::read) {
@@ -102,7 +102,7 @@ fn told_before(headers: &HeaderMap) -> Result<Option<RunPosition>, Problem> {
     }
 }
 
-/// The expected outcome, computed on a thread for blocking work.
+/// Computes the expected outcome, on a blocking thread.
 async fn expected(request: RunRequest) -> Result<(RunRequest, ExpectedFigures), Problem> {
     let computing = tokio::task::spawn_blocking(move || {
         let RunRequest { limits, traffic, length, holding, store, .. } = &request;
@@ -165,7 +165,7 @@ impl Failed {
     }
 }
 
-/// Numbers, texts and lists can always be written.
+/// Serialization of numbers, text and lists cannot fail.
 fn text(document: &impl Serialize) -> String {
     serde_json::to_string(document).unwrap_or_default()
 }

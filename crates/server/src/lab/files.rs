@@ -1,4 +1,4 @@
-//! The page's files.
+//! Files of the lab's page.
 
 use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
@@ -8,7 +8,7 @@ use tidegate_lab::page;
 
 use crate::problem::Problem;
 
-/// The page may send requests to the server that it came from, and to no other.
+/// The page may send requests only to its own server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -27,7 +27,7 @@ fn answer(name: &str) -> Response {
     };
     let headers = [
         (CONTENT_TYPE, file.media_type),
-        // The files belong to the program: another version's must not be taken for them.
+        // Files must be revalidated, because another version of the program may have other ones.
         (CACHE_CONTROL, "no-cache"),
         (CONTENT_SECURITY_POLICY, POLICY),
         (REFERRER_POLICY, "no-referrer"),

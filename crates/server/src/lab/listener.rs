@@ -24,7 +24,7 @@ async fn for_this_machine(State(hosts): State<Arc<AllowedHosts>>, request: Reque
     }
 }
 
-/// A lab with an address of its own.
+/// A lab with its own listener.
 pub struct LabServer {
     address: SocketAddr,
     serving: JoinHandle<()>,
@@ -32,10 +32,10 @@ pub struct LabServer {
 }
 
 impl LabServer {
-    /// Opens it. From then on it serves.
+    /// Opens the listener and serves the lab.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address cannot be bound.
     pub fn open(settings: Settings, lab: LabState) -> Result<LabServer, ListenError> {
         let listener = Listener::bind(settings)?;
         let address = listener.listening().address();
@@ -51,7 +51,7 @@ impl LabServer {
         Ok(LabServer { address, serving, stop })
     }
 
-    /// The address that it listens at.
+    /// The listening address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -60,7 +60,7 @@ impl LabServer {
     /// Ends all runs, and waits until all connections have ended.
     pub async fn close(self) {
         self.stop.cancel();
-        // It can only fail by being cancelled, and then it is closed as well.
+        // The task can only fail by being cancelled, which closes the listener too.
         let _ = self.serving.await;
     }
 }

@@ -1,13 +1,13 @@
-//! The lab's page, and the runs that it draws.
+//! The lab's page, and its runs.
 //!
 //! | | |
 //! |---|---|
-//! | `GET /lab/` | the page, and its files beside it (`files.rs`) |
-//! | `GET /lab/about` | what can be run here |
+//! | `GET /lab/` | the page and its files (`files.rs`) |
+//! | `GET /lab/about` | the capabilities of this lab |
 //! | `GET /lab/run?…` | a run, as server-sent events (`run.rs`) |
 //!
-//! A run is described by its query alone (`run_request.rs`), so a link is a run. The same routes are on the listener of
-//! `tidegate lab` and, beside the live view, on the operators' listener.
+//! A run is fully described by its query (`run_request.rs`), so a link identifies a run. The same routes are on the
+//! listener of `tidegate lab` and, with the live view, on the admin listener.
 
 mod batch;
 mod events;
@@ -34,21 +34,22 @@ use tokio_util::sync::CancellationToken;
 pub use self::listener::{LabServer, serve_connection};
 use crate::problem::Problem;
 
-/// The most runs at once.
+/// Maximum number of concurrent runs.
 const MOST_RUNS: usize = 8;
 
-/// The settings of the lab.
+/// Settings of the lab.
 #[derive(Default)]
 pub struct Settings {
-    /// Runs may be decided by this Redis, in real time.
+    /// Redis that may decide runs, in real time.
     pub redis: Option<Arc<RedisStore>>,
-    /// Whether a running server can be looked at on the same listener. That takes its token, and then runs do as well.
+    /// Whether the listener also offers the live view of a server. If so, the live view and runs need the server's
+    /// token.
     pub is_live: bool,
     /// Ends runs.
     pub stop: CancellationToken,
 }
 
-/// The state of the lab. A clone is the same.
+/// State of the lab. Clones refer to the same state.
 #[derive(Clone)]
 pub struct LabState(Arc<SharedLab>);
 
@@ -58,7 +59,7 @@ struct SharedLab {
 }
 
 impl LabState {
-    /// A lab in which nothing runs yet.
+    /// A lab without runs.
     #[must_use]
     pub fn new(settings: Settings) -> LabState {
         LabState(Arc::new(SharedLab { settings, places: Arc::new(Semaphore::new(MOST_RUNS)) }))
@@ -76,7 +77,7 @@ pub fn router(state: LabState) -> Router {
         .with_state(state)
 }
 
-/// Whether a path leads to what anybody may see: the page itself, which knows nothing until it asks.
+/// Whether a path is served without the token: the page itself, which contains no data.
 #[must_use]
 pub fn is_open(path: &str) -> bool {
     let Some(rest) = path.strip_prefix("/lab") else { return false };
@@ -86,7 +87,7 @@ pub fn is_open(path: &str) -> bool {
     }
 }
 
-/// With the run that a link describes.
+/// Redirects to the page, with the run in the query.
 async fn to_the_page(uri: Uri) -> Redirect {
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     Redirect::permanent(&format!("/lab/{query}"))
@@ -96,7 +97,7 @@ async fn about(State(state): State<LabState>) -> Response {
     #[derive(Serialize)]
     struct About {
         stores: &'static [&'static str],
-        /// Whether there is a server to look at, and a token to know.
+        /// Whether there is a live view, which needs a token.
         live: bool,
         runs: Runs,
         most: Most,
@@ -129,7 +130,7 @@ async fn nothing_here(request: Request) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, format!("There is nothing at {}. The page is at /lab/.", request.uri().path()))
 }
 
-/// A JSON answer.
+/// A JSON response.
 fn json(document: &impl Serialize) -> Response {
     match serde_json::to_vec(document) {
         Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),

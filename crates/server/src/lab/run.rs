@@ -1,4 +1,4 @@
-//! One run: its arrivals at their pace, decided, as batches.
+//! Executes a run: paces its arrivals, decides them, and returns batches.
 
 use std::iter::Peekable;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::run_decider::RunDecider;
 use super::run_position::RunPosition;
 use super::run_request::{RunPace, RunRequest};
 
-/// The most arrivals in one batch.
+/// Maximum number of arrivals in a batch.
 const BATCH: usize = 512;
-/// The time between two batches. An empty one is sent too: time goes by either way.
+/// Interval between batches. Empty batches are sent too, because they advance the time.
 const BEAT: Duration = Duration::from_millis(40);
-/// The arrivals that are skipped before the task yields.
+/// Number of skipped arrivals after which the task yields.
 const SKIPPED_AT_ONCE: u64 = 4_096;
 
 /// The next event of a run.
 pub(super) enum NextEvent {
-    /// Decisions; perhaps none, if time went by without any.
+    /// Decisions. Empty if there were none in this interval.
     Batch(EventBatch),
-    /// All is told.
+    /// The run is complete.
     End(End),
     /// The store could not decide.
     Failed(StoreError),
@@ -35,11 +35,11 @@ pub(super) enum NextEvent {
 #[derive(Debug, Serialize)]
 pub(super) struct End {
     pub(super) totals: Vec<Totals>,
-    /// Whether more would have arrived than the lab draws.
+    /// Whether the run ended early because of the maximum number of arrivals.
     pub(super) cut: bool,
 }
 
-/// A run on its way.
+/// A run in progress.
 pub(super) struct Run {
     arrivals: Peekable<Arrivals>,
     decider: RunDecider,
@@ -48,7 +48,7 @@ pub(super) struct Run {
     most: u64,
     pace: RunPace,
     position: RunPosition,
-    /// The instant at which it began here, and its position then.
+    /// Start of this connection's part of the run, and the position in microseconds at that time.
     began: (Instant, u64),
     next_beat: Instant,
 }
@@ -74,12 +74,12 @@ impl Run {
         RunPosition { totals: totals.to_vec(), ..self.position }
     }
 
-    /// Whether a position can be one of this run.
+    /// Whether a position can belong to this run.
     pub(super) fn has(&self, position: &RunPosition) -> bool {
         position.totals.len() == if self.decider.is_repeatable() { 0 } else { self.limits }
     }
 
-    /// Skips to a position that a client has reached before: a seeded run is the same every time.
+    /// Skips to a position that a client has already received. A run with the same seed repeats itself.
     pub(super) async fn skip_to(&mut self, position: RunPosition) {
         while self.position.arrivals < position.arrivals {
             let Some(arrival) = self.arrivals.next() else { break };
@@ -114,7 +114,7 @@ impl Run {
             return NextEvent::Failed(error);
         }
         self.position.arrivals += batch.len() as u64;
-        // If more is due, it comes next; until then the time after the last of these is not known.
+        // A full batch is known only up to its last arrival: more arrivals may be due.
         let known = if is_full { some.last().map_or(due, |last| last.at) } else { due };
         self.position.until = known.since(START).get().min(self.length.get()).max(self.position.until);
         batch.until = self.position.until;
@@ -124,7 +124,7 @@ impl Run {
         NextEvent::Batch(batch)
     }
 
-    /// Waits for the next beat. Returns the time until which arrivals are due.
+    /// Waits for the next batch. Returns the time until which arrivals are due.
     async fn due(&mut self) -> Timestamp {
         let end = START + self.length;
         match self.pace {
@@ -154,7 +154,7 @@ mod tests {
         Run::new(&request, decider)
     }
 
-    /// All batches as they are sent, and the end.
+    /// All batches as sent, and the end.
     async fn told(mut run: Run) -> (Vec<serde_json::Value>, End) {
         let mut batches = Vec::new();
         loop {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::batch::EventBatch;
 use super::run_request::{RunRequest, StoreChoice};
 
-/// Decides arrivals: by the limits themselves, or by a store.
+/// Decides arrivals in memory or in Redis.
 pub(super) enum RunDecider {
     /// In virtual time.
     Memory(Box<Simulation>),
@@ -33,7 +33,7 @@ impl RunDecider {
                     Some(holding) => Simulation::new(&request.limits).holding(holding),
                     None => Simulation::new(&request.limits),
                 };
-                // A server that cannot stand behind the limits was refused when the request was read.
+                // Invalid combinations of servers and limits were rejected when the request was parsed.
                 let served = request.server.and_then(|server| simulation().serving(server, &request.adaptations).ok());
                 let leased = || simulation().leasing(&request.fleets, request.seed);
                 RunDecider::Memory(Box::new(served.unwrap_or_else(leased)))
@@ -41,7 +41,7 @@ impl RunDecider {
         }
     }
 
-    /// Decides arrivals, in their order, and adds them to a batch.
+    /// Decides arrivals in order, and adds them to a batch.
     pub(super) async fn take(
         &mut self,
         arrivals: &[Arrival],
@@ -67,7 +67,7 @@ impl RunDecider {
         }
     }
 
-    /// Passes over an arrival that was told of before. What is in Redis is there already.
+    /// Skips an arrival that was sent before. In memory it is decided again; in Redis it is charged already.
     pub(super) fn skip(&mut self, arrival: &Arrival) {
         match self {
             RunDecider::Memory(simulation) => {
@@ -77,12 +77,12 @@ impl RunDecider {
         }
     }
 
-    /// Whether the same arrivals are decided in the same way every time.
+    /// Whether the decisions are the same each time.
     pub(super) const fn is_repeatable(&self) -> bool {
         matches!(self, RunDecider::Memory(_))
     }
 
-    /// Counts on from what was decided before on arrivals that were passed over.
+    /// Continues the totals from before the skipped arrivals.
     pub(super) fn go_on_from(&mut self, totals: Vec<Totals>) {
         match self {
             RunDecider::Memory(_) => {}
@@ -98,13 +98,13 @@ impl RunDecider {
     }
 }
 
-/// A run whose state lies in Redis.
+/// A run with its state in Redis.
 pub(super) struct RedisRun {
     store: Arc<RedisStore>,
     limits: Vec<(RuleId, Limit)>,
     totals: Vec<Totals>,
     holding: Option<Micros>,
-    /// Slots, and when they are given back.
+    /// Held slots, and when to release them.
     held: VecDeque<(Instant, Receipt)>,
 }
 
@@ -120,7 +120,8 @@ impl RedisRun {
         self.give_back().await?;
         let clients: Vec<String> = arrivals.iter().map(|arrival| arrival.client.to_string()).collect();
         let keys: Vec<Key<'_>> = clients.iter().map(|client| Key::of([client.as_str()])).collect();
-        // All limits see each arrival by itself: together, one that denies would spare the others.
+        // Each limit decides each arrival in a separate call: in one call, a denial by one limit would charge none of
+        // them.
         let (store, limits) = (&self.store, &self.limits);
         let asking = arrivals.iter().zip(&keys).flat_map(|(arrival, key)| {
             limits.iter().map(move |(rule, limit)| async move {

@@ -1,21 +1,21 @@
-//! The position of a run's events, which is their id.
+//! Position in a run, which is the id of its events.
 
 use std::fmt;
 
 use tidegate_lab::simulate::Totals;
 
-/// The position behind an event: how much of a run it and those before it tell.
+/// Position after an event: how much of the run has been sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunPosition {
-    /// Arrivals.
+    /// Number of arrivals.
     pub(super) arrivals: u64,
-    /// Microseconds.
+    /// Time in microseconds.
     pub(super) until: u64,
-    /// The decisions of each limit by then, where they cannot be computed again: a store decides each arrival once.
+    /// Totals of each limit, for runs in Redis. Runs in memory compute them again.
     pub(super) totals: Vec<Totals>,
 }
 
-/// As an event's id.
+/// Formats the position as an event id.
 impl fmt::Display for RunPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.arrivals, self.until)?;
@@ -30,7 +30,7 @@ impl fmt::Display for RunPosition {
 }
 
 impl RunPosition {
-    /// The position that an event's id stands for.
+    /// Parses an event id.
     pub(super) fn read(text: &str) -> Option<RunPosition> {
         let mut parts = text.split('.');
         let (arrivals, until) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -39,7 +39,7 @@ impl RunPosition {
     }
 }
 
-/// `None` also if they do not add up.
+/// `None` if the totals are malformed or inconsistent.
 fn read_totals(text: &str, arrivals: u64) -> Option<Totals> {
     let numbers: Vec<u64> = text.split('-').map(|number| number.parse().ok()).collect::<Option<_>>()?;
     let [cost, admitted, admitted_cost, denied, too_large, delayed, longest_delay, longest_wait] = numbers[..] else {

@@ -1,4 +1,4 @@
-//! A run as its query describes it.
+//! Parses the query that describes a run.
 
 use std::str::FromStr;
 
@@ -11,37 +11,37 @@ use tidegate_rules::yaml::closest;
 
 use crate::problem::FieldError;
 
-/// The most limits that are held against the same arrivals.
+/// Maximum number of limits in a run.
 pub(super) const MOST_LIMITS: usize = 4;
-/// The most decisions of a run, those of all limits together.
+/// Maximum number of decisions in a run, over all limits.
 pub(super) const MOST_DECISIONS: u64 = 1_000_000;
-/// The most clients of a run.
+/// Maximum number of clients in a run.
 pub(super) const MOST_CLIENTS: u32 = 100_000;
-/// The most nodes of a fleet.
+/// Maximum number of nodes in a fleet.
 const MOST_NODES: usize = 1_000;
-/// The longest run, in the time of its arrivals.
+/// Maximum length of a run, in the time of its arrivals.
 const LONGEST: Micros = Micros::from_secs(366 * 86_400);
-/// The longest run in real time.
+/// Maximum length of a run in real time.
 const LONGEST_WATCH: Micros = Micros::from_secs(3_600);
-/// The most turns of the traffic: even those without arrivals take time to make.
+/// Maximum number of steps of the traffic generator: steps without arrivals take time too.
 const MOST_TURNS: u64 = 5_000_000;
-/// The longest text of a parameter.
+/// Maximum length of a parameter.
 const MOST_TEXT: usize = 1_000;
 
-/// The limits on requests in flight that adapt.
+/// Controllers of adaptive concurrency limits.
 const CONTROLLERS: [&str; 3] = ["gradient2", "vegas", "aimd"];
 const NAMES: [&str; 9] = ["limit", "traffic", "for", "seed", "speed", "holding", "server", "store", "run"];
 
-/// A run that a client asks for.
+/// A run that a client requests.
 #[derive(Clone, Debug)]
 pub(super) struct RunRequest {
     pub(super) limits: Vec<Limit>,
-    /// The limits as they were written, and the terms on which they adapt.
+    /// For each limit, its adaptation as written, if any.
     pub(super) adaptations: Vec<Option<Adaptation>>,
-    /// The numbers of nodes that lease them.
+    /// For each limit, the number of nodes that lease it, if any.
     pub(super) fleets: Vec<Option<usize>>,
     pub(super) texts: Vec<String>,
-    /// The server behind each limit.
+    /// Server behind each limit.
     pub(super) server: Option<ServerModel>,
     pub(super) traffic: Traffic,
     pub(super) length: Micros,
@@ -51,26 +51,26 @@ pub(super) struct RunRequest {
     pub(super) store: StoreChoice,
 }
 
-/// The speed of the arrivals' time.
+/// Speed of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum RunPace {
-    /// So many times as fast as ours.
+    /// This many times as fast as real time.
     Times(f64),
-    /// As fast as it can be decided and sent.
+    /// As fast as possible.
     Fastest,
 }
 
 /// The store that decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StoreChoice {
-    /// The limits themselves, in the time of the arrivals.
+    /// In memory, in virtual time.
     Memory,
-    /// Redis, in real time, under keys that begin with this name.
+    /// In Redis, in real time, under keys with this name.
     Redis(String),
 }
 
 impl RunRequest {
-    /// Reads a query. Every field at fault is named.
+    /// Parses a query. Errors name every invalid field.
     pub(super) fn read(query: &str, has_redis: bool) -> Result<RunRequest, Vec<FieldError>> {
         let mut fields = RunFields::of(query);
         let limits = fields.limits();
@@ -107,7 +107,7 @@ impl RunRequest {
         }
     }
 
-    /// The most arrivals of a run, at any random seed.
+    /// Maximum number of arrivals in a run.
     pub(super) const fn most_arrivals(&self) -> u64 {
         MOST_DECISIONS / self.limits.len() as u64
     }
@@ -115,7 +115,7 @@ impl RunRequest {
     /// The error of a run with too many arrivals.
     pub(super) fn too_many(&self, expected: f64) -> Option<FieldError> {
         let most = self.most_arrivals();
-        // Room for chance: what it brings beyond that is cut off.
+        // Leaves room for random variation. A run that exceeds the maximum anyway is cut off.
         (expected > most as f64 * 0.98).then(|| {
             let message = format!(
                 "about {expected:.0} requests would arrive, and the lab draws {most} at most: \
@@ -126,7 +126,7 @@ impl RunRequest {
     }
 }
 
-/// Limits, the terms on which they adapt, and their texts.
+/// Limits with their adaptations and texts.
 struct WrittenLimits {
     limits: Vec<Limit>,
     adaptations: Vec<Option<Adaptation>>,
@@ -134,10 +134,10 @@ struct WrittenLimits {
     texts: Vec<String>,
 }
 
-/// A limit, the terms on which it adapts, and the number of nodes that lease it.
+/// A limit, its adaptation, and the number of nodes that lease it.
 type WrittenLimit = (Limit, Option<Adaptation>, Option<usize>);
 
-/// The parameters of a query, and what is wrong with them.
+/// Parameters of a query, and their errors.
 struct RunFields {
     pairs: Vec<(String, String)>,
     errors: Vec<FieldError>,
@@ -195,8 +195,8 @@ impl RunFields {
         (!limits.is_empty()).then_some(WrittenLimits { limits, adaptations, fleets, texts })
     }
 
-    /// A limit such as `1000/s burst 50`, one that adapts, such as `1000/s adapt 100/s on latency > 200ms` or `gradient2 20..200`, or one
-    /// that nodes lease, such as `1000/s fleet 20`.
+    /// Parses a limit such as `1000/s burst 50`, an adaptive one such as `1000/s adapt 100/s on latency > 200ms` or
+    /// `gradient2 20..200`, or a leased one such as `1000/s fleet 20`.
     fn limit(&mut self, field: &str, text: &str) -> Option<WrittenLimit> {
         let say = |error: NotationError| format!("{} (at character {})", error.problem(), error.column());
         if text.split_whitespace().next().is_some_and(|word| CONTROLLERS.contains(&word)) {
@@ -234,7 +234,7 @@ impl RunFields {
 
     fn traffic(&mut self) -> Option<Traffic> {
         let Some(text) = self.one("traffic") else {
-            self.wrong("traffic", "write what arrives, such as poisson 20/s");
+            self.wrong("traffic", "write the arrivals, such as poisson 20/s");
             return None;
         };
         self.parsed("traffic", &text, |error: TrafficError| error.to_string())
@@ -286,7 +286,7 @@ impl RunFields {
         }
     }
 
-    /// Checks that need all fields.
+    /// Checks that involve several fields.
     fn check(&mut self, request: &RunRequest) {
         if request.traffic.clients() > MOST_CLIENTS {
             self.wrong("traffic", format!("the lab keeps {MOST_CLIENTS} clients apart: write fewer, or lower numbers"));
@@ -332,99 +332,4 @@ impl RunFields {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str = "limit=20/s+burst+50&limit=fixed+20/s&traffic=poisson+30/s&for=10s&seed=7&speed=max";
-
-    fn wrong(query: &str) -> Vec<(String, String)> {
-        let errors = RunRequest::read(query, false).unwrap_err();
-        errors.into_iter().map(|error| (error.field, error.message)).collect()
-    }
-
-    #[test]
-    fn a_query_is_a_whole_run() {
-        let request = RunRequest::read(GOOD, false).unwrap();
-        assert_eq!(request.limits.iter().map(ToString::to_string).collect::<Vec<_>>(), ["20/s burst 50", "fixed 20/s"]);
-        assert_eq!((request.traffic.to_string().as_str(), request.seed), ("poisson 30/s", 7));
-        assert_eq!((request.length, request.pace, request.holding), (Micros::from_secs(10), RunPace::Fastest, None));
-        assert_eq!(request.most_arrivals(), 500_000);
-        let sparse = RunRequest::read("limit=5/s&traffic=steady+1/s", false).unwrap();
-        assert_eq!((sparse.length, sparse.seed, sparse.pace), (Micros::from_secs(60), 1, RunPace::Times(1.0)));
-    }
-
-    #[test]
-    fn a_limit_may_adapt_to_a_server() {
-        let query = |limit: &str, server: &str| format!("limit={limit}&traffic=poisson+30/s{server}&speed=max");
-        let adaptive = "100/s+adapt+10/s+on+latency+%3E+1s";
-        let request = RunRequest::read(&query(adaptive, "&server=2+x+40ms"), false).unwrap();
-        assert_eq!(request.texts, ["100/s adapt 10/s on latency > 1s"]);
-        assert_eq!(request.server.map(|server| server.to_string()).as_deref(), Some("2 x 40ms"));
-        assert!(request.adaptations[0].is_some());
-        let request = RunRequest::read(&query("gradient2+4..90", "&server=2+x+40ms"), false).unwrap();
-        assert_eq!((request.texts[0].as_str(), request.limits[0].capacity()), ("gradient2 4..90", 90));
-        for (limit, server, field) in [
-            (adaptive, "", "server"),
-            ("vegas", "", "server"),
-            ("vegas+9..1", "&server=2+x+40ms", "limit.0"),
-            ("aimd+backoff+2", "&server=2+x+40ms", "limit.0"),
-            (adaptive, "&server=2", "server"),
-            ("5/s+adapt+10/s+on+latency+%3E+1s", "&server=2+x+40ms", "limit.0"),
-            ("100/s+adapt+10/s", "&server=2+x+40ms", "limit.0"),
-            ("shaper+5/s+queue+5", "&server=2+x+40ms", "server"),
-        ] {
-            assert_eq!(wrong(&query(limit, server))[0].0, field, "{limit} {server}");
-        }
-    }
-
-    #[test]
-    fn a_limit_may_be_leased_by_a_fleet() {
-        let query =
-            |limit: &str, more: &str| format!("limit={limit}&limit=2000/s&traffic=poisson+30/s{more}&speed=max");
-        let request = RunRequest::read(&query("2000/s+burst+500+fleet+20", ""), false).unwrap();
-        assert_eq!((request.texts[0].as_str(), request.limits[0].capacity()), ("2000/s burst 500 fleet 20", 500));
-        assert_eq!(request.fleets, [Some(20), None]);
-        for (limit, more, field) in [
-            ("2000/s+fleet+0", "", "limit.0"),
-            ("2000/s+fleet+many", "", "limit.0"),
-            ("2000/parsec+fleet+3", "", "limit.0"),
-            ("5/min+fleet+3", "", "limit.0"),
-            ("log+2000/s+fleet+3", "", "limit.0"),
-            ("2000/s+fleet+3", "&server=2+x+40ms", "server"),
-        ] {
-            assert_eq!(wrong(&query(limit, more))[0].0, field, "{limit} {more}");
-        }
-        let redis = RunRequest::read("limit=2000/s+fleet+2&traffic=steady+1/s&store=redis&run=a", true).unwrap_err();
-        assert_eq!(redis[0].field, "store");
-    }
-
-    #[test]
-    fn every_field_at_fault_is_named() {
-        let errors =
-            wrong("limit=5/s&limit=5/parsec&traffic=rain&for=soon&seed=x&speed=0&store=disk&lenght=1&holding=1x");
-        let fields: Vec<&str> = errors.iter().map(|(field, _)| field.as_str()).collect();
-        assert_eq!(fields, ["lenght", "limit.1", "traffic", "for", "seed", "speed", "holding", "store"]);
-        assert_eq!(wrong("")[0].0, "limit.0");
-        assert_eq!(wrong(&format!("{GOOD}&seed=8"))[0].1, "it is there twice: leave one out");
-        assert_eq!(wrong("limit=1/s&limit=1/s&limit=1/s&limit=1/s&limit=1/s&traffic=steady+1/s")[0].0, "limit.4");
-    }
-
-    #[test]
-    fn runs_that_are_too_large_are_refused() {
-        for (query, field) in [
-            ("limit=1/s&traffic=steady+1/s&for=400day&speed=max", "for"),
-            ("limit=1/s&traffic=steady+1/s&for=2h&speed=1", "speed"),
-            ("limit=1/s&traffic=steady+1/s+clients+200000&speed=max", "traffic"),
-            ("limit=1/s&traffic=steady+1/s+as+5000000&speed=max", "traffic"),
-            ("limit=1/s&traffic=square+1/day+0+every+2us&for=1day&speed=max", "traffic"),
-            ("limit=1/s&traffic=boundary+0+every+1us&for=1h&speed=max", "traffic"),
-            ("limit=1/s&traffic=steady+1/s&store=redis", "store"),
-        ] {
-            assert_eq!(wrong(query)[0].0, field, "{query}");
-        }
-        let redis = RunRequest::read("limit=1/s&traffic=steady+1/s&store=redis&run=a&speed=2", true).unwrap_err();
-        assert_eq!(redis[0].field, "speed");
-        let request = RunRequest::read("limit=1/s&traffic=steady+20000/s", false).unwrap();
-        assert!(request.too_many(1_200_000.0).is_some() && request.too_many(100_000.0).is_none());
-    }
-}
+mod tests;

@@ -1,19 +1,19 @@
-//! The share of a listener's connections that one address may hold.
+//! Limit on the connections that one address may hold.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Number of connections that one address may always hold, even if that is more than a quarter of all.
+/// Number of connections that one address may always hold, even if that is more than a quarter of the maximum.
 const FEW: usize = 64;
 
-/// The most connections of one address, unless it is set: a quarter of all, but 64 at least, and never more than half.
+/// Default maximum for one address: a quarter of the maximum, but at least 64, and at most half of it.
 pub(super) fn usual_share(most_connections: usize) -> usize {
     (most_connections / 4).max(FEW).min(most_connections / 2).max(1)
 }
 
-/// The network that counts as one client: an IPv4 address, or a /64 of IPv6, which is what one subscriber has.
+/// The network that counts as one client: an IPv4 address or an IPv6 /64, the usual allocation to a subscriber.
 #[must_use]
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -25,21 +25,21 @@ pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The connections of each client of a listener. There is an entry for each client that has one, and no more.
+/// Open connections of a listener, by client. Clients without connections have no entry.
 #[derive(Debug, Default)]
 pub(super) struct AddressShares {
     open: Mutex<HashMap<IpAddr, usize>>,
     refused: AtomicU64,
 }
 
-/// One connection of a client, counted until this is dropped.
+/// A connection of a client, counted until dropped.
 #[derive(Debug)]
 pub(super) struct Counted {
     shares: Arc<AddressShares>,
     network: IpAddr,
 }
 
-/// A client has as many connections as it may.
+/// The client holds its maximum of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{address} has {open} connections open already")]
 pub(super) struct ShareExceeded {
@@ -48,7 +48,7 @@ pub(super) struct ShareExceeded {
 }
 
 impl AddressShares {
-    /// Counts a connection of `address`, unless it has `most` already.
+    /// Counts a connection of `address`, unless it holds `most` already.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr, most: usize) -> Result<Counted, ShareExceeded> {
         let network = client_network(address);
         let mut all = self.lock();
@@ -61,13 +61,13 @@ impl AddressShares {
         Ok(Counted { shares: Arc::clone(self), network })
     }
 
-    /// The number of refused connections.
+    /// Number of refused connections.
     pub(super) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        // Nothing that runs under the lock leaves it half changed.
+        // A panic cannot leave inconsistent state behind, so poisoning is ignored.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

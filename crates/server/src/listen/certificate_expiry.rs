@@ -1,24 +1,24 @@
-//! The expiry of a certificate.
+//! Reads the expiry of a certificate.
 
 use rustls::pki_types::CertificateDer;
 use tidegate_core::time::Date;
 
 use crate::identity::der::{Der, INTEGER, SEQUENCE};
 
-/// The explicit tag of the version, which may be left out.
+/// Explicit tag of the version, which is optional.
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The end of a certificate's validity (RFC 5280, 4.1.2.5), in seconds since the Unix epoch. `None` if it is malformed, or before
-/// that epoch.
+/// End of a certificate's validity (RFC 5280, section 4.1.2.5), in seconds since the Unix epoch. `None` if it is
+/// malformed, or before the epoch.
 pub(super) fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
     let mut fields = Der::new(certificate).inside(SEQUENCE)?.inside(SEQUENCE)?;
     let (first, _) = fields.next()?;
     if first == VERSION {
         fields.value(INTEGER)?;
     }
-    // The algorithm of the signature, and who issued it.
+    // Signature algorithm and issuer.
     fields.value(SEQUENCE)?;
     fields.value(SEQUENCE)?;
     let mut validity = fields.inside(SEQUENCE)?;
@@ -27,7 +27,7 @@ pub(super) fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     match tag {
         UTC_TIME => {
-            // Two digits stand for 1950 to 2049.
+            // Two-digit years stand for 1950 to 2049.
             let year: u64 = text.get(..2)?.parse().ok()?;
             seconds(if year < 50 { 2_000 + year } else { 1_900 + year }, text.get(2..)?)
         }
@@ -36,7 +36,7 @@ pub(super) fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
     }
 }
 
-/// The seconds from the Unix epoch to `MMDDHHMMSSZ` of a year.
+/// Seconds from the Unix epoch to `MMDDHHMMSSZ` of a year.
 fn seconds(year: u64, rest: &str) -> Option<u64> {
     let digits = rest.strip_suffix('Z').filter(|digits| digits.len() == 10 && digits.is_ascii())?;
     let part = |place: usize| digits.get(place..place + 2)?.parse::<u64>().ok();
@@ -58,7 +58,7 @@ mod tests {
             (2000, 2, 29, 951_782_400),
             (2024, 3, 1, 1_709_251_200),
             (2049, 12, 31, 2_524_521_600),
-            // From 2050 on with four digits.
+            // Years from 2050 on have four digits.
             (2050, 1, 1, 2_524_608_000),
             (2400, 2, 29, 13_574_563_200),
         ] {

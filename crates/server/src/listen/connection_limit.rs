@@ -1,4 +1,4 @@
-//! The most connections that a listener has open at once.
+//! Limit on the open connections of a listener.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,19 +7,19 @@ use tokio::sync::Notify;
 
 use crate::log_throttle::LogThrottle;
 
-/// A limit on open connections, which may change while some are open.
+/// A limit on open connections, which can change while connections are open.
 #[derive(Debug)]
 pub(super) struct ConnectionLimit {
     most: AtomicUsize,
     open: AtomicUsize,
-    /// Notified when a permit may be free. Only the task that accepts waits for it.
+    /// Notified when a permit may be available. Only the accepting task waits for it.
     changed: Notify,
-    /// The number of connections that had to wait.
+    /// Number of connections that had to wait.
     full: AtomicU64,
     full_log: LogThrottle,
 }
 
-/// The permit of one connection, returned when it is dropped.
+/// Permit for one connection, returned on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit(Arc<ConnectionLimit>);
 
@@ -34,7 +34,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// A permit, once there is one.
+    /// Waits for a permit.
     pub(super) async fn acquire(self: &Arc<ConnectionLimit>) -> ConnectionPermit {
         let mut is_full = false;
         while self.open.load(Ordering::Acquire) >= self.most() {
@@ -59,17 +59,17 @@ impl ConnectionLimit {
         }
     }
 
-    /// The most connections at once.
+    /// Maximum number of open connections.
     pub(super) fn most(&self) -> usize {
         self.most.load(Ordering::Acquire)
     }
 
-    /// The number of connections that had to wait.
+    /// Number of connections that had to wait.
     pub(super) fn times_full(&self) -> u64 {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Allows this many from now on. Those that are open stay open.
+    /// Changes the maximum. Open connections are kept, even above it.
     pub(super) fn resize(&self, most: usize) {
         self.most.store(most, Ordering::Release);
         self.changed.notify_one();

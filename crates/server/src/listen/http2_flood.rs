@@ -1,7 +1,7 @@
-//! Notices clients that keep an HTTP/2 connection busy with frames that ask for nothing.
+//! Detects clients that flood an HTTP/2 connection with control frames.
 //!
-//! Each PING and each SETTINGS has to be answered, and costs about as much as a small request, but no rule counts it and no
-//! timeout ends it while a request is in flight. Frames are followed by their heads: nothing else is looked at.
+//! Each PING and SETTINGS frame must be answered and costs about as much as a small request, but no rule counts it, and
+//! no timeout applies while a request is in flight. Only the heads of frames are parsed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::http_version::HTTP2_PREFACE;
 
-/// The bytes of a frame's head.
+/// Length of a frame's head.
 const HEAD: usize = 9;
 /// Number of control frames per second that counts as a flood, if they outnumber the frames of requests.
 const MOST: u32 = 10_000;
@@ -17,39 +17,39 @@ const WITHIN: Duration = Duration::from_secs(1);
 /// Number of control frames between two reads of the clock.
 const LOOK_EVERY: u32 = 100;
 
-/// Follows what a client sends, in whatever pieces it comes.
+/// Incremental parser of the bytes of a connection, in chunks of any size.
 #[derive(Debug, Default)]
 pub(super) enum FrameMeter {
-    /// Nothing has come.
+    /// No data received.
     #[default]
     Unknown,
-    /// It may be HTTP/2: this many bytes of the preface have arrived.
+    /// Possibly HTTP/2: this many bytes of the preface have been received.
     Preface(usize),
-    /// It is HTTP/2.
+    /// HTTP/2.
     Http2(Frames),
-    /// It is something else.
+    /// Another protocol.
     Other,
 }
 
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// The head of a frame, as far as it has come.
+    /// Head of the current frame, as far as received.
     head: [u8; HEAD],
     came: usize,
-    /// The bytes of the present frame that are to come.
+    /// Remaining bytes of the current frame.
     left: usize,
     since: Instant,
     idle: u32,
     busy: u32,
 }
 
-/// A client that sends far more frames that ask for nothing than frames of requests.
+/// A client sends far more control frames than request frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a client floods its HTTP/2 connection with frames that ask for nothing")]
 pub(super) struct Flood;
 
 impl FrameMeter {
-    /// Takes in the next bytes.
+    /// Parses the next bytes.
     #[inline]
     pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<(), Flood> {
         match self {
@@ -97,7 +97,7 @@ impl Frames {
         }
     }
 
-    /// Counts the frame that begins.
+    /// Counts the frame that begins here.
     fn count(&mut self) -> Result<(), Flood> {
         const DATA: u8 = 0;
         const HEADERS: u8 = 1;
@@ -113,12 +113,12 @@ impl Frames {
                 self.busy = self.busy.saturating_add(1);
                 return Ok(());
             }
-            // They belong to requests and responses, or are bounded where they are read.
+            // Frames of requests and responses, or limited elsewhere.
             RST_STREAM | WINDOW_UPDATE | CONTINUATION => return Ok(()),
             // SETTINGS, PING, PRIORITY, and unknown frames.
             _ => {}
         }
-        // A second begins with an idle frame: a silence before it is no part of it.
+        // The first control frame starts the interval, so that silence before it does not count.
         if self.idle.is_multiple_of(LOOK_EVERY) {
             let now = Instant::now();
             if self.idle == 0 || now.duration_since(self.since) >= WITHIN {
@@ -143,7 +143,7 @@ mod tests {
         frame(6, 0, &[0; 8])
     }
 
-    /// The outcome of a connection that sends this a number of times, in pieces of this size.
+    /// The result for a connection that sends `what` repeatedly, in chunks of this size.
     fn sent(what: &[u8], times: usize, piece: usize) -> Result<(), Flood> {
         let mut meter = FrameMeter::default();
         let all = [&HTTP2_PREFACE[..], &what.repeat(times)].concat();
@@ -166,7 +166,7 @@ mod tests {
         let request = [frame(1, 4, &[0x82]), frame(0, 1, b"hello"), ping()].concat();
         assert_eq!(sent(&request, 50_000, 4_096), Ok(()));
         assert_eq!(sent(&frame(8, 0, &[0, 0, 0, 1]), 50_000, 4_096), Ok(()));
-        // What lies in a body is not taken for frames.
+        // The contents of DATA frames are not parsed as frames.
         assert_eq!(sent(&frame(0, 0, &ping().repeat(900)), 50, 1_000), Ok(()));
     }
 
@@ -186,7 +186,7 @@ mod tests {
         meter.follow(HTTP2_PREFACE).unwrap();
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(meter.follow(&ping().repeat(MOST as usize)), Err(Flood));
-        // Also if some came before the silence.
+        // The same, with frames before the silence.
         let mut meter = FrameMeter::default();
         meter.follow(&[&HTTP2_PREFACE[..], &ping().repeat(50)].concat()).unwrap();
         tokio::time::advance(Duration::from_secs(60)).await;

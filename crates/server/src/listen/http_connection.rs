@@ -1,9 +1,9 @@
-//! Runs one HTTP connection from its first byte to its last.
+//! Runs an HTTP connection from its first byte to its last.
 //!
-//! Listeners differ in their service and in a few settings of hyper's. All else is the same for each of them, and is here: finding
-//! out which version of HTTP a client speaks ([`detect_within`]), limits ([`http1_builder`], [`http2_builder`]), and the end of
-//! a connection, when it is idle, too old, or the server shuts down ([`HttpConnection::run`]). Floods of frames and clients that
-//! do not read are noticed one layer below, by [`Stream`](super::Stream).
+//! Listeners differ in their service and in a few settings of hyper. Everything else is shared, and is here: detection
+//! of the HTTP version ([`detect_within`]), limits ([`http1_builder`], [`http2_builder`]), and the end of a connection,
+//! when it is idle, too old, or the server shuts down ([`HttpConnection::run`]). One layer below,
+//! [`Stream`](super::Stream) detects floods of frames and clients that do not read.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -20,65 +20,67 @@ use super::http_version::{HttpVersion, ReplayedStream, detect};
 use super::lifetime_watch::{LifetimeEvent, LifetimeWatch};
 use super::request_count::RequestCount;
 
-/// Number of idle checks per idle timeout. A connection may stay open up to a quarter longer than set, and no clock is read
-/// while requests arrive.
+/// Number of idle checks per idle timeout. A connection may stay open for up to a quarter longer than set, and no clock
+/// is read while requests arrive.
 const CHECKS: u32 = 4;
-/// The shortest time between two checks.
+/// Shortest interval between checks.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
-/// The least buffer that hyper reads heads into.
+/// Minimum size of hyper's buffer for heads.
 const LEAST_BUFFER: usize = 8_192;
 
-/// The timeouts that end a connection.
+/// Timeouts that end a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetime {
-    /// The time without requests after which a connection is told to end. So it is also the time for the head of a request.
+    /// Time without requests after which a connection is closed gracefully. It is also the timeout for receiving a
+    /// head.
     pub(crate) idle: Duration,
     /// Whether a request in flight keeps its connection open, however long it takes.
     pub(crate) waits_for_requests: bool,
-    /// The time that an idle connection has to end once it is told to. Then it is cut.
+    /// Time that an idle connection has to close gracefully before it is cut.
     pub(crate) idle_drain: Duration,
-    /// The time that a client has for one more request when the server shuts down. It may have sent it already, and would lose it
-    /// if its connection were closed just then.
+    /// Time that a client has for one more request during shutdown. The request may be on its way already, and would be
+    /// lost if the connection were closed immediately.
     pub(crate) last_request: Duration,
-    /// The time that a connection without requests has to end once it is told of a shutdown.
+    /// Time that a connection without requests has to close gracefully during shutdown.
     pub(crate) shutdown_drain: Duration,
-    /// The age at which a connection is told to end.
+    /// Maximum age, after which a connection is closed gracefully.
     pub(crate) max_age: Option<MaxAge>,
 }
 
-/// The greatest age of a connection.
+/// Maximum age of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MaxAge {
     pub(crate) age: Duration,
-    /// The time that a connection of that age has to end once it is told to.
+    /// Time that a connection of that age has to close gracefully.
     pub(crate) drain: Duration,
 }
 
 impl MaxAge {
-    /// An age within a tenth of `age`, by `random` between 0 and 1: connections that were opened together do not all end together.
+    /// An age within 10 % of `age`, from `random` between 0 and 1, so that connections opened together do not all end
+    /// together.
     pub(crate) fn around(age: Duration, drain: Duration, random: f64) -> MaxAge {
         MaxAge { age: age.mul_f64(0.9 + random * 0.2), drain }
     }
 }
 
-/// A builder of HTTP/1 connections whose heads have at most this many bytes. The time for a head is the connection's idle time:
-/// hyper would set a timer for each head.
+/// A builder of HTTP/1 connections with this maximum size of a head. The idle timeout also limits the time for a head:
+/// hyper's own timeout would set a timer for each head.
 pub(crate) fn http1_builder(header_bytes: usize) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.header_read_timeout(None::<Duration>).max_buf_size(header_bytes.max(LEAST_BUFFER));
     builder
 }
 
-/// Limits on what clients may do with an HTTP/2 connection.
+/// Limits of an HTTP/2 connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Http2Limits {
-    /// The most requests at once.
+    /// Maximum number of concurrent requests.
     pub(crate) streams: u32,
-    /// The most bytes of the headers of one request.
+    /// Maximum size of a request's headers.
     pub(crate) header_bytes: usize,
-    /// The time of silence after which a client is sent a PING.
+    /// Idle time after which a PING is sent.
     pub(crate) ping_after: Duration,
-    /// The time that it has to answer.
+    /// Timeout for the response to a PING.
     pub(crate) ping_timeout: Duration,
 }
 
@@ -94,7 +96,7 @@ pub(crate) fn http2_builder<E: Clone>(executor: E, limits: Http2Limits) -> http2
     builder
 }
 
-/// Finds out which version of HTTP a connection speaks. `None` if that is not certain within `time`, the connection breaks, or
+/// Detects the HTTP version of a connection. `None` if it is undetermined after `time`, the connection breaks, or
 /// `last_request` has passed since `stop`.
 pub(crate) async fn detect_within<S: AsyncRead + Unpin>(
     stream: S,
@@ -107,14 +109,15 @@ pub(crate) async fn detect_within<S: AsyncRead + Unpin>(
         sleep(last_request).await;
     };
     tokio::select! {
-        // Most clients have sent something by now: then neither a timer nor a wake for the shutdown is set up.
+        // Most clients have sent data already. Polled first, detection then needs neither a timer nor a wake-up for the
+        // shutdown.
         biased;
         detected = timeout(time, detect(stream)) => detected.ok()?.ok(),
         () = shutdown => None,
     }
 }
 
-/// The surroundings of a connection.
+/// Context of a connection.
 pub(crate) struct HttpConnection<'c> {
     pub(crate) lifetime: &'c Lifetime,
     pub(crate) requests: &'c RequestCount,
@@ -122,8 +125,8 @@ pub(crate) struct HttpConnection<'c> {
 }
 
 impl HttpConnection<'_> {
-    /// Polls `connection`, by `poll`, until it has ended or is cut. Calls `end` once, when the connection is to finish what is in
-    /// flight and to end.
+    /// Drives `connection` with `poll` until it has ended or is cut. Calls `end` once, to start a graceful shutdown of
+    /// the connection.
     pub(crate) async fn run<C, E>(
         self,
         connection: C,
@@ -140,7 +143,7 @@ impl HttpConnection<'_> {
                     return Poll::Ready(ended);
                 }
                 let step = if ending.phase == ConnectionPhase::LastRequest && requests.is_busy() {
-                    // Told to end now, the connection says in its response that it is the last.
+                    // A graceful shutdown during the last request announces the close in its response.
                     ending.drain(lifetime.shutdown_drain)
                 } else {
                     match ready!(watch.as_mut().poll(cx)) {
@@ -163,24 +166,24 @@ impl HttpConnection<'_> {
     }
 }
 
-/// The phase of a connection.
+/// Phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionPhase {
     Open,
-    /// The server shuts down. One more request is answered, if it comes soon.
+    /// The server shuts down. One more request is served if it arrives in time.
     LastRequest,
     /// Requests in flight are finished.
     Draining,
 }
 
-/// The next step with a connection.
+/// Next step for a connection.
 enum ConnectionStep {
     GoOn,
-    /// It is checked after this time.
+    /// Check again after this time.
     CheckIn(Duration),
-    /// It is told to end, and checked after this time.
+    /// Start a graceful shutdown, and check again after this time.
     End(Duration),
-    /// It is closed in any case.
+    /// Close immediately.
     Cut,
 }
 
@@ -188,15 +191,15 @@ enum ConnectionStep {
 struct ConnectionDeadlines<'c> {
     lifetime: &'c Lifetime,
     phase: ConnectionPhase,
-    /// The time between two checks.
+    /// Interval between checks.
     interval: Duration,
-    /// The number of checks in a row at which the connection was idle.
+    /// Number of consecutive checks at which the connection was idle.
     idle_checks: u32,
-    /// The number of requests that had begun by the last check.
+    /// Number of requests begun by the previous check.
     seen: u64,
-    /// Whether a request was in flight at the last check.
+    /// Whether a request was in flight at the previous check.
     was_busy: bool,
-    /// The instant at which the connection is too old, and the time that it then has to end.
+    /// When the connection becomes too old, and the time that it has to close then.
     too_old: Option<(Instant, Duration)>,
 }
 
@@ -215,7 +218,7 @@ impl<'c> ConnectionDeadlines<'c> {
         }
     }
 
-    /// The time until the next check, which may be the one at which the connection is too old.
+    /// Time until the next check, which may be the one at which the connection is too old.
     fn next_check(&self) -> Duration {
         let too_old = self.too_old.filter(|_| self.phase == ConnectionPhase::Open);
         too_old.map_or(self.interval, |(at, _)| at.saturating_duration_since(Instant::now()).min(self.interval))
@@ -236,7 +239,7 @@ impl<'c> ConnectionDeadlines<'c> {
     fn check(&mut self, requests: &RequestCount) -> ConnectionStep {
         let begun = requests.begun();
         let is_busy = self.lifetime.waits_for_requests && requests.is_busy();
-        // If a request that was in flight at the last check has ended since, the time in between was not all idle.
+        // A request that was in flight at the previous check and has ended since means that the interval was not idle.
         let was_busy = std::mem::replace(&mut self.was_busy, is_busy);
         let is_idle = begun == self.seen && !is_busy && !was_busy;
         self.idle_checks = if is_idle { self.idle_checks + 1 } else { 0 };
@@ -256,7 +259,7 @@ impl<'c> ConnectionDeadlines<'c> {
     }
 }
 
-/// The time between two checks for a connection that may be idle for `time`.
+/// Interval between checks for this idle timeout.
 fn interval(time: Duration) -> Duration {
     (time / CHECKS).max(SHORTEST_INTERVAL)
 }
@@ -279,7 +282,7 @@ mod tests {
         max_age: None,
     };
 
-    /// The times after which a connection that does not end by itself was told to end, and was cut.
+    /// The times after which a connection that does not end by itself was asked to close, and was cut.
     async fn run(lifetime: &Lifetime, requests: &RequestCount, stop: CancellationToken) -> (Duration, Duration) {
         let (begun, told) = (Instant::now(), Cell::new(None));
         let connection = HttpConnection { lifetime, requests, stop };

@@ -1,4 +1,4 @@
-//! Finds out which version of HTTP a connection speaks.
+//! Detects the HTTP version of a connection.
 
 use std::io;
 use std::pin::Pin;
@@ -12,13 +12,13 @@ pub(crate) const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A version of HTTP that listeners speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HttpVersion {
-    /// HTTP/1.0 or HTTP/1.1
+    /// HTTP/1.0 or HTTP/1.1.
     Http1,
-    /// HTTP/2, by ALPN or by prior knowledge
+    /// HTTP/2, by ALPN or with prior knowledge.
     Http2,
 }
 
-/// Reads until the version is certain. The bytes read for it are read again from the stream returned.
+/// Reads until the version is certain. The returned stream yields the bytes read so far again.
 pub(crate) async fn detect<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(HttpVersion, ReplayedStream<S>)> {
     let (mut first, mut length) = ([0; HTTP2_PREFACE.len()], 0);
     let version = loop {
@@ -36,7 +36,7 @@ pub(crate) async fn detect<S: AsyncRead + Unpin>(mut stream: S) -> io::Result<(H
     Ok((version, ReplayedStream { first, from: 0, length, stream }))
 }
 
-/// A stream whose first bytes were read already, and are read again.
+/// A stream that first yields bytes that were read already.
 #[derive(Debug)]
 pub(crate) struct ReplayedStream<S> {
     first: [u8; HTTP2_PREFACE.len()],
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// The version that these bytes begin, when they come in pieces of every size. All of them are read again.
+    /// The version detected from these bytes, which is the same in chunks of every size. All bytes are yielded again.
     async fn version_of(bytes: &[u8]) -> HttpVersion {
         let mut versions = Vec::new();
         for size in 1..=bytes.len() {

@@ -1,8 +1,8 @@
-//! The body of a request that may be answered before all of it has come.
+//! Body of a request that may be answered before it is complete.
 //!
-//! An HTTP/2 server that responds and drops the rest of a body resets its stream. RFC 9113 (section 8.1) asks clients to keep the
-//! response nevertheless, but some that are still sending lose it, among them curl 7.88. So the rest of a short body is
-//! read and discarded instead. HTTP/1 has no streams to reset: there, hyper discards what has come already.
+//! An HTTP/2 server that responds and drops the rest of a body resets its stream. RFC 9113 (section 8.1) requires
+//! clients to keep the response, but some that are still sending lose it, among them curl 7.88. Therefore the rest of a
+//! short body is read and discarded. HTTP/1 has no streams to reset: there, hyper discards the rest.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,16 +16,16 @@ use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// The most bytes of a dropped body that are read: the window that HTTP/2 gives a stream at first, so all that a client can have
-/// sent by then.
+/// Maximum number of bytes read from a dropped body. It is the initial window of an HTTP/2 stream, which bounds what a
+/// client can have sent by then.
 const MOST_DISCARDED: usize = 65_535;
-/// The longest time for which a dropped body is read.
+/// Maximum time for which a dropped body is read.
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 
-/// A request's body. The rest of a short HTTP/2 body is read in the background once this is dropped.
+/// A request's body. On drop, the rest of a short HTTP/2 body is read in the background.
 #[derive(Debug)]
 pub(crate) struct InboundBody {
-    /// `None` while it is dropped.
+    /// `None` during the drop.
     body: Option<Incoming>,
     is_http2: bool,
 }
@@ -58,13 +58,13 @@ impl Drop for InboundBody {
         if !self.is_http2 || self.is_end_stream() {
             return;
         }
-        // Without a runtime there is no connection left that could be spared a reset.
+        // Without a runtime, the connection has ended already.
         let (Some(body), Ok(runtime)) = (self.body.take(), Handle::try_current()) else { return };
         runtime.spawn(timeout(DISCARD_TIME, discard(body)));
     }
 }
 
-/// Reads a body to its end, unless it is too long or breaks.
+/// Reads a body to its end, unless it is too long or fails.
 async fn discard(mut body: Incoming) {
     let mut left = MOST_DISCARDED;
     while let Some(Ok(frame)) = body.frame().await {

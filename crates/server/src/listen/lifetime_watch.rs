@@ -1,4 +1,4 @@
-//! Watches for the server's shutdown and for the time of the next idle check, on behalf of one connection.
+//! Watches for the server's shutdown and the next idle check of one connection.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -10,24 +10,24 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// A timer that is set further ahead than this is as good as none.
+/// Timers further ahead than this are shortened to it, to avoid overflows.
 const FAR_AHEAD: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
-/// An event that a connection has to act upon.
+/// Event that a connection must handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LifetimeEvent {
     /// The server shuts down. Reported once.
     Shutdown,
-    /// It is time to check whether the connection is idle. Reported until [`LifetimeWatch::check_in`] sets the next check.
+    /// An idle check is due. Reported until [`LifetimeWatch::check_in`] sets the next one.
     Check,
 }
 
 pin_project! {
-    /// Reports the server's shutdown, and when the next idle check is due.
+    /// Reports the server's shutdown, and due idle checks.
     ///
-    /// A connection polls it after each request, and it is almost always pending. So the connection's task is registered once
-    /// with the timer and the shutdown token, and after that only two flags are read. That is right as long as the same task
-    /// polls.
+    /// A connection polls it after each request, and it is almost always pending. Therefore the task is registered once
+    /// with the timer and the shutdown token, and later polls just read two flags. This is correct only while the same
+    /// task polls.
     pub(crate) struct LifetimeWatch {
         stop: CancellationToken,
         #[pin]
@@ -54,7 +54,7 @@ impl LifetimeWatch {
         *this.is_registered = false;
     }
 
-    /// The next event.
+    /// Polls for the next event.
     #[inline]
     pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LifetimeEvent> {
         if !self.is_registered {
@@ -77,7 +77,7 @@ impl LifetimeWatch {
             }
             Poll::Ready(())
         });
-        // Without `unconstrained`, a task that has used up its budget would not be registered.
+        // Without `unconstrained`, a task without remaining budget would not be registered.
         *this.is_registered = pin!(unconstrained(register)).poll(cx).is_ready();
     }
 }

@@ -1,9 +1,8 @@
 //! Listeners: sockets that accept connections.
 //!
-//! A [`Listener`] accepts connections, up to a limit, and gives each to a protocol as a
-//! [`Stream`] with the address that it came from. The PROXY protocol and TLS, which come before that protocol, are
-//! dealt with here, in bounded time. When the server is told to stop it accepts no more, and waits for a bounded time until
-//! those that are open have ended.
+//! A [`Listener`] accepts connections, up to a limit, and passes each to a protocol as a [`Stream`] with the peer's
+//! address. The PROXY protocol and TLS, which precede that protocol, are handled here, with a timeout. On shutdown, a
+//! listener accepts no more connections, and waits for open ones for a limited time.
 
 mod address_share;
 mod certificate_expiry;
@@ -35,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::address_share::client_network;
 use self::address_share::{AddressShares, Counted, ShareExceeded, usual_share};
 use self::connection_limit::{ConnectionLimit, ConnectionPermit};
-pub use self::handover::{HandoverError, HandoverOffer, InheritedListeners, StateSource, hand_over};
+pub use self::handover::{HandedState, HandoverError, HandoverOffer, InheritedListeners, hand_over};
 pub(crate) use self::http_connection::{
     Http2Limits, HttpConnection, Lifetime, MaxAge, detect_within, http1_builder, http2_builder,
 };
@@ -48,40 +47,41 @@ pub use self::tls::{Reloaded, Tls, TlsError, TlsFiles};
 use crate::keepalive;
 use crate::log_throttle::LogThrottle;
 
-/// The most connections that wait to be accepted.
+/// Maximum number of connections in the accept queue.
 const BACKLOG: u32 = 4_096;
-/// The pause when no connection can be accepted for lack of a resource.
+/// Pause when a connection cannot be accepted for lack of a resource.
 const BREATHER: Duration = Duration::from_millis(50);
 
-/// The settings of a listener.
+/// Settings of a listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The address. Port 0 is any that is free.
+    /// Address. Port 0 picks a free port.
     pub address: SocketAddr,
-    /// The most connections that are open at once. Further ones wait, unaccepted, until one of them ends. `None` leaves it to
-    /// the system, which limits the open files of a process.
+    /// Maximum number of open connections. Further connections wait in the accept queue. `None` means no limit besides
+    /// the system's limit on open files.
     pub most_connections: Option<usize>,
-    /// The most connections of one client: an address, or a /64 of IPv6. Further ones are closed at once. `None` is a quarter
-    /// of all connections, but 64 at least, and never more than half.
+    /// Maximum number of connections of one client, which is an IPv4 address or an IPv6 /64. Further connections are
+    /// closed immediately. `None` means a quarter of all connections, but at least 64 and at most half.
     pub connections_per_address: Option<usize>,
-    /// Those who may have any number of connections: proxies, who stand for many clients.
+    /// Proxies, which are exempt from the limit per client because they carry connections of many clients.
     pub trusted: TrustedProxies,
-    /// The time for open connections to end once the server stops.
+    /// The time that open connections have to end after the server stops.
     pub grace: Duration,
-    /// The time for the PROXY header and the TLS handshake.
+    /// Timeout for the PROXY header and the TLS handshake.
     pub handshake_time: Duration,
-    /// The time for which the other end may leave unread what is written to it.
+    /// Maximum time that a peer may leave written data unread.
     pub write_time: Duration,
-    /// The time of silence after which TCP keepalive asks whether the other end is there; zero if it never asks.
+    /// Idle time after which TCP keepalive probes the peer; zero to disable it.
     pub keepalive_time: Duration,
-    /// The certificates to show and to ask for; `None` if connections are not encrypted.
+    /// Certificates of the server and for clients; `None` for unencrypted connections.
     pub tls: Option<Arc<Tls>>,
-    /// The proxies that begin connections with a PROXY header; those of others are closed. `None` if none does.
+    /// Proxies that must send a PROXY header; connections from other addresses are closed. `None` disables the PROXY
+    /// protocol.
     pub proxies: Option<TrustedProxies>,
 }
 
 impl Settings {
-    /// Listens at `address`, with the defaults for the rest.
+    /// Settings with this address, and defaults otherwise.
     #[must_use]
     pub const fn at(address: SocketAddr) -> Settings {
         Settings {
@@ -98,7 +98,7 @@ impl Settings {
         }
     }
 
-    /// The most connections of this client; `None` if it may have any number.
+    /// Maximum number of connections of this client; `None` for no limit.
     fn share_of(&self, address: IpAddr) -> Option<usize> {
         let share = || match (self.connections_per_address, self.most_connections) {
             (Some(most), _) => Some(most),
@@ -109,12 +109,12 @@ impl Settings {
     }
 }
 
-/// An address that cannot be listened at.
+/// The listening address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {address}{}: {reason}{}", named(*setting), hint(*address, *setting, reason.kind()))]
 pub struct ListenError {
     address: SocketAddr,
-    /// The setting that names the address.
+    /// Setting that contains the address.
     setting: Option<&'static str>,
     reason: io::Error,
 }
@@ -124,14 +124,14 @@ impl ListenError {
         ListenError { address, setting: None, reason }
     }
 
-    /// Names the setting that the address comes from.
+    /// Sets the setting that contains the address.
     #[must_use]
     pub fn of_setting(self, setting: &'static str) -> ListenError {
         ListenError { setting: Some(setting), ..self }
     }
 }
 
-/// A line that says what to do about an address that cannot be listened at, where that is known.
+/// Suggestion for an address that cannot be bound; empty if there is none.
 fn hint(address: SocketAddr, setting: Option<&str>, reason: io::ErrorKind) -> String {
     let (ip, port) = (address.ip(), address.port());
     let (why, other) = match reason {
@@ -156,10 +156,10 @@ fn named(setting: Option<&str>) -> String {
     setting.map(|setting| format!(" (`{setting}`)")).unwrap_or_default()
 }
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address: by the socket, or by a proxy's PROXY header.
+    /// Address of the socket's peer, or from a proxy's PROXY header.
     pub address: SocketAddr,
 }
 
@@ -169,7 +169,7 @@ pub struct Listener {
     listening: Listening,
 }
 
-/// A listener's address, and its settings, which may change while it listens. A clone is the same.
+/// A listener's address and settings, which can change while it listens. Clones refer to the same listener.
 #[derive(Clone, Debug)]
 pub struct Listening {
     address: SocketAddr,
@@ -179,38 +179,38 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// The address that it listens at.
+    /// The listening address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The most connections at once.
+    /// Maximum number of open connections.
     #[must_use]
     pub fn most_connections(&self) -> usize {
         self.limit.most()
     }
 
-    /// The number of connections that had to wait.
+    /// Number of connections that had to wait.
     #[must_use]
     pub fn times_full(&self) -> u64 {
         self.limit.times_full()
     }
 
-    /// The expiry of its certificate, in seconds since the Unix epoch; `None` without TLS.
+    /// Expiry of the certificate, in seconds since the Unix epoch; `None` without TLS.
     #[must_use]
     pub fn certificate_expiry(&self) -> Option<u64> {
         self.settings.load().tls.as_ref()?.expiry()
     }
 
-    /// The number of connections that were closed because their client had its share already.
+    /// Number of connections closed because of the limit per client.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shares.refused()
     }
 
-    /// Treats connections that come from now on as `settings` say. The address stays what it is, and so does what is open
-    /// already, even if there are more of them than there may be now.
+    /// Applies these settings to new connections. The address and open connections are unaffected, even above the new
+    /// maximum.
     pub fn apply(&self, settings: Settings) {
         self.limit.resize(settings.most_connections.unwrap_or(usize::MAX));
         self.settings.store(Arc::new(settings));
@@ -218,15 +218,15 @@ impl Listening {
 }
 
 impl Listener {
-    /// Listens from now on; connections wait until [`Listener::serve`] takes them.
+    /// Starts listening. Connections wait until [`Listener::serve`] accepts them.
     ///
     /// # Errors
-    /// If the address cannot be had.
+    /// If the address cannot be bound.
     pub fn bind(settings: Settings) -> Result<Listener, ListenError> {
         let bind = || {
             let address = settings.address;
             let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-            // So that a server that is started again need not wait for the connections of the one before.
+            // Lets a restarted server bind while connections of the previous one are in TIME_WAIT.
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
             let socket = socket.listen(BACKLOG)?;
@@ -244,10 +244,10 @@ impl Listener {
         Listener { socket, listening: Listening { address, settings, limit, shares: Arc::default() } }
     }
 
-    /// Listens at a socket that another process has opened.
+    /// Listens on a socket that another process has opened.
     ///
     /// # Errors
-    /// If it cannot be used.
+    /// If the socket cannot be used.
     pub fn adopt(socket: std::net::TcpListener, settings: Settings) -> Result<Listener, ListenError> {
         let adopt = || {
             socket.set_nonblocking(true)?;
@@ -260,22 +260,22 @@ impl Listener {
         }
     }
 
-    /// The socket, for another process to listen at it too.
+    /// Duplicates the socket, so that another process can listen on it too.
     ///
     /// # Errors
-    /// If the system does not let it.
+    /// If the system rejects it.
     pub fn share(&self) -> io::Result<OwnedFd> {
         self.socket.as_fd().try_clone_to_owned()
     }
 
-    /// Its address and settings.
+    /// The listener's address and settings.
     #[must_use]
     pub fn listening(&self) -> Listening {
         self.listening.clone()
     }
 
-    /// Gives every connection to `serve_connection`, until `stop`. Returns when all of them have ended or the grace is over; those
-    /// that are open then are cut. It should watch `stop` too, and end idle connections.
+    /// Passes every connection to `serve_connection`, until `stop`. Returns once all have ended or the grace period is
+    /// over, and then cuts the remaining ones. `serve_connection` should watch `stop` too, and close idle connections.
     pub async fn serve<F>(
         self,
         stop: CancellationToken,
@@ -296,7 +296,7 @@ impl Listener {
             };
             let (settings, serve_connection, stop) =
                 (settings.load_full(), Arc::clone(&serve_connection), stop.clone());
-            // With the PROXY protocol, it is known later whose it is.
+            // With the PROXY protocol, the client is known only after the header.
             let counted = match &settings.proxies {
                 None => shares.count(address, &settings),
                 Some(_) => Ok(None),
@@ -320,7 +320,7 @@ impl Listener {
                 drop((counted, permit));
             });
         }
-        // Clients that connect from now on are refused, rather than left to wait for an answer.
+        // Refuses new connections, instead of leaving them in the queue unanswered.
         drop(socket);
         let ended = async { while open.join_next().await.is_some() {} };
         let in_time = tokio::time::timeout(settings.load().grace, ended).await.is_ok();
@@ -331,14 +331,14 @@ impl Listener {
     }
 }
 
-/// Holds each client to its share, and logs those that want more.
+/// Limits the connections of each client, and logs when a limit is reached.
 struct ConnectionShares {
     shares: Arc<AddressShares>,
     log: LogThrottle,
 }
 
 impl ConnectionShares {
-    /// Counts a connection, unless its client may have any number.
+    /// Counts a connection, unless its client is exempt.
     fn count(&self, client: SocketAddr, settings: &Settings) -> Result<Option<Counted>, ShareExceeded> {
         let Some(most) = settings.share_of(client.ip()) else { return Ok(None) };
         let counted = self.shares.enter(client.ip(), most);
@@ -357,7 +357,8 @@ impl ConnectionShares {
     }
 }
 
-/// Reads the PROXY header and does the TLS handshake. The connection is counted as its client's, if a proxy names that.
+/// Reads the PROXY header and performs the TLS handshake. A connection through a proxy is counted for the client in the
+/// header.
 async fn greet(
     mut stream: TcpStream,
     address: SocketAddr,
@@ -384,17 +385,17 @@ async fn greet(
         };
         Ok((stream, peer, counted))
     };
-    // In a box: keeps its state out of the task's future, which lives as long as the connection.
+    // Boxed, to keep its state out of the task's future, which lives as long as the connection.
     Box::pin(tokio::time::timeout(settings.handshake_time, greeting)).await?
 }
 
-/// The next connection, once the limit allows it.
+/// Accepts the next connection, once the limit allows it.
 async fn accept(socket: &TcpListener, limit: &Arc<ConnectionLimit>) -> (TcpStream, SocketAddr, ConnectionPermit) {
     loop {
         let permit = limit.acquire().await;
         match socket.accept().await {
             Ok((stream, address)) => {
-                // Answers are written whole: there is nothing to wait for.
+                // Responses are written in one piece, so waiting for more data (Nagle's algorithm) gains nothing.
                 let _ = stream.set_nodelay(true);
                 return (stream, address, permit);
             }
@@ -407,7 +408,7 @@ async fn accept(socket: &TcpListener, limit: &Arc<ConnectionLimit>) -> (TcpStrea
     }
 }
 
-/// Whether only the connection that was to be accepted is at fault.
+/// Whether the error concerns only the connection being accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

@@ -1,20 +1,20 @@
-//! The PROXY protocol: a proxy says, before anything else, whom a connection really comes from.
+//! The PROXY protocol: a proxy sends the client's address before any other data.
 //!
-//! Both versions are read, and what version 2 may say besides addresses is skipped.
+//! Both versions are supported. Extensions in version 2 are skipped.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Version 2 begins with these.
+/// Signature of version 2.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// The longest line of version 1, with its end.
+/// Maximum length of a version 1 header, including the line break.
 const LONGEST_LINE: usize = 107;
-/// The most that version 2 may say.
+/// Maximum length of the addresses and extensions in version 2.
 const LONGEST_HEADER: usize = 2_048;
 
-/// Reads the header and nothing behind it. `None` if the proxy speaks for itself, as it does when it probes.
+/// Reads exactly the header. `None` if the connection is the proxy's own, such as a health check.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SocketAddr>> {
     let mut first = [0; SIGNATURE.len()];
     stream.read_exact(&mut first).await?;
@@ -35,7 +35,7 @@ pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Op
     line.and_then(parse_line).ok_or_else(|| malformed("the line of a PROXY header makes no sense"))
 }
 
-/// `PROXY TCP4 203.0.113.7 192.0.2.1 4711 443`
+/// Parses a line such as `PROXY TCP4 203.0.113.7 192.0.2.1 4711 443`.
 fn parse_line(line: &str) -> Option<Option<SocketAddr>> {
     let mut words = line.split(' ').skip(1);
     let family = words.next()?;
@@ -52,7 +52,7 @@ fn parse_line(line: &str) -> Option<Option<SocketAddr>> {
     (fits && words.next().is_none()).then_some(Some(SocketAddr::new(source, port)))
 }
 
-/// A port in its one spelling: without a sign and without zeros in front.
+/// Parses a port in its canonical form: without a sign or leading zeros.
 fn parse_port(text: &str) -> Option<u16> {
     let port: u16 = text.parse().ok()?;
     (text.len() == 1 || text.starts_with(|char: char| ('1'..='9').contains(&char))).then_some(port)
@@ -63,7 +63,7 @@ async fn read_binary(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option
     let family = stream.read_u8().await?;
     let length = usize::from(stream.read_u16().await?);
     if length > LONGEST_HEADER {
-        return Err(malformed("a PROXY header says too much"));
+        return Err(malformed("the PROXY header is too long"));
     }
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
@@ -74,8 +74,8 @@ async fn read_binary(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option
     }
 }
 
-/// The source among the addresses of a binary header; `Some(None)` if they are of a kind that has none, and `None` if the two
-/// addresses and two ports are not all there.
+/// The source address of a binary header; `Some(None)` for other address families, and `None` if the addresses or ports
+/// are incomplete.
 fn source(family: u8, body: &[u8]) -> Option<Option<SocketAddr>> {
     match family {
         0x11 | 0x12 => {
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// The result of reading, and the bytes that are left behind it.
+    /// The result of parsing, and the remaining bytes.
     async fn reading(mut bytes: &[u8]) -> (Result<Option<String>, io::ErrorKind>, Vec<u8>) {
         let read = read(&mut bytes).await.map(|source| source.map(|source| source.to_string()));
         (read.map_err(|error| error.kind()), bytes.to_vec())
@@ -161,8 +161,8 @@ mod tests {
         }
     }
 
-    /// The source that the specification finds in a header, and how long the header is. It is read as a whole, and every byte
-    /// of it is accounted for.
+    /// The source address by the specification, and the length of the header. A reference implementation that parses
+    /// the header as a whole, and accounts for every byte.
     fn by_the_book(bytes: &[u8]) -> Option<(Option<SocketAddr>, usize)> {
         if let Some(rest) = bytes.strip_prefix(&SIGNATURE) {
             let [command, family, high, low, rest @ ..] = rest else { return None };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests that have begun and ended on one connection.
+/// Number of requests that have begun and ended on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct RequestCount {
     begun: AtomicU64,
@@ -10,19 +10,19 @@ pub(crate) struct RequestCount {
 }
 
 impl RequestCount {
-    /// A request has begun.
+    /// Counts a request as begun.
     #[inline]
     pub(crate) fn begin(&self) {
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request has ended, whether it was answered or not.
+    /// Counts a request as ended, with or without a response.
     #[inline]
     pub(crate) fn end(&self) {
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of requests that have begun.
+    /// Number of requests that have begun.
     #[inline]
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! A connection that was accepted, plain or encrypted.
+//! An accepted connection, with or without TLS.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,12 +14,12 @@ use super::http2_flood::FrameMeter;
 use crate::lazy_timeout::LazyTimeout;
 use crate::vectored_write::poll_write_pieces;
 
-/// A connection that was accepted. Writes fail when the other end has not read for too long, and reads fail when it floods its
-/// HTTP/2 connection.
+/// An accepted connection. Writes fail if the peer has not read for too long, and reads fail if it floods its HTTP/2
+/// connection.
 #[derive(Debug)]
 pub struct Stream {
     kind: StreamKind,
-    /// Runs while the other end does not take what is written.
+    /// Runs while the peer does not read.
     stalled: LazyTimeout,
     frames: FrameMeter,
 }
@@ -43,7 +43,7 @@ impl Stream {
         Stream { kind, stalled: LazyTimeout::new(write_time), frames: FrameMeter::default() }
     }
 
-    /// Whether it is encrypted.
+    /// Whether the connection uses TLS.
     #[must_use]
     pub const fn is_encrypted(&self) -> bool {
         match self.kind {
@@ -52,7 +52,7 @@ impl Stream {
         }
     }
 
-    /// The certificate that the client has shown, which was verified; `None` if it was not asked for one.
+    /// The verified client certificate; `None` if none was requested.
     #[must_use]
     pub fn client_certificate(&self) -> Option<&CertificateDer<'static>> {
         match &self.kind {
@@ -61,7 +61,7 @@ impl Stream {
         }
     }
 
-    /// Passes on the outcome of a write, and fails one that waits for too long.
+    /// Returns the result of a write, or an error if writes stall for too long.
     #[inline]
     fn in_time<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {

@@ -1,4 +1,4 @@
-//! The certificates that a listener shows, and those that it asks clients for.
+//! TLS certificates of a listener, and authorities for client certificates.
 
 use std::fmt;
 use std::io;
@@ -18,18 +18,18 @@ use tokio_rustls::server::TlsStream;
 
 use super::certificate_expiry::not_after;
 
-/// The files of certificates, as PEM.
+/// Certificate files, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and behind it those that lead to one that clients know.
+    /// The certificate chain, beginning with the server's certificate.
     pub certificate: PathBuf,
-    /// The private key that belongs to it.
+    /// Private key of the certificate.
     pub key: PathBuf,
-    /// The authorities for client certificates, which clients then need; `None` if they need none.
+    /// Authorities for client certificates, which clients must then present; `None` if they need none.
     pub client_authorities: Option<PathBuf>,
 }
 
-/// Certificates that cannot be used.
+/// Unusable certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -40,18 +40,18 @@ pub enum TlsError {
         /// The reason.
         reason: io::Error,
     },
-    /// A file holds something else.
+    /// A file has invalid contents.
     #[error("`{}` cannot be used: {reason}", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// The mistake.
+        /// The problem.
         reason: String,
     },
 }
 
 impl TlsError {
-    /// The file that is wrong.
+    /// The affected file.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -60,31 +60,31 @@ impl TlsError {
     }
 }
 
-/// Certificates in use, which can be exchanged while connections are open.
+/// Certificates in use, which can be replaced while connections are open.
 pub struct Tls {
     files: TlsFiles,
     protocols: &'static [&'static [u8]],
     config: ArcSwap<ServerConfig>,
-    /// The expiry of the certificate in use, in seconds since the Unix epoch; 0 if it is not understood.
+    /// Expiry of the certificate, in seconds since the Unix epoch; 0 if unknown.
     expiry: AtomicU64,
     last: Mutex<LastRead>,
 }
 
-/// The outcome of the last reading of the files.
+/// Result of the last time that the files were read.
 struct LastRead {
     contents: Contents,
-    /// The reason why they could not be read, if so.
+    /// Reason if the files could not be read.
     unreadable: Option<String>,
 }
 
-/// The outcome of reading certificates again.
+/// Result of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reloaded {
-    /// Nothing is new.
+    /// The contents are unchanged.
     Unchanged,
-    /// The files could not be read before, and can be again. They hold what they held before.
+    /// The files are readable again, with unchanged contents.
     ReadableAgain,
-    /// New ones are in use.
+    /// New certificates are in use.
     Replaced,
 }
 
@@ -100,10 +100,10 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files. `protocols` are what a client may choose from (ALPN).
+    /// Reads the files. `protocols` are offered to clients by ALPN.
     ///
     /// # Errors
-    /// If they cannot be read or used.
+    /// If the files cannot be read or used.
     pub fn load(files: TlsFiles, protocols: &'static [&'static [u8]]) -> Result<Tls, TlsError> {
         let contents = read(&files)?;
         let config = ArcSwap::new(Arc::new(config(&files, &contents, protocols)?));
@@ -112,11 +112,11 @@ impl Tls {
         Ok(Tls { files, protocols, config, expiry, last })
     }
 
-    /// Reads the files again, and uses what is in them for connections from now on.
+    /// Reads the files again, and uses changed contents for new connections.
     ///
     /// # Errors
-    /// If they cannot be read or used, which is told once until something else is wrong. What was used before stays in use
-    /// then.
+    /// If the files cannot be read or used. The previous certificates stay in use then. The same error is returned
+    /// once, until the error or the contents change.
     pub fn reload(&self) -> Result<Reloaded, TlsError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = match read(&self.files) {
@@ -134,28 +134,28 @@ impl Tls {
         }
         let config = config(&self.files, &contents, self.protocols);
         let expiry = expiry_of(&contents);
-        // Also if it is of no use: what is wrong with it is said once.
+        // Recorded even if invalid, so that the error is logged once.
         last.contents = contents;
         self.config.store(Arc::new(config?));
         self.expiry.store(expiry, Ordering::Relaxed);
         Ok(Reloaded::Replaced)
     }
 
-    /// The expiry of the certificate in use, in seconds since the Unix epoch.
+    /// Expiry of the certificate, in seconds since the Unix epoch.
     #[must_use]
     pub fn expiry(&self) -> Option<u64> {
         Some(self.expiry.load(Ordering::Relaxed)).filter(|expiry| *expiry > 0)
     }
 
-    /// Agrees on keys with the client. One that speaks HTTP without TLS is told so.
+    /// Performs the handshake. A client that sends HTTP without TLS gets a response that points this out.
     pub(super) async fn accept(&self, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let mut first = [0];
         stream.peek(&mut first).await?;
-        // A handshake begins with the byte 22, and a request with its method.
+        // A handshake starts with the byte 22, and an HTTP request with its method.
         if !self.protocols.is_empty() && first[0].is_ascii_uppercase() {
             stream.write_all(PLAIN_HTTP).await?;
             stream.shutdown().await?;
-            // Closing before the request was read would take the answer back.
+            // Closing with unread input would reset the connection, and discard the response.
             let _ = stream.read(&mut [0; 16_384]).await?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS"));
         }
@@ -163,7 +163,7 @@ impl Tls {
     }
 }
 
-/// The expiry of the first certificate of a file; 0 if it is not known.
+/// Expiry of the first certificate in a file; 0 if unknown.
 fn expiry_of([certificate, ..]: &Contents) -> u64 {
     let first = CertificateDer::pem_slice_iter(certificate).next();
     first.and_then(Result::ok).and_then(|certificate| not_after(&certificate)).unwrap_or(0)
@@ -239,7 +239,7 @@ mod tests {
         std::fs::remove_file(&certificate).unwrap();
         assert!(matches!(tls.reload(), Err(TlsError::Unreadable { .. })));
         assert_eq!(tls.reload().unwrap(), Reloaded::Unchanged, "it was told");
-        // Another fault is told.
+        // Another error is reported.
         std::fs::write(&certificate, &kept).unwrap();
         std::fs::remove_file(&key).unwrap();
         assert!(matches!(tls.reload(), Err(TlsError::Unreadable { path, .. }) if path == key));

@@ -26,12 +26,12 @@ pub(crate) use self::queue::{LineQueue, LostLines};
 use self::repeat_limit::{RepeatLimit, Repeats};
 use self::text_fields::text_fields;
 
-/// The time that an ending process waits for its last lines to be written.
+/// The time that shutdown waits for the last lines to be written.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
 
 /// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
+pub enum LogLineFormat {
     /// For people.
     #[default]
     Text,
@@ -43,19 +43,19 @@ pub enum LogFormat {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The format of a line.
-    pub format: LogFormat,
-    /// From which level on, part by part.
+    pub format: LogLineFormat,
+    /// Minimum level, by module.
     pub level: Targets,
-    /// The most bytes that wait to be written.
+    /// Maximum number of bytes waiting to be written.
     pub queue_bytes: usize,
-    /// Lines a second that one place in the program may log, after a burst of ten times as many.
+    /// Lines per second that one call site may log, after a burst of ten times as many.
     pub repeats: NonZero<u32>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            format: LogFormat::Text,
+            format: LogLineFormat::Text,
             level: libraries_at_error(Targets::new().with_default(LevelFilter::INFO)),
             queue_bytes: 1 << 20,
             repeats: const { NonZero::new(10).unwrap() },
@@ -63,16 +63,16 @@ impl Default for Settings {
     }
 }
 
-/// `info`, or `info,tidegate_redis=debug`.
+/// Parses a level such as `info`, or `info,tidegate_redis=debug`.
 pub(crate) fn level(text: &str) -> Option<Targets> {
-    // A word alone that is no level would be taken for a part of the program, all of which is logged.
+    // `Targets` would parse a word that is not a level as a module, and log everything of it.
     let is_part = |word: &str| word.contains('=') || word.trim().parse::<LevelFilter>().is_ok();
     let targets: Targets = text.parse().ok()?;
     text.split(',').all(is_part).then(|| libraries_at_error(targets))
 }
 
-/// Applies the default level to our own crates only. Other libraries log errors only: their warnings are mostly about
-/// clients, which can cause them at will. The exception are traces that cannot be sent.
+/// Applies the default level to Tidegate's crates only. Other libraries log errors only: their warnings are mostly
+/// about clients, which can cause them at will. The exception is the export of traces.
 fn libraries_at_error(asked: Targets) -> Targets {
     let default = asked.default_level().unwrap_or(LevelFilter::OFF);
     let mut all = Targets::new().with_default(default.min(LevelFilter::ERROR));
@@ -122,7 +122,7 @@ impl Drop for Flush {
 /// Starts logging, including panics. Only the first call has an effect. Drop the result when the process ends.
 ///
 /// # Errors
-/// If no thread can be had.
+/// If the thread cannot be started.
 pub fn begin(settings: &Settings) -> io::Result<Flush> {
     let (level, handle) = reload::Layer::new(settings.level.clone());
     let queue = Arc::new(LineQueue::new(settings.queue_bytes));
@@ -131,17 +131,17 @@ pub fn begin(settings: &Settings) -> io::Result<Flush> {
     let lines = Arc::clone(&queue);
     let to_queue = tracing_subscriber::fmt::layer().with_writer(move || queue::LineWriter(Arc::clone(&lines)));
     let begun = match settings.format {
-        LogFormat::Text => {
+        LogLineFormat::Text => {
             let colours = io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none();
             registry.with(to_queue.with_ansi(colours).fmt_fields(text_fields())).try_init()
         }
-        LogFormat::Json => registry.with(to_queue.json().flatten_event(true)).try_init(),
+        LogLineFormat::Json => registry.with(to_queue.json().flatten_event(true)).try_init(),
     };
     // Another logger may be installed already, as in tests.
     if begun.is_err() {
         return Ok(Flush(None));
     }
-    // Not by `io::stderr`, whose lock would be held for as long as a write stalls.
+    // `io::stderr` holds its lock while a write stalls, so the descriptor is written to directly.
     let out = std::fs::File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let written = Arc::clone(&queue);
     std::thread::Builder::new().name("tidegate-log".to_owned()).spawn(move || written.write_to(out, report))?;
@@ -162,12 +162,12 @@ fn report(trouble: LostLines) {
         LostLines::Missing { lines } => {
             tracing::warn!(target: repeat_limit::UNLIMITED, lines, "log lines were dropped here: the queue was full");
         }
-        // Standard error failed, so there is nowhere to report it.
+        // Standard error failed, so there is no place to report it.
         LostLines::Failed { .. } => {}
     }
 }
 
-/// Logs from this level on, from now on.
+/// Changes the log level.
 pub fn change_level(level: &Targets) {
     if let Some(log) = LOG.get() {
         // Cannot fail: the subscriber is never dropped.

@@ -1,4 +1,4 @@
-//! Log lines that wait to be written, in bounded memory.
+//! Queue of log lines to be written, in bounded memory.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Pause before the next attempt to write to a file that would block.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Queue of lines. One thread writes them, and the others add to it without ever waiting for the file.
+/// Queue of lines. One thread writes them. Adding a line never waits for the file.
 pub(crate) struct LineQueue {
     state: Mutex<LineQueueState>,
     /// Signals that the queue is no longer empty.
@@ -16,7 +16,7 @@ pub(crate) struct LineQueue {
     /// Signals that the queue is written.
     emptied: Condvar,
     capacity: usize,
-    /// The time to wait for further lines before some are written.
+    /// The time that the writer waits for further lines before it writes.
     linger: Duration,
     taken: AtomicU64,
     dropped: AtomicU64,
@@ -54,8 +54,8 @@ impl LineQueue {
         LineQueue::lingering(capacity, Duration::ZERO)
     }
 
-    /// The same, for many lines: the writer waits for more lines unless the queue is half full, so that adding a line
-    /// seldom has to wake it.
+    /// A queue for many lines: the writer waits for more lines unless the queue is half full, so that adding a line
+    /// rarely needs to wake it.
     pub(crate) fn lingering(capacity: usize, linger: Duration) -> LineQueue {
         LineQueue {
             state: Mutex::default(),
@@ -73,7 +73,7 @@ impl LineQueue {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Lines that were taken to be written.
+    /// Lines taken from the queue for writing.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
@@ -86,7 +86,8 @@ impl LineQueue {
     /// Adds a line, or drops it if there is no room.
     pub(crate) fn push(&self, line: &[u8]) {
         let mut state = self.lock();
-        // After a gap nothing is added until the gap can be reported, so that it is reported in its place.
+        // Once a line was dropped, nothing is added until the gap is reported, so that the report appears in the right
+        // place.
         let fits = state.bytes.is_empty() || state.bytes.len().saturating_add(line.len()) <= self.capacity;
         if state.missing > 0 || !fits {
             state.missing += 1;
@@ -104,7 +105,7 @@ impl LineQueue {
         }
     }
 
-    /// Writes lines for ever. Calls `report` for lost lines: for dropped ones, once there is room to log it.
+    /// Writes lines forever. Calls `report` for lost lines: for dropped ones, once there is room to log the report.
     pub(crate) fn write_to(&self, mut out: impl Write, report: impl Fn(LostLines)) {
         let mut bytes = Vec::new();
         loop {
@@ -123,7 +124,7 @@ impl LineQueue {
         }
     }
 
-    /// Waits for lines, and takes them all: how many there are, and how many are missing behind them.
+    /// Waits for lines, and takes all of them. Returns their number, and the number of lines dropped after them.
     fn take(&self, bytes: &mut Vec<u8>) -> (u64, u64) {
         let mut state = self.lock();
         state.is_writing = false;
@@ -142,7 +143,7 @@ impl LineQueue {
         (std::mem::take(&mut state.lines), std::mem::take(&mut state.missing))
     }
 
-    /// Waits until all is written, but not for longer than `most`.
+    /// Waits until all lines are written, for at most `most`.
     pub(crate) fn flush(&self, most: Duration) {
         let is_busy = |state: &mut LineQueueState| state.is_writing || !state.bytes.is_empty();
         let _ = self.emptied.wait_timeout_while(self.lock(), most, is_busy);
@@ -153,7 +154,7 @@ impl LineQueue {
     }
 }
 
-/// Writer of one line, which is queued as a whole.
+/// Writer of one line, which is queued as a whole on drop.
 pub(super) struct LineWriter(pub(super) Arc<LineQueue>);
 
 impl Write for LineWriter {
@@ -167,7 +168,7 @@ impl Write for LineWriter {
     }
 }
 
-/// Like `write_all`, also for files that are not to be waited for: standard error may be shared with a program that made it so.
+/// Like `write_all`, but also supports non-blocking files: another program may have made standard error non-blocking.
 fn write_whole(out: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match out.write(bytes) {

@@ -1,4 +1,4 @@
-//! Budget of log lines for each call site, because clients can cause the same line over and over.
+//! Budget of log lines for each call site, because clients can cause the same line repeatedly.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -9,9 +9,9 @@ use tracing::callsite::Identifier;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// Target of lines about the log itself. They are bounded already.
+/// Target of lines about the log itself, whose number is bounded already.
 pub(super) const UNLIMITED: &str = "tidegate::log";
-/// Denials are logged once a second, and bounded there.
+/// Target of denials, which are logged at most once a second.
 const DENIALS: &str = "tidegate::denials";
 
 /// Budgets of all call sites that have logged.
@@ -24,7 +24,7 @@ pub(super) struct Repeats {
 struct CallSite {
     metadata: &'static Metadata<'static>,
     left: u32,
-    /// Suppressed lines that were not reported yet.
+    /// Suppressed lines that have not been reported yet.
     unreported: u64,
 }
 

@@ -7,7 +7,7 @@ use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
-/// Writes fields as `name=value`. A value of several words is quoted, so that its end can be told.
+/// Writes fields as `name=value`. Values of several words are quoted, to mark their end.
 pub(super) fn text_fields() -> impl for<'w> FormatFields<'w> + 'static {
     debug_fn(write_field).delimited(" ")
 }
@@ -21,7 +21,7 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt
     }
 }
 
-/// Whether the end of a value cannot be told. Text is quoted already, and the end of lists is marked.
+/// Whether the end of a value would be ambiguous. Text is quoted already, and lists have brackets.
 fn is_ambiguous(value: &str) -> bool {
     value.contains(char::is_whitespace) && !value.starts_with(['"', '[', '{'])
 }

@@ -1,25 +1,25 @@
 //! Causes of the gateway's own errors.
 
-/// Cause for which the gateway answered a request itself, or cut off the response of an upstream.
+/// Reason why the gateway answered a request itself, or aborted the response of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureCause {
-    /// 404: no route takes the request.
+    /// 404: no route matches the request.
     NoRoute,
     /// 405: the method is CONNECT.
     ConnectMethod,
     /// 400: the host is missing or malformed.
     BadHost,
-    /// 400: the request can be read in two ways.
+    /// 400: the request is ambiguous.
     AmbiguousRequest,
-    /// 400: the path can be read in two ways.
+    /// 400: the path is ambiguous.
     RefusedPath,
     /// 401: the token is missing or invalid.
     InvalidToken,
-    /// 503: there are no keys that verify tokens.
+    /// 503: no keys are available to verify tokens.
     NoTokenKeys,
     /// 408: the client sent its body too slowly.
     RequestTimeout,
-    /// 502: no connection to the upstream could be made.
+    /// 502: the connection to the upstream failed.
     ConnectFailed,
     /// 504: connecting to the upstream took too long.
     ConnectTimeout,
@@ -29,13 +29,13 @@ pub(crate) enum FailureCause {
     Overloaded,
     /// 503: load is shed, and the request is among the least important ones.
     Shed,
-    /// 502: the upstream broke off before its response, or sent something else than HTTP.
+    /// 502: the upstream closed the connection before its response, or sent something other than HTTP.
     UpstreamReset,
     /// 504: the upstream did not begin its response in time.
     ResponseTimeout,
-    /// 502: the upstream switched protocols unasked.
+    /// 502: the upstream switched protocols without being asked.
     UnexpectedUpgrade,
-    /// The upstream broke off in the middle of its response.
+    /// The upstream closed the connection in the middle of its response.
     ResponseReset,
     /// The upstream's response made no progress for too long.
     ResponseStalled,
@@ -63,7 +63,7 @@ impl FailureCause {
         FailureCause::ResponseStalled,
     ];
 
-    /// Its name in metrics and in the access log.
+    /// Name in metrics and in the access log.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             FailureCause::NoRoute => "no_route",

@@ -15,7 +15,7 @@ const MOST_LINES: usize = 100;
 /// A request that was denied, or would have been by a rule in shadow mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
-    /// Counted from 1.
+    /// Sequence number, from 1.
     pub number: u64,
     /// Time, in milliseconds since the Unix epoch.
     pub at_ms: u64,
@@ -76,7 +76,7 @@ pub(super) fn log(lines: &[(&str, u64, Option<Arc<Denial>>)]) {
     for (rule, denials, first) in lines.iter().take(MOST_LINES) {
         match first {
             Some(first) => {
-                // The first denial speaks for the others: a rule changes its mode only with the rules.
+                // The first denial represents the others: the mode is the same until the rules change.
                 let what = if first.mode == Mode::Shadow { "would deny (shadow mode)" } else { "denied" };
                 tracing::info!(
                     target: "tidegate::denials",

@@ -6,9 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::limit_counters::OTHER;
 
-/// Maximum number of names from files that have counters of their own.
+/// Maximum number of names from files with their own counters.
 const MOST_WRITTEN: usize = 4_096;
-/// Maximum number of names with values of requests that have counters of their own.
+/// Maximum number of names from requests with their own counters.
 const MOST_MADE_UP: usize = 1_024;
 /// Longest name, in bytes. Longer names are counted under `(other)`.
 const LONGEST: usize = 256;
@@ -18,9 +18,9 @@ const LONGEST: usize = 256;
 pub(crate) enum DescriptorOutcome {
     Within,
     Over,
-    /// Over a limit in shadow mode, which does not deny.
+    /// Over a limit in shadow mode, which allows the request.
     OverInShadow,
-    /// Within, with less than a fifth of the limit left. Counted beside [`DescriptorOutcome::Within`].
+    /// Within the limit, with less than a fifth of it left. Counted in addition to [`DescriptorOutcome::Within`].
     NearLimit,
 }
 
@@ -42,8 +42,8 @@ impl DescriptorOutcome {
     }
 }
 
-/// Hits, in the order of the outcomes.
-type Hits = [u64; DescriptorOutcome::ALL.len()];
+/// Hits of each outcome, in their order.
+type OutcomeHits = [u64; DescriptorOutcome::ALL.len()];
 
 #[derive(Debug, Default)]
 struct OutcomeCounts([AtomicU64; DescriptorOutcome::ALL.len()]);
@@ -51,9 +51,9 @@ struct OutcomeCounts([AtomicU64; DescriptorOutcome::ALL.len()]);
 /// Hits of descriptors by name and outcome.
 #[derive(Debug, Default)]
 pub(super) struct DescriptorCounts {
-    /// Names defined in files.
+    /// Counters of names from files.
     written: RwLock<HashMap<Box<str>, Arc<OutcomeCounts>>>,
-    /// Names that contain values of requests.
+    /// Counters of names that contain values from requests.
     made_up: RwLock<HashMap<Box<str>, Arc<OutcomeCounts>>>,
     other: OutcomeCounts,
 }
@@ -63,7 +63,7 @@ impl OutcomeCounts {
         self.0[outcome as usize].fetch_add(hits, Ordering::Relaxed);
     }
 
-    fn get(&self) -> Hits {
+    fn get(&self) -> OutcomeHits {
         self.0.each_ref().map(|hits| hits.load(Ordering::Relaxed))
     }
 }
@@ -85,7 +85,7 @@ impl DescriptorCounts {
             return self.other.add(outcome, hits);
         }
         let mut known = names.write().unwrap_or_else(PoisonError::into_inner);
-        // Other threads may have added names in between.
+        // Another thread may have added the name in the meantime.
         if known.len() >= most && !known.contains_key(name) {
             return self.other.add(outcome, hits);
         }
@@ -93,7 +93,7 @@ impl DescriptorCounts {
     }
 
     /// All names, with their hits by outcome.
-    pub(super) fn all(&self) -> Vec<(Box<str>, Hits)> {
+    pub(super) fn all(&self) -> Vec<(Box<str>, OutcomeHits)> {
         let mut all: Vec<_> = [&self.written, &self.made_up]
             .iter()
             .flat_map(|names| {
@@ -102,13 +102,13 @@ impl DescriptorCounts {
             })
             .collect();
         all.sort_unstable();
-        if self.other.get() != Hits::default() {
+        if self.other.get() != OutcomeHits::default() {
             all.push((OTHER.into(), self.other.get()));
         }
         all
     }
 
-    /// Drops all counters, so that removed names make room.
+    /// Removes all counters, to make room for new names.
     pub(super) fn forget(&self) {
         for names in [&self.written, &self.made_up] {
             names.write().unwrap_or_else(PoisonError::into_inner).clear();

@@ -84,7 +84,7 @@ impl Metrics {
         for (id, counts) in &limits {
             for (event, mode, outcome) in OUTCOMES {
                 let count = counts[event as usize];
-                // No series for modes that a rule was never in, nor for rare events that never happened.
+                // Omits modes that a rule was never in, and rare events that never happened.
                 let shown = match event {
                     LimitEvent::Allowed | LimitEvent::Denied => counts[..3].iter().sum::<u64>() > 0,
                     LimitEvent::ShadowAllowed | LimitEvent::ShadowDenied => counts[3..6].iter().sum::<u64>() > 0,
@@ -139,9 +139,9 @@ impl Metrics {
                 let each = DescriptorOutcome::ALL.iter().zip(hits);
                 let shown = each.filter(|(outcome, hits)| match outcome {
                     DescriptorOutcome::Within | DescriptorOutcome::Over => true,
-                    // A rule that was never in shadow mode has no such series.
+                    // Omitted for rules that were never in shadow mode.
                     DescriptorOutcome::OverInShadow => **hits > 0,
-                    // These are counted as within, too.
+                    // Counted as within the limit already.
                     DescriptorOutcome::NearLimit => false,
                 });
                 shown.map(|(outcome, hits)| ([("descriptor", &**name), ("outcome", outcome.as_str())], *hits))
@@ -214,7 +214,7 @@ impl Metrics {
             .map(|(labels, listener)| (&labels[..], listener.auth_failures.load(Ordering::Relaxed)))
             .collect();
         let counts = self.received.counts();
-        // The admin API serves operators, not requests.
+        // The admin API is excluded, because it serves operators.
         let received: Vec<(Labels<'_>, u64)> = labels
             .iter()
             .zip(ListenerKind::ALL)
@@ -294,7 +294,7 @@ fn write_rules(metrics: &Metrics, limiter: &Limiter<AnyStore>, page: &mut Page) 
     );
 }
 
-/// Rates that adapt, in units of a second.
+/// Writes adaptive rates, in units per second.
 #[expect(clippy::cast_precision_loss, reason = "rates are shown with a few digits")]
 fn write_rates(rules: &RuleSet, page: &mut Page) {
     let rates: Vec<_> = rules.adaptive_rates().collect();

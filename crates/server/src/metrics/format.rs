@@ -1,4 +1,4 @@
-//! The text formats that Prometheus reads, and the one that a scraper asks for.
+//! Text formats of metrics, and content negotiation.
 
 use http::HeaderMap;
 use tidegate_http::accepted_weights;
@@ -6,7 +6,7 @@ use tidegate_http::accepted_weights;
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus' own, version 0.0.4, which every scraper reads.
+    /// Prometheus text format 0.0.4, which every scraper supports.
     #[default]
     Text,
     /// `OpenMetrics` 1.0.0.
@@ -14,7 +14,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The `Content-Type` of a text in this format.
+    /// The `Content-Type` of this format.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -23,8 +23,8 @@ impl Format {
         }
     }
 
-    /// The format that `Accept` asks for. `OpenMetrics` has to be named, with at least the weight that plain text
-    /// has: clients that accept anything get the format that every scraper reads.
+    /// Chooses the format by the `Accept` header. `OpenMetrics` must be named, with at least the weight of plain text.
+    /// Otherwise clients get the format that every scraper supports.
     #[must_use]
     pub fn accepted(headers: &HeaderMap) -> Format {
         let [open_metrics, text] = accepted_weights(headers, [&["application/openmetrics-text"], &["text/plain"]]);
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn open_metrics_is_written_for_those_who_ask_for_it() {
-        // Prometheus 3 and 2 as they come, and Prometheus told to prefer its own format.
+        // Headers of Prometheus 3 and 2, by default and with a preference for the text format.
         const PROMETHEUS_3: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
                                     application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;q=0.4,\
                                     text/plain;version=0.0.4;q=0.3,*/*;q=0.2";

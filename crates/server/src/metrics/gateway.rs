@@ -1,4 +1,4 @@
-//! The gateway's requests, by route, and its upstreams.
+//! Metrics of the gateway, by route and upstream.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,18 +16,18 @@ use super::histogram::HistogramSnapshot;
 use super::page::{Labels, Page};
 use super::thread_counters::ThreadCounters;
 
-/// The gateway's counters. Routes and upstreams come from the configuration, so their number is bounded.
+/// Counters of the gateway. Routes and upstreams come from the configuration, so their number is bounded.
 #[derive(Debug)]
 pub(crate) struct GatewayMetrics {
     clock: quanta::Clock,
-    /// Requests that have begun, and that have ended.
+    /// Requests begun and ended.
     in_flight: ThreadCounters<2>,
     routes: Vec<Arc<RouteMetrics>>,
-    /// Requests that have no route, or ended before one was found.
+    /// Requests without a route, or that ended before it was determined.
     without_route: RouteMetrics,
 }
 
-/// The counters of one route.
+/// Counters of a route.
 #[derive(Debug)]
 pub(crate) struct RouteMetrics {
     name: String,
@@ -35,39 +35,39 @@ pub(crate) struct RouteMetrics {
     requests: ThreadCounters<8>,
     errors: [AtomicU64; FailureCause::ALL.len()],
     retries: AtomicU64,
-    /// The shedder of the route, if load is shed.
+    /// Load shedder of the route, if enabled.
     shedder: OnceLock<LoadShedder>,
     upstreams: Vec<Arc<UpstreamMetrics>>,
 }
 
-/// The counters of one upstream address of a route.
+/// Counters of an upstream address of a route.
 #[derive(Debug)]
 pub(crate) struct UpstreamMetrics {
     name: String,
     in_flight: AtomicUsize,
     connected: AtomicU64,
     connect_failed: AtomicU64,
-    /// A histogram of the time until responses began, then the sum in nanoseconds.
+    /// Histogram of the time until responses began, followed by the sum in nanoseconds.
     responses: ThreadCounters<{ RESPONSE_ENDS.len() + 2 }>,
-    /// The adaptive limit on requests in flight, if there is one.
+    /// Adaptive limit on requests in flight, if enabled.
     concurrency: OnceLock<AdaptiveConcurrency>,
     /// Requests above that limit, by priority.
     shed: [AtomicU64; Priority::ALL.len()],
 }
 
-/// The upper ends of the buckets for the time until a response begins, in microseconds.
+/// Upper bounds of the buckets for the time until a response begins, in microseconds.
 const RESPONSE_ENDS: [u32; 14] = [
     1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
     10_000_000, 30_000_000,
 ];
 
-/// The route of requests that have none.
+/// Name of the route for requests without a route.
 const NO_ROUTE: &str = "(none)";
 
 const BYTES_IN: usize = StatusClass::ALL.len();
 const BYTES_OUT: usize = BYTES_IN + 1;
 
-/// The class of a request's status.
+/// Class of a response's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StatusClass {
     Informational,
@@ -75,7 +75,7 @@ enum StatusClass {
     Redirection,
     ClientError,
     ServerError,
-    /// There was no response: the client disconnected first.
+    /// No response: the client disconnected first.
     None,
 }
 
@@ -112,23 +112,23 @@ impl StatusClass {
     }
 }
 
-/// A request that has ended.
+/// A completed request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ended {
-    /// The number of its route.
+    /// Index of its route.
     pub(crate) route: Option<usize>,
-    /// The status of the response, if there was one.
+    /// Status of the response, if there was one.
     pub(crate) status: Option<StatusCode>,
-    /// The cause of an error, if there was one.
+    /// Cause of an error, if there was one.
     pub(crate) cause: Option<FailureCause>,
-    /// Bytes of the body that were passed on to the upstream.
+    /// Bytes of the body that were forwarded to the upstream.
     pub(crate) bytes_in: u64,
-    /// Bytes of the response's body that were passed on to the client.
+    /// Bytes of the response body that were forwarded to the client.
     pub(crate) bytes_out: u64,
 }
 
 impl GatewayMetrics {
-    /// Counts for these routes, each with its name and the names of its upstreams.
+    /// Counters for these routes, given as names with the names of their upstreams.
     pub(crate) fn new(routes: impl IntoIterator<Item = (String, Vec<String>)>) -> GatewayMetrics {
         let route = |(name, upstreams)| Arc::new(RouteMetrics::new(name, upstreams));
         GatewayMetrics {
@@ -139,18 +139,18 @@ impl GatewayMetrics {
         }
     }
 
-    /// The route with this number.
+    /// The route with this index.
     pub(crate) fn route(&self, number: usize) -> &Arc<RouteMetrics> {
         &self.routes[number]
     }
 
-    /// The present instant, for [`GatewayMetrics::since`].
+    /// The current time, for [`GatewayMetrics::since`].
     #[inline]
     pub(crate) fn instant(&self) -> u64 {
         self.clock.raw()
     }
 
-    /// The time since an instant.
+    /// Time elapsed since `instant`.
     #[inline]
     pub(crate) fn since(&self, instant: u64) -> Duration {
         self.clock.delta(instant, self.clock.raw())
@@ -162,7 +162,7 @@ impl GatewayMetrics {
         self.in_flight.add(0, 1);
     }
 
-    /// Counts a request that is no longer in flight.
+    /// Counts a completed request.
     #[inline]
     pub(crate) fn end(&self, ended: &Ended) {
         self.in_flight.add(1, 1);
@@ -182,7 +182,7 @@ impl GatewayMetrics {
     /// Requests in flight.
     fn in_flight(&self) -> u64 {
         let [begun, ended] = self.in_flight.counts();
-        // The two are read one after the other, while requests begin and end.
+        // The counters are read one after the other while requests begin and end.
         begun.saturating_sub(ended)
     }
 
@@ -197,7 +197,7 @@ impl GatewayMetrics {
         for route in routes() {
             let (name, counts) = (("route", route.name.as_str()), route.requests.counts());
             for class in StatusClass::ALL {
-                // Classes that never occur on most routes are no series.
+                // Omits status classes that have not occurred, except the usual ones.
                 let is_usual = matches!(class, StatusClass::Success | StatusClass::ServerError);
                 let count = counts[class as usize];
                 if count > 0 || is_usual && route.name != NO_ROUTE {
@@ -298,7 +298,7 @@ fn snapshot(counts: &[u64; RESPONSE_ENDS.len() + 2]) -> HistogramSnapshot {
     }
 }
 
-/// Series with `N` labels. Those of one name are added up, as those of a route that is configured twice.
+/// Series with `N` labels. Values with the same labels are added up, for example if a route is configured twice.
 struct Series<'s, const N: usize>(BTreeMap<[(&'s str, &'s str); N], u64>);
 
 impl<const N: usize> Default for Series<'_, N> {
@@ -330,23 +330,23 @@ impl RouteMetrics {
         }
     }
 
-    /// The requests that it takes, as the configuration has it.
+    /// Name of the route, as configured.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The upstream with this number.
+    /// The upstream with this index.
     pub(crate) fn upstream(&self, number: usize) -> &Arc<UpstreamMetrics> {
         &self.upstreams[number]
     }
 
-    /// Shows what this shedder does from now on.
+    /// Adds the metrics of this shedder.
     pub(crate) fn watch_shedder(&self, shedder: LoadShedder) {
-        // A route has one shedder for as long as it lives.
+        // Set only once: a route keeps its shedder.
         let _ = self.shedder.set(shedder);
     }
 
-    /// Counts a request that is sent again.
+    /// Counts a retry.
     pub(crate) fn retried(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
@@ -365,9 +365,9 @@ impl UpstreamMetrics {
         }
     }
 
-    /// Shows the adaptive limit on requests in flight from now on.
+    /// Adds the metrics of this adaptive limit.
     pub(crate) fn watch_concurrency(&self, concurrency: AdaptiveConcurrency) {
-        // An upstream has one limit for as long as it lives.
+        // Set only once: an upstream keeps its limit.
         let _ = self.concurrency.set(concurrency);
     }
 
@@ -376,7 +376,7 @@ impl UpstreamMetrics {
         self.shed[priority as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its address.
+    /// Address of the upstream.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The upper ends of the buckets, in nanoseconds: from a check in memory to a store that is too slow to be of use.
+/// Upper bounds of the buckets, in nanoseconds: from a check in memory to an unusably slow store.
 const ENDS: [u64; 20] = [
     250,
     500,
@@ -37,10 +37,10 @@ pub(super) struct Histogram {
 /// Snapshot of a histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HistogramSnapshot {
-    /// In seconds.
+    /// Sum in seconds.
     pub(super) sum: f64,
     pub(super) count: u64,
-    /// Upper end of each bucket in seconds, and its count.
+    /// Upper bound of each bucket in seconds, and its count.
     pub(super) buckets: Vec<(f64, u64)>,
 }
 

@@ -11,7 +11,7 @@ use tidegate_rules::{DecidedBy, Mode};
 use super::denials::Denial;
 use super::thread_counters::ThreadCounters;
 
-/// Counts, indexed by [`LimitEvent`].
+/// Counts by [`LimitEvent`].
 pub(super) type EventCounts = [u64; 9];
 
 /// Event that is counted for a limit.
@@ -23,11 +23,11 @@ pub(super) enum LimitEvent {
     ShadowAllowed,
     ShadowDenied,
     ShadowTooLarge,
-    /// Decided without the store; counted besides.
+    /// Decided without the store; counted in addition to the outcome.
     WithoutStore,
-    /// The costs that were admitted; counted besides.
+    /// Admitted cost; counted in addition to the outcome.
     AdmittedCost,
-    /// The rule refused requests that lack a part of its key. Seldom, so that it has no place in the threads' lines.
+    /// The rule refused a request without a part of its key. Too rare for a place in the per-thread counters.
     Refused,
 }
 
@@ -46,7 +46,7 @@ impl LimitEvent {
 }
 
 /// Counters of one limit. Clones share them.
-// In three parts, so that the table itself holds what every decision needs.
+// In three parts, so that the table itself contains what every decision needs.
 #[derive(Clone, Debug)]
 pub(super) struct LimitCounters {
     pub(super) id: RuleId,
@@ -58,9 +58,9 @@ pub(super) struct LimitCounters {
 struct ColdCounters {
     /// Epoch in which a denial was last inspected.
     inspected_in: AtomicU64,
-    /// [`LimitEvent::Refused`].
+    /// Count of [`LimitEvent::Refused`].
     refused: AtomicU64,
-    /// Whether the limit comes with requests, and is in no file.
+    /// Whether the limit comes with requests, and not from a file.
     is_brought: AtomicBool,
     /// Denials reported by [`LimitCounters::denied_since`] so far, and the first one since.
     reported: Mutex<DenialReport>,
@@ -90,7 +90,7 @@ impl LimitCounters {
         self.cold.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a decision, and the cost that it admitted. Returns whether it is the first denial of the epoch.
+    /// Counts a decision, and the admitted cost. Returns whether it is the first denial of the epoch.
     #[inline]
     pub(super) fn decided(&self, mode: Mode, decision: &Decision, by: DecidedBy, admitted: u64, epoch: u64) -> bool {
         self.counts
@@ -127,14 +127,14 @@ impl LimitCounters {
     }
 }
 
-/// Maximum number of limits with counters of their own. Further ones are counted together.
+/// Maximum number of limits with their own counters. Further limits share counters.
 pub const MOST_LIMITS: usize = 4_096;
 /// Twice as many slots as limits, so that probe sequences stay short.
 const SLOTS: usize = 2 * MOST_LIMITS;
 
-/// Counters of all limits that have decided anything.
+/// Counters of all limits that have decided a request.
 ///
-/// Limits are found by the hash that their ids carry: no hashing, no locks.
+/// Limits are found by the hash stored in their ids, without hashing or locks.
 pub(super) struct LimitTable {
     table: ArcSwap<SlotTable>,
     /// Version of the table, unique in the process.
@@ -189,7 +189,7 @@ impl SlotTable {
             let kept = self.slots[(start + step) % SLOTS].get_or_init(|| counters.clone());
             if kept.id == counters.id {
                 if !Arc::ptr_eq(&kept.cold, &counters.cold) {
-                    // Another thread inserted it first.
+                    // Another thread has inserted the limit meanwhile.
                     self.taken.fetch_sub(1, Ordering::Relaxed);
                 }
                 return Some(kept);
@@ -245,7 +245,7 @@ impl LimitTable {
             }
             Some(act(LimitTableRef { table: cached.1.as_ref()?, other }))
         });
-        // The thread-local is gone while a thread ends.
+        // The thread-local of a terminating thread has been destroyed.
         cached.ok().flatten().unwrap_or_else(|| act(LimitTableRef { table: &self.table.load(), other }))
     }
 
@@ -274,7 +274,7 @@ impl LimitTable {
     }
 }
 
-/// Name of limits without counters of their own. No rule can have this name.
+/// Name for limits without their own counters. No rule can have this name.
 pub const OTHER: &str = "(other)";
 
 #[cfg(test)]

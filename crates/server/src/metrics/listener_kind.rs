@@ -1,6 +1,6 @@
-//! The listeners of a server, as metrics name them.
+//! Listeners of a server, as named in metrics.
 
-/// A listener.
+/// Kind of listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListenerKind {
     /// HTTP API: decisions and forward-auth.
@@ -20,7 +20,7 @@ impl ListenerKind {
     pub const ALL: [ListenerKind; 5] =
         [ListenerKind::Api, ListenerKind::Rls, ListenerKind::Resp, ListenerKind::Admin, ListenerKind::Gateway];
 
-    /// Name in metrics and in the log: that of its section in the settings.
+    /// Name in metrics and in the log, equal to the section in the settings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -79,10 +79,10 @@ pub struct Metrics {
     limits: LimitTable,
     descriptors: DescriptorCounts,
     unknown_domains: AtomicU64,
-    /// The server's name.
+    /// Name of the server.
     node: OnceLock<Box<str>>,
     unkeyed: UnkeyedRequests,
-    /// Decisions of rules that shed.
+    /// Decisions of shed rules.
     shed: ShedDecisions,
     top: KeyRanking,
     recent: denials::RecentDenials,
@@ -91,16 +91,16 @@ pub struct Metrics {
     /// Requests by listener.
     received: ThreadCounters<{ ListenerKind::ALL.len() }>,
     reloads: Reloads,
-    /// Access log, if there is one.
+    /// Access log, if enabled.
     access_log: OnceLock<Arc<AccessLog>>,
     state_file: OnceLock<Arc<StateFile>>,
-    /// The demand that this node reports to its region.
+    /// Demand that this node reports to its region.
     demand: OnceLock<NodeDemand>,
-    /// Gateway, if it is on.
+    /// Gateway, if enabled.
     gateway: OnceLock<Arc<GatewayMetrics>>,
-    /// Verifier of tokens, which counts them.
+    /// Verifier of tokens, with its counters.
     tokens: OnceLock<Arc<Verifier>>,
-    /// Rules whose limits are counted.
+    /// Rules whose limits have counters.
     counted: Mutex<Option<RuleSet>>,
     unsettled: UnsettledCosts,
     settled: SettledCosts,
@@ -111,7 +111,7 @@ struct ConnectionCounts {
     open: AtomicI64,
     accepted: AtomicU64,
     auth_failures: AtomicU64,
-    /// The listener itself, which counts refused connections.
+    /// Source of the number of refused connections.
     listening: OnceLock<Listening>,
 }
 
@@ -130,14 +130,14 @@ enum RequestOutcome {
     Refused,
 }
 
-/// Sampled request. Begun before the decision, to measure its duration.
+/// A sampled request. Created before the decision, to measure its duration.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub(crate) struct SampledRequest {
     pub(crate) weight: Weight,
     pub(crate) begun: u64,
 }
 
-/// Parts of a counted request that are still to be inspected.
+/// The remaining inspections of a counted request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inspection {
     weight: Option<Weight>,
@@ -160,7 +160,7 @@ impl Metrics {
         Metrics::with_clock(Arc::new(SystemClock::new()))
     }
 
-    /// Empty metrics. `clock` gives the times of denials and ends the windows of top keys.
+    /// Empty metrics. `clock` supplies the times of denials, and the windows of top keys.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Metrics {
         let top = KeyRanking::new(clock.now());
@@ -194,14 +194,14 @@ impl Metrics {
 
     /// Call before a request is decided.
     #[inline]
-    pub(crate) fn begin(&self) -> Option<Sample> {
+    pub(crate) fn begin(&self) -> Option<SampledRequest> {
         let weight = self.epoch.sample()?;
-        Some(Sample { weight, begun: self.counter.raw() })
+        Some(SampledRequest { weight, begun: self.counter.raw() })
     }
 
-    /// Counts a request decided by rules. Returns what is still to be inspected.
+    /// Counts a request decided by rules. Returns what remains to be inspected.
     #[inline]
-    pub(crate) fn count(&self, ruling: &Ruling<'_>, sample: Option<Sample>) -> Inspection {
+    pub(crate) fn count(&self, ruling: &Ruling<'_>, sample: Option<SampledRequest>) -> Inspection {
         let outcome = match (&ruling.refused, ruling.verdict.is_allowed()) {
             (Some(_), _) => RequestOutcome::Refused,
             (None, true) => RequestOutcome::Allowed,
@@ -228,20 +228,20 @@ impl Metrics {
         Inspection { weight: sample.map(|sample| sample.weight), denials }
     }
 
-    /// Counts the decisions of rules that shed, by the priority of the request.
+    /// Counts the decisions of shed rules, by the priority of the request.
     #[inline]
     pub(crate) fn count_shed(&self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>) {
         self.shed.count(matched, ruling);
     }
 
-    /// Counts a decision on a request of this cost, under a limit that it brought.
+    /// Counts a decision on a request of this cost, under a limit that the request contains.
     #[inline]
     pub(crate) fn count_brought(
         &self,
         rule: &RuleId,
         (key, cost): (&Key<'_>, u64),
         (decision, by): &(Decision, DecidedBy),
-        sample: Option<Sample>,
+        sample: Option<SampledRequest>,
     ) {
         let mode = tidegate_rules::Mode::Enforce;
         let (outcome, admitted) = match decision.is_allowed() {
@@ -272,7 +272,7 @@ impl Metrics {
         }
     }
 
-    /// Counts the outcome of a descriptor, by its name in Envoy's metrics. The number of names chosen by clients
+    /// Counts the outcome of a descriptor, by its name in Envoy's metrics. The number of names from requests
     /// (`is_made_up`) is bounded.
     pub(crate) fn count_descriptor(&self, name: &str, is_made_up: bool, outcome: DescriptorOutcome, hits: u64) {
         self.descriptors.count(name, is_made_up, outcome, hits);
@@ -283,12 +283,12 @@ impl Metrics {
         let _ = self.node.set(name.into());
     }
 
-    /// Counts a request for a domain that no file has.
+    /// Counts a request for an unknown domain.
     pub(crate) fn unknown_domain(&self) {
         self.unknown_domains.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a cost that no response settled, and that stays at its estimate.
+    /// Counts a cost that no response settled, and that stays charged as estimated.
     pub(crate) fn unsettled(&self, limit: &RuleId, cost: u64, why: Unsettled) {
         self.unsettled.count(limit, why);
         self.settled.leave(limit, cost);
@@ -299,7 +299,7 @@ impl Metrics {
         self.settled.settle(limit, taken, actual);
     }
 
-    /// The same for a cost that a receipt tells of. Receipts come from clients, so limits that are not in `rules` are left out.
+    /// Counts a cost settled by a receipt. Receipts come from clients, so limits that are not in `rules` are ignored.
     pub(crate) fn settled_by_receipt(&self, rules: &RuleSet, limit: &RuleId, taken: u64, actual: u64) {
         if self.settled.knows(limit) || rules.limit_ids().any(|known| known == limit) {
             self.settled.settle(limit, taken, actual);
@@ -312,13 +312,13 @@ impl Metrics {
     }
 
     #[inline]
-    fn end(&self, sample: Option<Sample>) {
-        if let Some(Sample { weight, begun }) = sample {
+    fn end(&self, sample: Option<SampledRequest>) {
+        if let Some(SampledRequest { weight, begun }) = sample {
             self.deciding.observe(self.counter.delta(begun, self.counter.raw()), weight.get());
         }
     }
 
-    /// Looks at the keys that the rules of a request charged, once it is decided.
+    /// Inspects the keys charged by the rules of a decided request.
     #[cold]
     pub(crate) fn look_at_charges<'m>(&self, inspection: Inspection, charges: impl Iterator<Item = RuledCharge<'m>>) {
         for RuledCharge { matched, charge, ruled, .. } in charges {
@@ -345,7 +345,7 @@ impl Metrics {
         }
     }
 
-    /// Call about once a second. Logs denials, ends the sampling epoch, and drops data that is old or belongs to
+    /// Call about once a second. Logs denials, ends the sampling epoch, and removes data that is old or belongs to
     /// removed rules.
     pub fn tick(&self, present: &Generation) {
         self.epoch.tick();
@@ -362,7 +362,7 @@ impl Metrics {
         denials::log(&lines);
     }
 
-    /// Drops data of removed rules. A change of modes removes none.
+    /// Removes data of removed rules. A change of modes removes nothing.
     fn follow(&self, present: &RuleSet) {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let before = counted.replace(present.clone());
@@ -420,17 +420,17 @@ impl Metrics {
         let _ = self.access_log.set(log);
     }
 
-    /// Shows the demand that this node reports to its region.
+    /// Adds the demand that this node reports to its region. Only the first call has an effect.
     pub(crate) fn watch_demand(&self, demand: NodeDemand) {
         let _ = self.demand.set(demand);
     }
 
-    /// The demand at this node, in requests a second, by the names under which records of regions have shares.
+    /// Demand at this node in requests per second, by the names of shares in the regions' records.
     pub(crate) fn region_demand(&self) -> BTreeMap<String, f64> {
         self.demand.get().map(NodeDemand::per_second).unwrap_or_default()
     }
 
-    /// Counts the snapshots of the state.
+    /// Adds the counts of snapshots of the state.
     pub(crate) fn watch_state_file(&self, file: Arc<StateFile>) {
         let _ = self.state_file.set(file);
     }
@@ -456,7 +456,7 @@ impl Metrics {
         self.connections[listener as usize].auth_failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records a reload of the rules, with the problem if they cannot be used.
+    /// Records a reload of the rules, with the problem if they are invalid.
     pub fn reloaded(&self, problem: Option<String>) {
         let Reloads { good, bad, last } = &self.reloads;
         if problem.is_none() { good } else { bad }.fetch_add(1, Ordering::Relaxed);
@@ -481,7 +481,7 @@ impl Default for Metrics {
     }
 }
 
-/// Open connection. Counted until it is dropped.
+/// Counts a connection as open until dropped.
 pub struct OpenConnection {
     metrics: Arc<Metrics>,
     listener: ListenerKind,

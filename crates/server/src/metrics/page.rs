@@ -1,14 +1,14 @@
-//! Metrics as text, one family after the other.
+//! Writes metrics as text, family by family.
 
 use std::fmt::{Display, Write};
 
 use super::Format;
 use super::histogram::HistogramSnapshot;
 
-/// The labels of a series: names with their values.
+/// Labels of a series, as names and values.
 pub(super) type Labels<'l> = &'l [(&'l str, &'l str)];
 
-/// Text of the exposition. Names are given without the prefix `tidegate_`, and counters without `_total`.
+/// Text of the exposition. Names are passed without the prefix `tidegate_`, and counters without `_total`.
 pub(super) struct Page {
     text: String,
     format: Format,
@@ -20,12 +20,12 @@ impl Page {
         Page { text: String::new(), format, prefix: "tidegate_" }
     }
 
-    /// Begins the standard process metrics, which have no prefix.
+    /// Starts the standard process metrics, which have no prefix.
     pub(super) const fn of_process(&mut self) {
         self.prefix = "";
     }
 
-    /// The whole text.
+    /// The complete text.
     pub(super) fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.text.push_str("# EOF\n");
@@ -34,7 +34,7 @@ impl Page {
     }
 
     pub(super) fn counter<V: Display>(&mut self, name: &str, help: &str, values: &[(Labels<'_>, V)]) {
-        // Only OpenMetrics has a name for the family that its series do not have.
+        // In OpenMetrics, the name of a family lacks the suffix of its series.
         self.begin(name, if self.format == Format::Text { "_total" } else { "" }, help, "counter");
         for (labels, value) in values {
             self.series(name, "_total", labels, None, value);
@@ -64,7 +64,7 @@ impl Page {
 
     fn begin(&mut self, name: &str, suffix: &str, help: &str, kind: &str) {
         let prefix = self.prefix;
-        // Writing to memory does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = write!(self.text, "# HELP {prefix}{name}{suffix} {help}\n# TYPE {prefix}{name}{suffix} {kind}\n");
     }
 
@@ -85,7 +85,7 @@ impl Page {
     }
 }
 
-/// Escapes the value of a label.
+/// Escapes a label value.
 fn escape(value: &str, text: &mut String) {
     for character in value.chars() {
         match character {

@@ -1,4 +1,4 @@
-//! The process itself, as Prometheus' client libraries show it.
+//! Standard process metrics, as in Prometheus client libraries.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ pub(super) fn write(page: &mut Page) {
         }
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // One descriptor is the open folder itself.
+        // One descriptor belongs to the open directory itself.
         page.gauge("process_open_fds", "Open file descriptors", &[(&[], open.count().saturating_sub(1))]);
     }
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn write(page: &mut Page) {
     }
 }
 
-/// The field of `/proc/self/stat` with this number, as proc(5) counts them.
+/// The field of `/proc/self/stat` with this number, counted as in proc(5).
 fn field(stat: &str, number: usize) -> Option<f64> {
     // The second field is the name of the program, which may contain spaces and brackets.
     let (_, rest) = stat.rsplit_once(')')?;

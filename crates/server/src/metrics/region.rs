@@ -1,4 +1,4 @@
-//! Shares of the server's region: for Prometheus, and in the view.
+//! Shares of the server's region, for Prometheus and for the view.
 
 use std::collections::BTreeMap;
 
@@ -8,42 +8,44 @@ use tidegate_rules::{Limiter, RegionView};
 
 use super::Metrics;
 use super::page::{Labels, Page};
-use super::view::rounded;
 use crate::store::AnyStore;
 
-/// The region of a server, as the server knows it.
+/// The region of a server, from the server's perspective.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnRegion {
-    /// The name.
+    /// Name of the region.
     pub region: String,
-    /// Whether the server has confirmed the shares. Otherwise it decides by the floor.
+    /// Whether the server has confirmed the shares. If not, it applies the floor.
     pub confirmed: bool,
-    /// Number of the last change of the record; `None` if no record was read.
+    /// Version of the record; `None` if no record was read.
     pub version: Option<u64>,
     /// The shares in the record.
     pub shares: Vec<OwnShare>,
-    /// Transfers that the region has begun, and that have not arrived for all it knows.
+    /// Transfers that the region has begun, and whose arrival it has not seen.
     pub outgoing: Vec<OutgoingShare>,
 }
 
-/// The share of a region of the limits of a rule.
+/// A region's share of the limits of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnShare {
     /// The rule; empty for all rules without shares of their own.
     pub rule: String,
     /// The share, such as `60%`.
     pub share: String,
-    /// The share below which it does not sink.
+    /// Minimum share.
     pub floor: String,
-    /// The share that was given away and has not arrived.
+    /// Share that was given away and has not arrived.
     pub parked: String,
-    /// Demand at this server, in requests a second, rounded.
+    /// Demand at this server, in requests per second, rounded.
     pub demand: u64,
 }
 
-/// A share on its way to another region.
+/// A share in transfer to another region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutgoingShare {
+    /// The number of the transfer among those between the two regions.
+    #[serde(default)]
+    pub number: u64,
     /// The region that receives it.
     pub to: String,
     /// The rule; empty for all rules without shares of their own.
@@ -53,7 +55,7 @@ pub struct OutgoingShare {
 }
 
 impl OwnRegion {
-    /// The region of this limiter; `None` if it is in none, or has no records.
+    /// The region of this limiter; `None` if it has none, or there are no records.
     pub(crate) fn of(metrics: &Metrics, limiter: &Limiter<AnyStore>) -> Option<OwnRegion> {
         let view = limiter.region()?;
         let (region, applied) = (view.region.as_deref()?.to_owned(), view.applied.as_ref()?);
@@ -66,6 +68,7 @@ impl OwnRegion {
             demand: rounded(demand.get(rule).copied().unwrap_or(0.0)),
         };
         let outgoing = applied.outgoing().iter().map(|transfer| OutgoingShare {
+            number: transfer.number,
             to: transfer.to.clone(),
             rule: transfer.rule.clone(),
             share: transfer.amount.to_string(),
@@ -80,7 +83,7 @@ impl OwnRegion {
     }
 }
 
-/// Writes shares of the region, as its record has them, and the demand at this server.
+/// Writes the region's shares from its record, and the demand at this server.
 pub(super) fn write(view: &RegionView, demand: &BTreeMap<String, f64>, page: &mut Page) {
     let (Some(region), Some(applied)) = (view.region.as_deref(), &view.applied) else { return };
     let is_confirmed = u64::from(applied.is_confirmed());
@@ -95,7 +98,7 @@ pub(super) fn write(view: &RegionView, demand: &BTreeMap<String, f64>, page: &mu
     let help = "Share of limits that the region owns, 1 for all";
     gauge("region_share_ratio", help, &|_, region| ratio(region.share));
     gauge("region_floor_ratio", "Share below which the region does not sink", &|_, region| ratio(region.floor));
-    let help = "Share that the region has given away and that has not arrived, for all it knows";
+    let help = "Share that the region has sent and that has not arrived yet, as far as it knows";
     gauge("region_parked_ratio", help, &|rule, _| ratio(applied.parked(rule)));
     let help = "Requests a second that limits of the region decide at this node, admitted or not, as an average";
     gauge("region_demand", help, &|rule, _| demand.get(rule).copied().unwrap_or(0.0));
@@ -103,4 +106,10 @@ pub(super) fn write(view: &RegionView, demand: &BTreeMap<String, f64>, page: &mu
 
 fn ratio(share: Share) -> f64 {
     f64::from(share.parts_per_million()) / 1e6
+}
+
+/// Rounds to the nearest whole number.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of floats saturates")]
+fn rounded(number: f64) -> u64 {
+    number.round() as u64
 }

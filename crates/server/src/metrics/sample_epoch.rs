@@ -1,19 +1,19 @@
 //! Sampling of requests.
 //!
-//! Ranking keys and reading clocks costs more than counting. With little traffic every request is inspected. Beyond
-//! that, one request in [`STRIDE`] is chosen at random, and its weight stands for the skipped ones.
+//! Ranking keys and reading clocks costs more than counting. With little traffic, every request is inspected. With more
+//! traffic, one request in [`STRIDE`] is chosen at random, and its weight accounts for the skipped ones.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Requests per epoch that a thread inspects before it samples. After a busy epoch, it samples from the start of the
-/// next one.
+/// Requests per epoch that a thread inspects before it starts sampling. After a busy epoch, it samples from the start
+/// of the next one.
 const QUIET: u32 = 1_000;
-/// Weight of a sampled request after that.
+/// Weight of a sampled request.
 const STRIDE: u32 = 64;
 
-/// Number of requests that a sampled one stands for.
+/// Number of requests that a sampled one accounts for.
 pub(super) type Weight = NonZeroU32;
 
 /// Sampling epoch, from one [`SampleEpoch::tick`] to the next.
@@ -23,7 +23,7 @@ pub(super) struct SampleEpoch(AtomicU64);
 #[derive(Clone, Copy)]
 struct ThreadSampler {
     epoch: u64,
-    /// Requests in this epoch.
+    /// Number of requests in this epoch.
     came: u32,
     /// Whether the first requests of this epoch are all inspected.
     is_quiet: bool,
@@ -37,7 +37,7 @@ thread_local! {
 
 impl SampleEpoch {
     pub(super) fn new() -> SampleEpoch {
-        // Distinct ranges, so that a thread that serves several engines does not mix up their epochs.
+        // Each value uses a distinct range, so that a thread that serves several engines does not confuse their epochs.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         SampleEpoch(AtomicU64::new(NEXT.fetch_add(1, Ordering::Relaxed) << 40))
     }
@@ -48,7 +48,7 @@ impl SampleEpoch {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Begins the next epoch.
+    /// Starts the next epoch.
     pub(super) fn tick(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }

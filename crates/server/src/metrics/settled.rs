@@ -1,4 +1,4 @@
-//! Costs that responses settle, and costs that are refunded.
+//! Costs settled by responses, and refunded costs.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,12 +16,12 @@ struct LimitCosts {
     reserved: u64,
     settled: u64,
     refunded: u64,
-    /// The part of `settled` that stayed at its estimate.
+    /// Part of `settled` that stayed as estimated.
     unsettled: u64,
 }
 
 impl SettledCosts {
-    /// Counts a cost that was reserved at `taken` and is `actual` in the end.
+    /// Counts a cost that was reserved at `taken` and settled at `actual`.
     pub(super) fn settle(&self, limit: &RuleId, taken: u64, actual: u64) {
         self.change(limit, |costs| {
             costs.reserved = costs.reserved.saturating_add(taken);
@@ -30,17 +30,17 @@ impl SettledCosts {
         });
     }
 
-    /// Counts a cost that was charged for good and is refunded.
+    /// Counts a refund of a cost that was not reserved.
     pub(super) fn refund(&self, limit: &RuleId, cost: u64) {
         self.change(limit, |costs| costs.refunded = costs.refunded.saturating_add(cost));
     }
 
-    /// Counts a cost that no response settled. It is settled at its estimate besides.
+    /// Counts a cost that no response settled. It is also counted as settled, at its estimate.
     pub(super) fn leave(&self, limit: &RuleId, cost: u64) {
         self.change(limit, |costs| costs.unsettled = costs.unsettled.saturating_add(cost));
     }
 
-    /// Whether anything was counted under a limit.
+    /// Whether anything was counted for a limit.
     pub(super) fn knows(&self, limit: &RuleId) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(limit)
     }
@@ -53,7 +53,7 @@ impl SettledCosts {
         }
     }
 
-    /// Forgets limits that are gone.
+    /// Removes limits that no longer exist.
     pub(super) fn retain(&self, is_known: impl Fn(&RuleId) -> bool) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|limit, _| is_known(limit));
     }
@@ -65,7 +65,7 @@ impl SettledCosts {
         };
         known.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
         let labels: Vec<_> = known.iter().map(|(limit, _)| [("rule", limit.as_str())]).collect();
-        // A limit without `settle` only has refunds.
+        // Limits without `settle` only have refunds.
         let each = |value: fn(&LimitCosts) -> u64, of_all: bool| -> Vec<(Labels<'_>, u64)> {
             let shown = labels.iter().zip(&known).filter(|(_, (_, costs))| of_all || costs.reserved > 0);
             shown.map(|(labels, (_, costs))| (&labels[..], value(costs))).collect()

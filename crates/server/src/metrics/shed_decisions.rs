@@ -1,4 +1,4 @@
-//! Decisions of rules that shed, by the priority of the request.
+//! Decisions of shed rules, by the priority of the request.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,12 @@ pub(super) struct ShedDecisions(RwLock<HashMap<RuleId, LimitCounts>>);
 /// Counts by priority, then by mode and outcome.
 type LimitCounts = [[AtomicU64; OUTCOMES.len()]; Priority::ALL.len()];
 
-/// Modes and outcomes, in the order of their counts.
+/// Modes and outcomes, in the order of their counters.
 const OUTCOMES: [(&str, &str); 4] =
     [("enforce", "allowed"), ("enforce", "denied"), ("shadow", "allowed"), ("shadow", "denied")];
 
 impl ShedDecisions {
-    /// Counts a request that such rules have decided on.
+    /// Counts a request that shed rules have decided.
     #[inline]
     pub(super) fn count(&self, matched: &Matched<'_, '_>, ruling: &Ruling<'_>) {
         for (limit, priority) in matched.shed_limits() {
@@ -46,7 +46,7 @@ impl ShedDecisions {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|limit, _| is_known(limit));
     }
 
-    /// Writes the counts. Modes that a rule was never in have none.
+    /// Writes the counts. Omits modes that a rule was never in.
     pub(super) fn write(&self, page: &mut Page) {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut limits: Vec<_> = known.iter().collect();

@@ -98,7 +98,7 @@ pub(super) fn write_tiers(tiers: &TierCounts, page: &mut Page) {
             (&[("result", "failed")], tiers.failed),
         ],
     );
-    let help = "Times that the tier of an API key in Redis was one that no rule knows, and the default applied";
+    let help = "Look-ups of an API key in Redis whose tier no rule names, so that the default applied";
     page.counter("tiers_unknown", help, &[(&[], tiers.unknown)]);
     page.gauge("tier_lookup_keys", "API keys whose tiers are kept in memory", &[(&[], tiers.keys as u64)]);
 }

@@ -1,4 +1,4 @@
-//! Keys that Redis is called for most often, by name.
+//! Keys with the most calls to Redis, by name.
 
 use tidegate_core::{Key, RuleId};
 use tidegate_redis::RedisStore;
@@ -8,15 +8,15 @@ use tidegate_rules::{Limiter, Rule, RuleSet};
 use super::{KeyName, TopKey, TopKeys};
 use crate::store::AnyStore;
 
-/// The most hot keys for each server: each takes 1 % or more of the calls.
+/// Maximum number of hot keys per server: each has at least 1 % of the calls.
 const MOST_HOT: usize = 100;
 
-/// Keys that a Redis store was called for most often. In a cluster, the keys are taken to be spread evenly.
+/// Keys with the most calls to Redis. For a cluster, assumes that keys are spread evenly.
 pub(crate) fn called(tier: &Tier<RedisStore>, most: usize) -> StoreKeys {
     tier.store_keys(servers(tier), most)
 }
 
-/// The hot keys of a Redis store, the busiest first, and the busiest of all.
+/// The hot keys of a Redis store, busiest first, and the busiest key overall.
 pub(crate) fn hot(tier: &Tier<RedisStore>) -> (Vec<StoreKey>, StoreKeys) {
     let servers = servers(tier);
     let mut called = tier.store_keys(servers, MOST_HOT * servers);
@@ -29,7 +29,7 @@ fn servers(tier: &Tier<RedisStore>) -> usize {
     tier.behind().stats().servers.len().max(1)
 }
 
-/// The first `most` keys that the store is called for. `None` if the store is in memory.
+/// The `most` keys with the most calls to Redis; `None` if the store is in memory.
 pub(crate) fn top(limiter: &Limiter<AnyStore>, most: usize) -> Option<TopKeys> {
     let AnyStore::Redis(store) = limiter.store() else { return None };
     let tier = store.behind();
@@ -43,11 +43,11 @@ pub(crate) fn top(limiter: &Limiter<AnyStore>, most: usize) -> Option<TopKeys> {
     Some(TopKeys { seconds, total: calls, keys: keys.into_iter().map(shown).collect() })
 }
 
-/// The name of a key under a limit. Secrets are hidden.
+/// Name of a key under a limit, with secrets hidden.
 pub(crate) fn name(rules: &RuleSet, limit: &RuleId, key: &Key<'_>) -> KeyName {
     match rules.rule_of(limit.as_str()) {
         Some(rule) => of_rule(rule, key),
-        // A limit that a request brought, or of a rule that is gone.
+        // A limit from a request, or of a removed rule.
         None => KeyName { readable: tidegate_rules::readable_key(key), in_full: tidegate_rules::key_in_full(key) },
     }
 }

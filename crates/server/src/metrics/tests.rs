@@ -68,7 +68,7 @@ fn costs_of_admitted_requests_are_counted_by_limit() {
 - { id: dark, key: address, limit: fixed 50/day, cost: hits, mode: shadow }",
     );
     let refused = "tidegate_decisions_total{rule=\"tokens\",mode=\"enforce\",outcome=\"too_large\"}";
-    // The third does not fit, and the last never could.
+    // The third request does not fit, and the last one exceeds the limit by itself.
     for hits in [40, 30, 40, 30, 101] {
         engine.check(&from(1).hits(hits)).now().unwrap();
     }
@@ -89,7 +89,7 @@ async fn costs_that_a_receipt_settles_are_counted_under_limits_that_exist() {
     forged.rule = RuleId::new("made-up");
     receipt.held.push(forged);
     engine.settle(&receipt, &[25, 25, 25]).await.unwrap();
-    // A receipt is settled once.
+    // A second settlement of the same receipt has no effect.
     engine.settle(&receipt, &[25, 25, 25]).await.unwrap();
     for (name, cost) in [("admitted", 40), ("reserved", 40), ("settled", 25), ("refunded", 15), ("unsettled", 0)] {
         assert_eq!(value(&engine, &format!("tidegate_cost_{name}_total{{rule=\"tokens\"}}")), Some(cost), "{name}");
@@ -109,7 +109,7 @@ fn a_flood_of_keys_adds_no_series_and_the_heavy_ones_are_still_found() {
     let before = series();
     for number in 1..=100_000 {
         engine.check(&from(number)).now().unwrap();
-        // One in ten requests is by one client.
+        // Every tenth request comes from one client.
         if number % 10 == 0 {
             engine.check(&from(7)).now().unwrap();
         }

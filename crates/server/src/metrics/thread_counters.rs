@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 /// Clones share the counters.
 #[derive(Clone, Debug)]
 pub(super) struct ThreadCounters<const N: usize> {
-    /// Shared lines come last. Each of the others is written by one thread only.
+    /// Lines of counters. All but the last few are written by one thread only.
     lines: Arc<[CounterLine<N>]>,
 }
 
@@ -17,9 +17,9 @@ pub(super) struct ThreadCounters<const N: usize> {
 #[repr(align(64))]
 struct CounterLine<const N: usize>([AtomicU64; N]);
 
-/// A power of two.
+/// Number of shared lines, a power of two.
 const SHARED: usize = 2;
-/// Maximum number of threads with lines of their own.
+/// Maximum number of threads with their own lines.
 const MOST_OWNERS: usize = 64;
 
 impl<const N: usize> ThreadCounters<N> {
@@ -28,13 +28,13 @@ impl<const N: usize> ThreadCounters<N> {
         ThreadCounters { lines: (0..owners() + SHARED).map(line).collect() }
     }
 
-    /// Adds to the counter with this number.
+    /// Adds to the counter with this index.
     #[inline]
     pub(super) fn add(&self, counter: usize, by: u64) {
         self.add_each([(counter, by)]);
     }
 
-    /// Adds to several counters. The thread's lines are looked up once.
+    /// Adds to several counters, with one lookup of the thread's lines.
     #[inline]
     pub(super) fn add_each<const M: usize>(&self, counters: [(usize, u64); M]) {
         let number = thread::number();
@@ -42,7 +42,7 @@ impl<const N: usize> ThreadCounters<N> {
         if number < owned {
             let line = &self.lines[number].0;
             for (counter, by) in counters {
-                // Only this thread writes it, so that load and store need no atomic addition.
+                // Only this thread writes the line, so a load and a store replace an atomic addition.
                 line[counter].store(line[counter].load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
             }
         } else {
@@ -62,13 +62,13 @@ impl<const N: usize> ThreadCounters<N> {
     }
 }
 
-/// Number of threads with lines of their own: the available parallelism.
+/// Number of threads with their own lines: the available parallelism.
 pub(super) fn owners() -> usize {
     static OWNERS: OnceLock<usize> = OnceLock::new();
     *OWNERS.get_or_init(|| std::thread::available_parallelism().map_or(4, std::num::NonZero::get).min(MOST_OWNERS))
 }
 
-/// Thread numbers: each thread gets the lowest free one.
+/// Assigns each thread the lowest free number.
 mod thread {
     use std::collections::BTreeSet;
     use std::sync::{Mutex, PoisonError};
@@ -80,7 +80,7 @@ mod thread {
 
     static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { given_back: BTreeSet::new(), next: 0 });
 
-    /// Number of a thread, until it ends.
+    /// Number of a thread, released when it ends.
     struct Own(usize);
 
     impl Own {
@@ -95,12 +95,12 @@ mod thread {
 
     impl Drop for Own {
         fn drop(&mut self) {
-            // The lock orders this thread's writes before those of the next owner.
+            // The lock orders this thread's writes before those of the number's next owner.
             NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).given_back.insert(self.0);
         }
     }
 
-    /// Number of this thread. Unique among running threads, except while they end.
+    /// Number of this thread. Unique among running threads, except while they terminate.
     #[inline]
     pub(super) fn number() -> usize {
         thread_local! {

@@ -26,33 +26,33 @@ pub enum Ranking {
 /// A frequent key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopKey {
-    /// Limit that it is charged under.
+    /// Limit that the key is charged under.
     pub rule: String,
     /// Parts of the key; secrets are hidden, long parts cut. Empty if all requests share the key.
     pub key: Vec<String>,
-    /// Full parts, accepted by `/v1/keys/peek`; absent if it cannot be looked up.
+    /// Full parts, accepted by `/v1/keys/peek`; absent if the key cannot be looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_full: Option<Vec<String>>,
-    /// Upper bound of its count in the period.
+    /// Upper bound of the count in the period.
     pub count: u64,
     /// Maximum error of the count.
     pub error: u64,
-    /// Among the keys that the store is called for: whether it takes 1 % or more of the calls to its server.
+    /// In the ranking by calls to the store: whether the key has at least 1 % of the calls to its server.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hot: bool,
-    /// Among the keys that the store is called for: whether this node leases it, or is about to.
+    /// In the ranking by calls to the store: whether this node leases the key, or is about to.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leased: bool,
 }
 
-/// Ranking of keys, and the total it is based on.
+/// Ranking of keys, with the total of all keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopKeys {
     /// Length of the period, in seconds.
     pub seconds: u64,
-    /// Total count in that period, of all keys.
+    /// Total count of all keys in the period.
     pub total: u64,
-    /// The most frequent first.
+    /// Keys, most frequent first.
     pub keys: Vec<TopKey>,
 }
 
@@ -67,7 +67,7 @@ struct TrackedKey {
 pub(crate) struct KeyName {
     /// Parts; secrets are hidden, long parts cut.
     pub(crate) readable: Vec<String>,
-    /// Full parts, if it can be looked up by them.
+    /// Full parts, if the key can be looked up by them.
     pub(crate) in_full: Option<Vec<String>>,
 }
 
@@ -118,7 +118,7 @@ impl KeyRanking {
         }
     }
 
-    /// Starts a new window if the current one is over.
+    /// Starts a new window if the current one has ended.
     pub(super) fn turn(&self, now: Timestamp) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if now.since(windows.present.since) >= LOOK_BACK || now < windows.present.since {
@@ -126,7 +126,7 @@ impl KeyRanking {
         }
     }
 
-    /// The first `most` keys.
+    /// The first `most` keys of a ranking.
     pub(super) fn first(&self, ranking: Ranking, most: usize, now: Timestamp) -> TopKeys {
         let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let (present, past) = (windows.present.of(ranking), windows.past.of(ranking));

@@ -23,7 +23,7 @@ impl UnkeyedRequests {
         }
     }
 
-    /// All counts, by the rule's id.
+    /// All counts, by rule id.
     pub(super) fn all(&self) -> Vec<(Arc<str>, u64)> {
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(rule, count)| (Arc::clone(rule), count.load(Ordering::Relaxed))).collect()

@@ -1,4 +1,4 @@
-//! Costs that were to be settled by a response, and were not.
+//! Costs that a response should have settled, but did not.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ impl UnsettledCosts {
         counts.entry(limit.clone()).or_default()[why as usize] += 1;
     }
 
-    /// All that there were, in the order of the limits' names.
+    /// All counts, sorted by limit.
     pub(super) fn all(&self) -> Vec<(RuleId, Unsettled, u64)> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let each = counts.iter().flat_map(|(limit, counts)| {

@@ -10,50 +10,50 @@ use super::limit_counters::{EventCounts, LimitEvent};
 use super::{Denial, Metrics, OwnRegion, Ranking, RequestOutcome, TopKeys, top_store_keys};
 use crate::store::AnyStore;
 
-/// Live data of a server. Counts are totals since the start: rates are differences between two views.
+/// Live data of a server. Counts are totals since the start; compute rates from the difference between two views.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// Time, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// The generation of the rules.
+    /// Generation of the rules.
     pub generation: u64,
     /// Last reload of the rules; `None` if there was none since the start.
     #[serde(default)]
     pub reload: Option<Reload>,
-    /// The mode that all rules are switched to, if they are.
+    /// Mode that all rules are switched to, if any.
     pub all: Option<Mode>,
-    /// The switches, that of all rules first.
+    /// Switches; a switch for all rules comes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub switched: Vec<SwitchView>,
-    /// All requests.
+    /// Requests by outcome.
     pub requests: Requests,
     /// Limits by number of denials, up to the requested number.
     pub rules: Vec<RuleView>,
     /// Number of limits that have decided anything.
     pub rules_known: usize,
-    /// The store.
+    /// State of the store.
     pub store: StoreView,
-    /// The region of the server, if it follows the shares of one.
+    /// Region of the server, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<OwnRegion>,
     /// Busiest keys.
     pub traffic: TopKeys,
-    /// The keys that were denied most.
+    /// Keys with the most denials.
     pub denied: TopKeys,
-    /// The keys that Redis was called for most. `None` if the store is in memory.
+    /// Keys with the most calls to Redis; `None` if the store is in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_keys: Option<TopKeys>,
-    /// Some of the requests that were denied since the last time, the oldest first.
+    /// Sampled denials since the previous view, oldest first.
     pub denials: Vec<Denial>,
 }
 
 /// A switch that overrides the mode in the rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchView {
-    /// The rule; `None` for all of them.
+    /// Rule; `None` for all rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// The mode that it is switched to.
+    /// Mode set by the switch.
     pub mode: Mode,
     /// End, in seconds since the Unix epoch; `None` if it lasts until it is removed.
     pub until: Option<u64>,
@@ -68,55 +68,56 @@ pub struct Reload {
     pub problem: Option<String>,
 }
 
-/// Requests, by outcome.
+/// Requests by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests {
-    /// They could go ahead.
+    /// Allowed requests.
     pub allowed: u64,
-    /// A limit denied them.
+    /// Requests denied by a limit.
     pub denied: u64,
-    /// They lacked a part of a key that a rule insists on.
+    /// Requests refused because they lack a required part of a key.
     pub refused: u64,
 }
 
 /// Counts of one limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleView {
-    /// The limit.
+    /// Name of the limit.
     pub rule: String,
-    /// The rule that it is one of several limits of; `None` if it is the only one, and has the rule's name.
+    /// Rule with several limits that this one belongs to; `None` if the rule has just one limit, which has the rule's
+    /// name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// Current mode of its rule; `None` if it belongs to no rule.
+    /// Current mode of the rule; `None` if the limit belongs to no rule.
     pub mode: Option<Mode>,
-    /// Allowed, while it was enforced.
+    /// Requests allowed in mode `enforce`.
     pub allowed: u64,
-    /// Denied, too large ones included.
+    /// Requests denied, including those that are too large.
     pub denied: u64,
-    /// Would have been allowed, while it was in the shadow.
+    /// Requests that mode `shadow` would have allowed.
     pub shadow_allowed: u64,
-    /// Would have been denied.
+    /// Requests that mode `shadow` would have denied.
     pub shadow_denied: u64,
-    /// Refused, for lack of a part of the key.
+    /// Requests refused because they lack a part of the key.
     pub refused: u64,
-    /// Decided without the store.
+    /// Requests decided without the store.
     pub without_store: u64,
-    /// Requests that lacked a part of its rule's key, and were charged to the key that such requests share.
+    /// Requests without a part of the rule's key, which are charged to a shared key.
     #[serde(default)]
     pub without_key: u64,
-    /// The present rate of its rule, if it adapts.
+    /// Current rate of the rule, if it is adaptive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateView>,
 }
 
-/// A rate that adapts.
+/// An adaptive rate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateView {
-    /// The present rate, such as `550/s`.
+    /// Current rate, such as `550/s`.
     pub present: String,
-    /// The lowest rate.
+    /// Minimum rate.
     pub lowest: String,
-    /// The highest rate.
+    /// Maximum rate.
     pub highest: String,
 }
 
@@ -132,35 +133,35 @@ impl RateView {
 pub struct StoreView {
     /// `memory` or `redis`.
     pub kind: String,
-    /// Whether it is available.
+    /// Whether the store is available.
     pub healthy: bool,
-    /// Reason, if it is unavailable.
+    /// Reason why the store is unavailable.
     pub trouble: Option<String>,
-    /// Keys in memory, and the capacity. Not known for Redis.
+    /// Number of keys in memory, and the capacity. Unknown for Redis.
     pub keys: Option<(u64, u64)>,
-    /// New keys that found no room.
+    /// Number of new keys rejected for lack of room.
     pub overflowed: u64,
-    /// Requests that were decided without it.
+    /// Requests decided without the store.
     pub without: u64,
-    /// Decisions in front of Redis. `None` if the store is in memory.
+    /// Decisions by tier; `None` if the store is in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<TierView>,
 }
 
-/// Requests by where they were decided, and the leases of this node.
+/// Requests by the tier that decided them, and the leases of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierView {
-    /// Requests that Redis decided.
+    /// Requests decided by Redis.
     pub by_redis: u64,
-    /// Requests that were denied by a remembered denial.
+    /// Requests denied by a cached denial.
     pub by_memory: u64,
-    /// Requests that leases decided.
+    /// Requests decided by leases.
     pub by_lease: u64,
     /// Calls to Redis that renewed or returned leases.
     pub lease_calls: u64,
-    /// Keys that this node holds a lease of.
+    /// Number of keys that this node leases.
     pub keys_held: u64,
-    /// Unspent costs of these leases.
+    /// Unspent cost of these leases.
     pub cost_held: u64,
 }
 
@@ -189,7 +190,7 @@ impl TierView {
         self.by_redis + self.lease_calls
     }
 
-    /// The counts since an earlier view, and what is held now.
+    /// Counts since an earlier view, with the current leases.
     #[must_use]
     pub const fn since(&self, before: &TierView) -> TierView {
         TierView {
@@ -228,7 +229,7 @@ impl RuleView {
 }
 
 impl Metrics {
-    /// Requests, by outcome.
+    /// Requests by outcome.
     #[must_use]
     pub fn requests(&self) -> Requests {
         let counts = self.requests.counts();
@@ -240,7 +241,7 @@ impl Metrics {
         }
     }
 
-    /// The decisions on limits that regions share, by the names under which their records have them.
+    /// Decisions on limits that regions share, by the names of shares in the regions' records.
     pub(crate) fn demand(&self, present: &RuleSet) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
         self.limits.each(|counters| {
@@ -274,13 +275,7 @@ impl Metrics {
     }
 }
 
-/// The nearest whole number.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of floats saturates")]
-pub(super) fn rounded(number: f64) -> u64 {
-    number.round() as u64
-}
-
-/// A switch that is in force.
+/// Active switches.
 fn switched(switches: &Switches) -> Vec<SwitchView> {
     let all = switches.all().map(|mode| (None, mode));
     let single = switches.rules().map(|(rule, mode)| (Some(rule), mode));

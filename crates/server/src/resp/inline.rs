@@ -1,15 +1,16 @@
 //! Inline commands: a line of words, as typed into `telnet` or `nc`.
 //!
-//! Words are separated by white space. Double-quoted words support `\n`, `\r`, `\t`, `\a`, `\b`, `\x1f` and a backslash
-//! before any other character; single-quoted words only `\'`. A closing quote is followed by white space or the end.
+//! Words are separated by whitespace. Double-quoted words support `\n`, `\r`, `\t`, `\a`, `\b`, `\x1f` and a backslash
+//! before any other character; single-quoted words only `\'`. A closing quote must be followed by whitespace or the
+//! end.
 
-use super::request::{Spans, WordSpan};
+use super::word_span::{Spans, WordSpan};
 
-/// Unbalanced quotes, or no white space after a closing quote.
+/// Unbalanced quotes, or no whitespace after a closing quote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unbalanced;
 
-/// Splits a line into words, and unquotes them in place: the unquoted word is never longer.
+/// Splits a line into words, and unquotes them in place: unquoting never makes a word longer.
 pub(super) fn split(line: &mut [u8], spans: &mut Spans) -> Result<(), Unbalanced> {
     let mut at = 0;
     loop {
@@ -61,7 +62,7 @@ fn word(line: &mut [u8], mut at: usize, spans: &mut Spans) -> Result<usize, Unba
     Ok(at)
 }
 
-/// Character of an escape sequence, and the length of the sequence.
+/// Decodes an escape sequence. Returns its character and its length.
 fn escaped(rest: &[u8]) -> (u8, usize) {
     match rest {
         [b'x', high, low, ..] if let (Some(high), Some(low)) = (hex(*high), hex(*low)) => (high << 4 | low, 4),

@@ -1,12 +1,12 @@
-//! Cache of the limits that a connection sends.
+//! Cache of the limits in a connection's commands.
 
 use std::sync::Arc;
 
-use tidegate_core::limit::{Gcra, Rate};
-use tidegate_core::{Limit, LimitError, Micros};
+use tidegate_core::limit::{Gcra, LimitError, Rate};
+use tidegate_core::{Limit, Micros};
 use tidegate_rules::InlineLimit;
 
-/// Number of limits kept for each connection. Most clients send one or a few.
+/// Number of cached limits per connection. Most clients use one or a few.
 const MOST: usize = 32;
 
 /// Limit in the arguments of `CL.THROTTLE`.
@@ -31,14 +31,14 @@ impl LimitArgs {
 #[derive(Debug, Default)]
 pub(super) struct LimitCache {
     kept: Vec<(LimitArgs, Arc<InlineLimit>)>,
-    /// Index of the last one used.
+    /// Index of the most recently used limit.
     last: usize,
-    /// Index of the next one to replace.
+    /// Index of the next limit to replace.
     oldest: usize,
 }
 
 impl LimitCache {
-    /// The limit of these arguments, built by `build` the first time.
+    /// The limit for these arguments. Calls `build` unless it is cached.
     #[inline]
     pub(super) fn get(
         &mut self,

@@ -1,14 +1,16 @@
 //! Redis-protocol listener.
 //!
-//! Serves any Redis client: `CL.THROTTLE` as in redis-cell, with the limit in the command, and `TG.*` commands by the
-//! rules. Speaks RESP2 and RESP3.
+//! Serves any Redis client: `CL.THROTTLE` as in redis-cell, with the limit in the command, and `TG.*` commands, which
+//! apply the rules. Supports RESP2 and RESP3.
 //!
 //! A connection (`connection.rs`) parses requests (`request.rs`), executes all complete commands (`command/`) and
 //! writes all replies at once. A store in this process decides synchronously. A remote store is called for all commands
-//! together, and replies keep the order of the commands.
+//! concurrently, and replies keep the order of the commands.
 
+mod buffers;
 mod command;
 mod connection;
+mod idle_detector;
 mod inline;
 mod limit_cache;
 mod reply;
@@ -16,6 +18,7 @@ mod request;
 mod session;
 mod settings;
 mod transaction;
+mod word_span;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +38,7 @@ pub use self::transaction::TransactionBounds;
 #[cfg(test)]
 pub(crate) use self::command::with_facts;
 use self::connection::Connection;
-use self::session::Session;
+use self::session::RespSession;
 use crate::auth_throttle::AuthThrottle;
 use crate::engine::{Engine, THROTTLE_RULE};
 
@@ -52,7 +55,7 @@ pub struct RespServer {
 }
 
 impl RespServer {
-    /// Service for `engine`.
+    /// A server that decides with `engine`.
     #[must_use]
     pub fn new(engine: Arc<Engine>, settings: Settings) -> RespServer {
         RespServer {
@@ -67,7 +70,7 @@ impl RespServer {
         }
     }
 
-    /// Applies new settings from the next requests on. Authenticated connections stay authenticated.
+    /// Applies new settings to further requests. Authenticated connections stay authenticated.
     pub fn apply(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
     }
@@ -82,11 +85,11 @@ impl RespServer {
     ) {
         let _open = OpenConnectionCount::count(&self.open);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        Connection::new(self, Session::new(id, peer, self.settings.load_full()), io).serve(stop).await;
+        Connection::new(self, RespSession::new(id, peer, self.settings.load_full()), io).serve(stop).await;
     }
 }
 
-/// Counts a connection while it is open.
+/// Counts a connection as open until dropped.
 struct OpenConnectionCount<'d>(&'d AtomicUsize);
 
 impl OpenConnectionCount<'_> {

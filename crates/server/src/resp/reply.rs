@@ -1,4 +1,4 @@
-//! Replies to bytes, as either version of the protocol writes them.
+//! Encodes replies, in either version of the protocol.
 
 use std::fmt::Display;
 
@@ -22,26 +22,26 @@ impl RespProtocol {
 /// Maximum length of input quoted in an error.
 const LONGEST_ECHO: usize = 128;
 
-/// Writes replies to the end of a buffer.
+/// Appends replies to a buffer.
 ///
-/// Types that RESP2 lacks are written as its clients expect: a map as alternating names and values, booleans as 1 and
+/// Types that RESP2 lacks are encoded as its clients expect: a map as alternating names and values, booleans as 1 and
 /// 0, null as the null string.
 #[derive(Debug)]
-pub(super) struct Reply<'o> {
+pub(super) struct ReplyWriter<'o> {
     out: &'o mut Vec<u8>,
     protocol: RespProtocol,
 }
 
-impl<'o> Reply<'o> {
-    pub(super) const fn new(out: &'o mut Vec<u8>, protocol: RespProtocol) -> Reply<'o> {
-        Reply { out, protocol }
+impl<'o> ReplyWriter<'o> {
+    pub(super) const fn new(out: &'o mut Vec<u8>, protocol: RespProtocol) -> ReplyWriter<'o> {
+        ReplyWriter { out, protocol }
     }
 
     pub(super) const fn protocol(&self) -> RespProtocol {
         self.protocol
     }
 
-    /// Writes further replies in this version.
+    /// Encodes further replies in this version.
     pub(super) const fn speak(&mut self, protocol: RespProtocol) {
         self.protocol = protocol;
     }
@@ -61,7 +61,7 @@ impl<'o> Reply<'o> {
         self.out.extend_from_slice(b"+OK\r\n");
     }
 
-    /// A word of ours.
+    /// Writes a simple string, which must not contain line breaks.
     pub(super) fn simple(&mut self, text: &'static str) {
         self.out.push(b'+');
         self.out.extend_from_slice(text.as_bytes());
@@ -83,7 +83,7 @@ impl<'o> Reply<'o> {
         self.head(b':', number);
     }
 
-    /// A count. There are none that do not fit.
+    /// Writes a count. Saturates at the maximum of the protocol's integers.
     pub(super) fn count(&mut self, number: u64) {
         self.head(b':', i64::try_from(number).unwrap_or(i64::MAX));
     }
@@ -95,7 +95,7 @@ impl<'o> Reply<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Text of several lines for a person to read.
+    /// Writes text of several lines, for people.
     pub(super) fn text(&mut self, text: &str) {
         match self.protocol {
             RespProtocol::Resp2 => self.bulk(text),
@@ -126,12 +126,12 @@ impl<'o> Reply<'o> {
         self.out.extend_from_slice(text);
     }
 
-    /// A list of `length` replies, which are to be written next.
+    /// Starts a list. The next `length` replies are its items.
     pub(super) fn array(&mut self, length: usize) {
         self.length(b'*', length);
     }
 
-    /// A map of `length` names and values, which are to be written next, in turn.
+    /// Starts a map. The next `2 * length` replies are its names and values, in turn.
     pub(super) fn map(&mut self, length: usize) {
         match self.protocol {
             RespProtocol::Resp2 => self.length(b'*', 2 * length),
@@ -165,7 +165,7 @@ impl<'o> Reply<'o> {
     }
 }
 
-/// Input of a client, quoted in an error: truncated if it is long.
+/// Quotes client input for an error, truncated if it is long.
 pub(super) fn echo(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes.get(..LONGEST_ECHO).unwrap_or(bytes)).into_owned();
     if bytes.len() > LONGEST_ECHO { text + "…" } else { text }
@@ -175,13 +175,13 @@ pub(super) fn echo(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn written(protocol: RespProtocol, write: impl FnOnce(&mut Reply<'_>)) -> String {
+    fn written(protocol: RespProtocol, write: impl FnOnce(&mut ReplyWriter<'_>)) -> String {
         let mut out = Vec::new();
-        write(&mut Reply::new(&mut out, protocol));
+        write(&mut ReplyWriter::new(&mut out, protocol));
         String::from_utf8(out).unwrap()
     }
 
-    fn both(write: impl Fn(&mut Reply<'_>)) -> [String; 2] {
+    fn both(write: impl Fn(&mut ReplyWriter<'_>)) -> [String; 2] {
         [RespProtocol::Resp2, RespProtocol::Resp3].map(|protocol| written(protocol, &write))
     }
 

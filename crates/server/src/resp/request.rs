@@ -1,25 +1,25 @@
 //! Parser of requests in the Redis protocol, without copying.
 //!
-//! A request is an array of bulk strings (`*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n`), in RESP2 and RESP3 alike, or a line of
-//! words as a person types it. Nothing nests. The reader remembers its position, so that a request that arrives byte by
-//! byte is parsed once, and it refuses a request beyond its bounds as soon as the length is announced: nothing is kept
-//! for it.
+//! A request is an array of bulk strings (`*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n`), in RESP2 and RESP3 alike, or an inline
+//! command, which is a line of words. Arrays do not nest. The parser remembers its position, so that a request that
+//! arrives byte by byte is parsed once. It rejects a request that exceeds the bounds as soon as the length is
+//! announced, before memory is allocated for it.
 
-use smallvec::SmallVec;
 use tidegate_core::Micros;
 
 use super::inline;
+use super::word_span::{Spans, WordSpan};
 
 /// Maximum size of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestBounds {
-    /// The most words, the command's name included.
+    /// Maximum number of words, including the command's name.
     pub words: usize,
     /// Maximum number of bytes, including the framing.
     pub bytes: usize,
 }
 
-/// The longest line that announces a length: far more than any length that is allowed.
+/// Maximum length of a line that announces a length, which is longer than any allowed length.
 const LONGEST_COUNT: usize = 32;
 
 /// Violation of the protocol. The start of the next request is unknown, so the connection ends.
@@ -31,7 +31,7 @@ pub enum ProtocolError {
     /// More words than a request may have.
     #[error("invalid multibulk length: a request has at most {most} arguments here")]
     TooManyWords {
-        /// Maximum.
+        /// The maximum.
         most: usize,
     },
     /// Unexpected byte at the start of a word.
@@ -43,36 +43,27 @@ pub enum ProtocolError {
     /// `$` was not followed by the length of a word.
     #[error("invalid bulk length")]
     WordLength,
-    /// The request would be longer than it may be.
+    /// The request would exceed the maximum size.
     #[error("invalid bulk length: a request has at most {most} bytes here")]
     TooLong {
-        /// Maximum.
+        /// The maximum.
         most: usize,
     },
-    /// A word did not end where it was to end.
+    /// A word was not followed by a line break.
     #[error("expected a line break after the bulk")]
     NoLineBreak,
-    /// A line that does not end.
+    /// A line without an end.
     #[error("too big inline request: a line has at most {most} bytes here")]
     LineTooLong {
-        /// Maximum.
+        /// The maximum.
         most: usize,
     },
-    /// Unbalanced quotes, or no white space after a closing quote.
+    /// Unbalanced quotes, or no whitespace after a closing quote.
     #[error("unbalanced quotes in request")]
     Quotes,
 }
 
-/// Position of a word, relative to the start of its request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WordSpan {
-    pub(super) begin: usize,
-    pub(super) end: usize,
-}
-
-pub(super) type Spans = SmallVec<[WordSpan; 8]>;
-
-/// The words of one request.
+/// Words of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestWords<'a> {
     bytes: &'a [u8],
@@ -93,7 +84,7 @@ impl<'a> RequestWords<'a> {
         self.spans.get(index).and_then(|span| self.bytes.get(span.begin..span.end))
     }
 
-    /// The words from the `from`th on.
+    /// The words from index `from` on.
     pub(super) fn after(&self, from: usize) -> RequestWords<'a> {
         RequestWords { bytes: self.bytes, spans: self.spans.get(from..).unwrap_or_default() }
     }
@@ -128,7 +119,7 @@ impl OwnedWords {
     }
 }
 
-/// Reads one request after the other.
+/// Parses consecutive requests.
 #[derive(Debug)]
 pub(super) struct RequestReader {
     bounds: RequestBounds,
@@ -142,11 +133,11 @@ pub(super) struct RequestReader {
 enum ParseStage {
     /// Before the first byte.
     Start,
-    /// A line without its end.
+    /// Inside an inline command.
     Line,
-    /// This many words are still to come.
+    /// Before this many words.
     RequestWords(usize),
-    /// As many, and the first of them is this long.
+    /// Before `words` words, the first of `length` bytes.
     Word { words: usize, length: usize },
 }
 
@@ -155,15 +146,15 @@ impl RequestReader {
         RequestReader { bounds, spans: Spans::new(), stage: ParseStage::Start, at: 0 }
     }
 
-    /// Requests may be this large from the next one on.
+    /// Sets the bounds from the next request on.
     pub(super) const fn bound(&mut self, bounds: RequestBounds) {
         self.bounds = bounds;
     }
 
-    /// Parses the request at the start of `bytes`. Returns its length once it is complete. Pass the same bytes and more
-    /// to the next call or, after a complete request, the bytes that follow it.
+    /// Parses the request at the start of `bytes`. Returns its length once it is complete. The next call expects the
+    /// same bytes with more appended or, after a complete request, the bytes that follow it.
     ///
-    /// Words typed with quotes are unquoted in place.
+    /// Quoted words of inline commands are unquoted in place.
     #[inline]
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> Result<Option<usize>, ProtocolError> {
         if self.stage == ParseStage::Start {
@@ -192,7 +183,7 @@ impl RequestReader {
         RequestWords { bytes, spans: &self.spans }
     }
 
-    /// Arrays of zero or negative length are ignored.
+    /// Starts an array. Arrays of zero or negative length are ignored.
     fn expect(&mut self, count: i64) -> Result<(), ProtocolError> {
         let words = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
         if words > self.bounds.words {
@@ -241,7 +232,7 @@ impl RequestReader {
     #[inline]
     fn number(&mut self, bytes: &[u8], wrong: ProtocolError) -> Result<Option<i64>, ProtocolError> {
         let rest = bytes.get(self.at + 1..).unwrap_or_default();
-        // Nearly all are of one digit or two.
+        // Fast path: nearly all numbers have one or two digits.
         match rest {
             [a @ b'0'..=b'9', b'\r', b'\n', ..] => {
                 self.at += 4;
@@ -287,7 +278,7 @@ impl RequestReader {
     }
 }
 
-/// A whole number as Redis reads one: digits, perhaps behind a minus; no plus, no zeros in front.
+/// Parses an integer as strictly as Redis: digits after an optional minus, without a plus or leading zeros.
 #[inline]
 pub(super) fn integer(text: &[u8]) -> Option<i64> {
     let (digits, negative) = match text {
@@ -305,7 +296,7 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
         if digit > 9 {
             return None;
         }
-        // 19 digits fit.
+        // 19 digits always fit.
         number = number * 10 + u64::from(digit);
     }
     match negative {
@@ -315,9 +306,9 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// A whole number that may have a `+` or zeros in front, as redis-cell reads it.
+/// Parses an integer that may have a `+` or leading zeros, as redis-cell does.
 pub(super) fn lenient_integer(text: &[u8]) -> Option<i64> {
-    // Most have neither.
+    // Fast path: most have neither.
     integer(text).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
 }
 

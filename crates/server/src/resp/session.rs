@@ -12,7 +12,7 @@ use super::settings::{BOUNDS_OF_STRANGERS, DEFAULT_USER, Settings};
 use super::transaction::Transaction;
 
 /// Session of one connection.
-pub(super) struct Session {
+pub(super) struct RespSession {
     pub(super) id: u64,
     pub(super) peer: SocketAddr,
     pub(super) protocol: RespProtocol,
@@ -22,11 +22,11 @@ pub(super) struct Session {
     pub(super) auth_failures: u32,
     /// Whether the delay before the next attempt to authenticate has passed.
     pub(super) has_waited: bool,
-    /// Name of the client, and its library.
+    /// Name of the client, and name and version of its library.
     pub(super) name: Box<[u8]>,
     pub(super) lib_name: Box<[u8]>,
     pub(super) lib_version: Box<[u8]>,
-    /// The limits that it brings.
+    /// Cache of the limits in the client's commands.
     pub(super) limits: LimitCache,
     /// Commands queued since `MULTI`.
     pub(super) transaction: Option<Box<Transaction>>,
@@ -34,9 +34,9 @@ pub(super) struct Session {
     pub(super) settings: Arc<Settings>,
 }
 
-impl Session {
-    pub(super) fn new(id: u64, peer: SocketAddr, settings: Arc<Settings>) -> Session {
-        Session {
+impl RespSession {
+    pub(super) fn new(id: u64, peer: SocketAddr, settings: Arc<Settings>) -> RespSession {
+        RespSession {
             id,
             peer,
             protocol: RespProtocol::default(),
@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    /// As it was when the client connected, but for the limits, which are worth keeping.
+    /// Resets the session to its initial state. Cached limits are kept.
     pub(super) fn reset(&mut self) {
         self.protocol = RespProtocol::default();
         self.user = user_at_first(&self.settings);
@@ -60,7 +60,7 @@ impl Session {
         self.transaction = None;
     }
 
-    /// Takes notice of settings that have changed.
+    /// Adopts changed settings.
     #[inline]
     pub(super) fn follow(&mut self, settings: &ArcSwap<Settings>) {
         let present = settings.load();
@@ -79,7 +79,7 @@ impl Session {
     }
 }
 
-/// Without passwords, every client is authenticated.
+/// The initial user: without passwords, every client is authenticated.
 fn user_at_first(settings: &Settings) -> Option<Box<[u8]>> {
     settings.users.is_empty().then(|| DEFAULT_USER.as_bytes().into())
 }

@@ -9,22 +9,22 @@ use tidegate_rules::OnStoreFailure;
 use super::request::RequestBounds;
 use super::transaction::TransactionBounds;
 
-/// Settings of the Redis-protocol listener. The default has no password, and bounds the resources of a connection.
+/// Settings of the Redis-protocol listener. The default requires no password, and bounds the resources of a connection.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Users and passwords.
+    /// Users and their passwords.
     pub users: Users,
-    /// Failure policy of `CL.THROTTLE`. Rules have policies of their own.
+    /// Failure policy of `CL.THROTTLE`. Rules have their own policies.
     pub on_store_failure: OnStoreFailure,
-    /// Deadline of `CL.THROTTLE` for a remote store; `None` for the store's own deadline.
+    /// Deadline of `CL.THROTTLE` for a remote store; `None` for the store's default.
     pub store_deadline: Option<Duration>,
     /// Maximum size of a request.
     pub bounds: RequestBounds,
     /// Maximum size of a transaction.
     pub transaction: TransactionBounds,
-    /// The most commands of one connection that wait for the store at once.
+    /// Maximum number of a connection's commands that wait for the store.
     pub most_waiting: usize,
-    /// The most bytes of replies that wait for a client to read them. Past it the client's requests are left unread.
+    /// Maximum number of unsent bytes of replies. Above it, no further requests are read from the client.
     pub most_unsent: usize,
     /// Idle timeout of a connection; `None` for none. Incomplete requests do not count as activity.
     pub idle: Option<Duration>,
@@ -48,7 +48,7 @@ impl Default for Settings {
 /// Maximum size of a request before authentication.
 pub(super) const BOUNDS_OF_STRANGERS: RequestBounds = RequestBounds { words: 10, bytes: 16 * 1_024 };
 
-/// Users and their passwords. If empty, no authentication is needed.
+/// Users and their passwords. If empty, authentication is off.
 #[derive(Clone, Default)]
 pub struct Users(Vec<User>);
 
@@ -58,44 +58,44 @@ struct User {
     password: String,
 }
 
-/// User of `AUTH` without a user name.
+/// User for `AUTH` without a user name.
 pub(crate) const DEFAULT_USER: &str = "default";
 
 impl Users {
-    /// One password for all, as Redis' `requirepass`.
+    /// One password for the default user, like Redis' `requirepass`.
     #[must_use]
     pub fn password(password: impl Into<String>) -> Users {
         Users::default().and(DEFAULT_USER, password)
     }
 
-    /// Another user. Of several with one name, each password opens.
+    /// Adds a user. A user added twice can use either password.
     #[must_use]
     pub fn and(mut self, name: impl Into<String>, password: impl Into<String>) -> Users {
         self.0.push(User { name: name.into(), password: password.into() });
         self
     }
 
-    /// Whether no authentication is needed.
+    /// Whether authentication is off.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A user that can log in, for people to try it: the default one if it can.
+    /// A user for examples: the default user if it exists, else the first.
     #[must_use]
     pub fn first(&self) -> Option<&str> {
         let names = || self.0.iter().map(|user| user.name.as_str());
         names().find(|name| *name == DEFAULT_USER).or_else(|| names().next())
     }
 
-    /// Whether the user has this password. The time taken does not reveal which of them is wrong.
+    /// Whether the user has this password. The time taken does not reveal whether the name or the password is wrong.
     pub(super) fn know(&self, name: &[u8], password: &[u8]) -> bool {
         let is = |user: &User| user.name.as_bytes().ct_eq(name) & user.password.as_bytes().ct_eq(password);
         self.0.iter().map(is).fold(Choice::from(0), |known, is| known | is).into()
     }
 }
 
-/// Without passwords.
+/// Omits the passwords.
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|user| &user.name)).finish()

@@ -1,20 +1,21 @@
-//! The commands of a transaction, kept from `MULTI` to `EXEC`.
+//! Commands of a transaction, queued from `MULTI` to `EXEC`.
 
-use super::request::{RequestWords, WordSpan};
+use super::request::RequestWords;
+use super::word_span::WordSpan;
 
 /// Maximum size of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionBounds {
-    /// The most commands.
+    /// Maximum number of commands.
     pub commands: usize,
-    /// The most bytes. A word counts its length and 16 more on machines of 64 bits.
+    /// Maximum number of bytes. A word counts its length plus 16 bytes on 64-bit machines.
     pub bytes: usize,
 }
 
-/// The bytes that a queued word takes beside its text.
+/// Size of a queued word in addition to its text.
 pub(super) const WORD_OVERHEAD: usize = size_of::<WordSpan>();
 
-/// A transaction queues more than it may.
+/// The transaction exceeds its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum QueueFull {
     #[error("a transaction has at most {0} commands here (resp.transaction_commands): send several")]
@@ -23,7 +24,7 @@ pub(super) enum QueueFull {
     Bytes(usize),
 }
 
-/// A transaction that was begun.
+/// An open transaction.
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
     queue: CommandQueue,
@@ -31,10 +32,10 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Queues a command. One that follows a refused command is dropped: it will never be run.
+    /// Queues a command. Ignored once the transaction is aborted, since its commands are never executed.
     ///
     /// # Errors
-    /// If there is no space for it. The transaction is then aborted.
+    /// If the transaction exceeds its bounds. It is then aborted.
     pub(super) fn push(&mut self, words: RequestWords<'_>, bounds: TransactionBounds) -> Result<(), QueueFull> {
         if self.is_aborted {
             return Ok(());
@@ -46,12 +47,12 @@ impl Transaction {
         pushed
     }
 
-    /// Makes `EXEC` fail: a command was refused.
+    /// Aborts the transaction, so that `EXEC` fails.
     pub(super) fn abort(&mut self) {
         *self = Transaction { queue: CommandQueue::default(), is_aborted: true };
     }
 
-    /// The commands to run, or `None` if one was refused.
+    /// The queued commands; `None` if the transaction was aborted.
     pub(super) fn into_queue(self) -> Option<CommandQueue> {
         (!self.is_aborted).then_some(self.queue)
     }
@@ -62,7 +63,7 @@ impl Transaction {
 pub(super) struct CommandQueue {
     bytes: Vec<u8>,
     spans: Vec<WordSpan>,
-    /// End of each command's words in `spans`.
+    /// End index of each command's words in `spans`.
     ends: Vec<usize>,
     /// Number of executed commands.
     done: usize,
@@ -103,7 +104,7 @@ impl CommandQueue {
         Some(RequestWords::new(&self.bytes, &self.spans[begin..end]))
     }
 
-    /// Removes [`CommandQueue::front`]. After the last command the memory is freed.
+    /// Removes [`CommandQueue::front`]. Frees the memory after the last command.
     pub(super) fn pop(&mut self) {
         self.done += 1;
         if self.done >= self.ends.len() {

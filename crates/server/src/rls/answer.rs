@@ -1,16 +1,16 @@
-//! From what was decided to Envoy's message.
+//! Builds Envoy's response from a ruling.
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit as WireUnit;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use envoy_types::pb::google::protobuf::Duration;
 use tidegate_core::{Micros, Timestamp};
-use tidegate_rules::envoy::{Allowance, DescriptorMatch, Unit};
+use tidegate_rules::envoy::{Allowance, DescriptorMatch, RateUnit};
 use tidegate_rules::{DescriptorRuling, DescriptorsRuling, Ruled};
 
 use super::{Settings, headers, metadata};
 
-/// The answer to Envoy. `at` is the time of its request.
+/// The response to Envoy. `at` is the time of its request.
 pub(super) fn answer(
     request: &RateLimitRequest,
     decided: &DescriptorsRuling<'_, '_>,
@@ -36,7 +36,7 @@ fn code(is_over: bool) -> i32 {
 fn status(descriptor: &DescriptorRuling<'_, '_>, told: Option<&Ruled<'_>>) -> DescriptorStatus {
     let code = code(descriptor.is_over);
     let Some(told) = told else {
-        // As the original says of what it knows to have no limit.
+        // envoyproxy/ratelimit answers `u32::MAX` for unlimited descriptors.
         let is_unlimited = |found: &DescriptorMatch<'_, '_>| found.allowance == Allowance::Unlimited;
         let limit_remaining = if descriptor.found.as_ref().is_some_and(is_unlimited) { u32::MAX } else { 0 };
         return DescriptorStatus { code, limit_remaining, ..DescriptorStatus::default() };
@@ -50,7 +50,7 @@ fn status(descriptor: &DescriptorRuling<'_, '_>, told: Option<&Ruled<'_>>) -> De
     }
 }
 
-/// The limit as the file has it. Our own rules have a name and a number, and no unit that Envoy has a word for.
+/// The limit as written in the Envoy file. Tidegate's own rules have a name and a number, but no unit that Envoy knows.
 fn current_limit(descriptor: &DescriptorRuling<'_, '_>, told: &Ruled<'_>) -> RateLimit {
     match descriptor.found.as_ref().and_then(|found| Some((found, found.per_unit?))) {
         Some((found, per_unit)) => RateLimit {
@@ -66,15 +66,15 @@ fn current_limit(descriptor: &DescriptorRuling<'_, '_>, told: &Ruled<'_>) -> Rat
     }
 }
 
-const fn wire_unit(unit: Unit) -> WireUnit {
+const fn wire_unit(unit: RateUnit) -> WireUnit {
     match unit {
-        Unit::Second => WireUnit::Second,
-        Unit::Minute => WireUnit::Minute,
-        Unit::Hour => WireUnit::Hour,
-        Unit::Day => WireUnit::Day,
-        Unit::Week => WireUnit::Week,
-        Unit::Month => WireUnit::Month,
-        Unit::Year => WireUnit::Year,
+        RateUnit::Second => WireUnit::Second,
+        RateUnit::Minute => WireUnit::Minute,
+        RateUnit::Hour => WireUnit::Hour,
+        RateUnit::Day => WireUnit::Day,
+        RateUnit::Week => WireUnit::Week,
+        RateUnit::Month => WireUnit::Month,
+        RateUnit::Year => WireUnit::Year,
     }
 }
 
@@ -82,7 +82,7 @@ fn saturated(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// To the microsecond.
+/// Converts exactly, to the microsecond.
 fn duration(span: Micros) -> Duration {
     let (seconds, micros) = (span.get() / 1_000_000, span.get() % 1_000_000);
     Duration {

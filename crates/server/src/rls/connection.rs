@@ -1,4 +1,4 @@
-//! Connections of clients: gRPC over HTTP/2, and JSON over HTTP/1.
+//! Client connections: gRPC over HTTP/2, and JSON over HTTP/1.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::listen::{
     http1_builder, http2_builder,
 };
 
-/// The time for a client to answer a PING.
+/// Timeout for the response to a PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time for an idle HTTP/1 client to hear that its connection ends.
+/// Time that an idle HTTP/1 connection has to close gracefully.
 const IDLE_DRAIN: Duration = Duration::from_secs(1);
 
-/// Serves a connection until either side ends it. The client's reasons for that are not logged as errors.
+/// Serves a connection until either side closes it. Errors caused by the client are logged at level debug.
 pub(super) async fn serve<S>(server: RlsServer, stream: S, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -57,7 +57,7 @@ where
     let mut builder = http2_builder(executor.clone(), limits);
     builder.auto_date_header(false);
     let max_age = settings.age.map(|age| MaxAge::around(age, settings.age_grace, fastrand::f64()));
-    // A client may answer pings and still never end what it has begun, such as a watch of gRPC's health service.
+    // A client may answer pings and keep a call open forever, such as a watch of gRPC's health service.
     let lifetime = Lifetime {
         idle: settings.idle,
         waits_for_requests: false,

@@ -18,10 +18,10 @@ pub(super) const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 
 const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// A message behind its flag and its length.
+/// Length of a message's prefix: its flag and its length.
 const PREFIX: usize = 5;
 
-/// Answers a call. Over the limit is an answer like any other; only what cannot be answered is an error.
+/// Answers a call. Exceeding the limit is a normal response; only invalid requests are errors.
 pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(
     server: &RlsServer,
     request: Request<B>,
@@ -43,7 +43,7 @@ async fn answer<B: Body<Data = Bytes> + Unpin>(
     Ok(server.decide(&message).await?)
 }
 
-/// The answer to a call whose message did not come in time.
+/// The response to a call whose message did not arrive in time.
 pub(super) fn too_slow(within: Duration) -> Response<AnswerBody> {
     Status::from(BodyError::TooSlow { within }).into_http().map(AnswerBody::Routed)
 }
@@ -54,7 +54,7 @@ fn respond(body: AnswerBody) -> Response<AnswerBody> {
     response
 }
 
-/// The one message in a body.
+/// The single message in a body.
 fn unframed(body: &[u8]) -> Result<&[u8], Status> {
     let Some((prefix, message)) = body.split_first_chunk::<PREFIX>() else {
         return Err(Status::invalid_argument("there is no message: send a RateLimitRequest"));
@@ -66,7 +66,9 @@ fn unframed(body: &[u8]) -> Result<&[u8], Status> {
         _ => return Err(Status::invalid_argument("the message does not begin with 0, the flag of a plain one")),
     }
     if usize::try_from(u32::from_be_bytes(length)) != Ok(message.len()) {
-        return Err(Status::invalid_argument("the message's length is not what it says: send one whole message"));
+        return Err(Status::invalid_argument(
+            "the length of the message differs from its prefix: send one whole message",
+        ));
     }
     Ok(message)
 }
@@ -98,7 +100,7 @@ impl From<BodyError> for Status {
     }
 }
 
-/// Whether a request is gRPC's.
+/// Whether a request uses gRPC.
 pub(super) fn is_spoken<B>(request: &Request<B>) -> bool {
     let content = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     content.is_some_and(|content| content.starts_with(b"application/grpc"))

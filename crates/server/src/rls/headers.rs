@@ -1,4 +1,4 @@
-//! The headers that Envoy is to add to the response.
+//! Headers that Envoy adds to the client's response.
 
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 use http::HeaderMap;
@@ -6,7 +6,7 @@ use tidegate_core::Timestamp;
 use tidegate_http::{Caller, HeaderStyle, Reply, ReplyContext};
 use tidegate_rules::Ruling;
 
-/// The headers that the style shows of a ruling. Envoy does not say who the client is.
+/// The headers for a ruling, in this style. The client is unknown, because Envoy does not identify it.
 pub(super) fn of(ruling: &Ruling<'_>, style: &HeaderStyle, at: Timestamp) -> Vec<HeaderValue> {
     if ruling.is_allowed() && !style.on_allowed {
         return Vec::new();

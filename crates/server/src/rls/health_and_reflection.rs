@@ -13,11 +13,11 @@ use tower::ServiceExt;
 
 use super::AnswerBody;
 
-/// The file descriptors of Envoy's rate-limit service and of all that its messages refer to. A test compares them with the crate
-/// that has the messages.
+/// File descriptors of Envoy's rate-limit service and of all messages that it uses. A test compares them with the crate
+/// that defines the messages.
 const MESSAGES: &[u8] = include_bytes!("messages.bin");
 
-/// The names under which health is reported: the whole server, the service, and its name in envoyproxy/ratelimit.
+/// Names under which health is reported: the whole server, the service, and its name in envoyproxy/ratelimit.
 const NAMES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "ratelimit"];
 
 /// gRPC's health and reflection services, and `UNIMPLEMENTED` for all other methods.
@@ -80,7 +80,7 @@ impl HealthAndReflection {
     }
 }
 
-/// Both versions of reflection: older tools know only the first.
+/// Adds both versions of reflection, because older tools support only the first.
 fn with_reflection(routes: Routes) -> Routes {
     let builder = || {
         tonic_reflection::server::Builder::configure()

@@ -11,11 +11,12 @@ type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Collects the requests that a connection has read, and polls them on the connection's own task.
 ///
-/// Most are done after one poll: their message has come with their headers, and a store in memory does not wait. Only a request
-/// that has to wait becomes a task of its own. So the others need no task to be made, woken and scheduled.
+/// Most requests complete at the first poll: the message arrived with the headers, and a store in memory does not wait.
+/// Only a request that has to wait is spawned as a task. The others avoid the creation, wake-up and scheduling of a
+/// task.
 ///
-/// Requests are collected first and polled afterwards because answers that are ready together are sent together: a connection
-/// writes whatever there is to write each time before it reads another request.
+/// Requests are collected before they are polled, so that responses that are ready together are sent together: a
+/// connection writes its output each time before it reads another request.
 #[derive(Clone, Default)]
 pub(super) struct InlineExecutor(Arc<Mutex<Vec<Request>>>);
 
@@ -30,7 +31,7 @@ impl InlineExecutor {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A function that polls the connection of this executor, and the requests that it reads.
+    /// Returns a function that polls the connection of this executor, and the requests that it reads.
     pub(super) fn poller<C: Future>(self) -> impl FnMut(Pin<&mut C>, &mut Context<'_>) -> Poll<C::Output> {
         let mut collected = Vec::new();
         move |mut connection, cx| {
@@ -49,7 +50,7 @@ impl InlineExecutor {
 }
 
 fn run(mut request: Request) {
-    // Its waker does nothing: a request that is not done now is polled again by its task.
+    // The waker does nothing: a pending request is polled again by its own task.
     if request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
         tokio::spawn(request);
     }

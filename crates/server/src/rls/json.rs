@@ -1,7 +1,7 @@
-//! `ShouldRateLimit` as JSON over plain HTTP, for those who have no gRPC.
+//! `ShouldRateLimit` as JSON over plain HTTP, for clients without gRPC.
 //!
-//! Messages are written as protobuf writes itself in JSON: names in camel case (or, in requests, as in the `.proto`),
-//! large numbers perhaps as text, a span as `"1.5s"`, what is empty left out.
+//! Messages follow the JSON mapping of protobuf: names in camel case (requests may also use the names in the `.proto`),
+//! and durations such as `"1.5s"`. 64-bit numbers may be strings; empty fields are omitted.
 
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ use crate::whole_body::{BodyError, WholeBody};
 
 pub(super) const PATH: &str = "/json";
 
-/// Answers a request: 200 within the limit, 429 over it, 400, 415 or 421 if there is nothing to answer.
+/// Answers a request: 200 within the limit, 429 over it, 400, 408, 413, 415 or 421 for an invalid request.
 pub(super) async fn call<B: Body<Data = Bytes> + Unpin>(
     server: &RlsServer,
     request: Request<B>,
@@ -120,7 +120,7 @@ struct JsonLimit {
     unit: JsonUnit,
 }
 
-/// A whole number, perhaps as text.
+/// A whole number, as a JSON number or a string.
 #[derive(Clone, Copy, Default)]
 struct Whole(u64);
 
@@ -141,7 +141,7 @@ impl Whole {
     }
 }
 
-/// A unit's name or number.
+/// A unit, by name or number.
 #[derive(Default)]
 struct JsonUnit(i32);
 
@@ -224,7 +224,7 @@ fn current(limit: &RateLimit) -> Json {
     Json::Object(fields)
 }
 
-/// Seconds, and behind the point as many groups of three digits as it takes.
+/// Formats a duration in seconds, with as many groups of three decimals as needed.
 fn span(span: &Duration) -> String {
     let mut text = span.seconds.to_string();
     let _ = match span.nanos {
@@ -254,7 +254,7 @@ fn value(of: &Value) -> Json {
     }
 }
 
-/// A number without a point if it needs none.
+/// Formats a number without a decimal point if it is whole.
 #[expect(clippy::cast_possible_truncation, reason = "it was seen to be a small whole number")]
 fn whole_or_not(number: f64) -> Json {
     if number.fract() == 0.0 && number.abs() < 9e15 {

@@ -1,4 +1,4 @@
-//! Dynamic metadata: what the filters after Envoy's rate limiting are told.
+//! Dynamic metadata, for filters after Envoy's rate-limit filter.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,8 @@ use tidegate_rules::{DescriptorRuling, DescriptorsRuling};
 
 use super::MetadataStyle;
 
-/// The domain and the descriptors as they were asked about, the `metadata` of those that have something left, and which
-/// of those in quota mode have not.
+/// The domain and the descriptors of the request, the `metadata` of descriptors within their limits, and the quota
+/// violations: descriptors in quota mode that exceed theirs.
 pub(super) fn of(
     request: &RateLimitRequest,
     decided: &DescriptorsRuling<'_, '_>,
@@ -51,7 +51,7 @@ fn metadata<'d>(descriptor: &DescriptorRuling<'d, '_>) -> Option<&'d Metadata> {
     descriptor.found.as_ref()?.metadata()
 }
 
-/// The descriptors, counted from 0, that are in quota mode and over it.
+/// Indices of the descriptors in quota mode that exceed their limits.
 #[expect(clippy::cast_precision_loss, reason = "a protobuf Struct has doubles only, and these are small")]
 fn violations(decided: &DescriptorsRuling<'_, '_>) -> impl Iterator<Item = Kind> {
     let is_violated = |descriptor: &DescriptorRuling<'_, '_>| {
@@ -75,7 +75,7 @@ fn as_asked(descriptor: &RateLimitDescriptor) -> Kind {
     Kind::StructValue(Struct { fields })
 }
 
-/// Adds what is not there yet; of what is, the first counts.
+/// Merges metadata. Existing values are kept.
 fn merge(into: &mut Struct, given: &Metadata) {
     let Metadata::Map(given) = given else { return };
     for (name, given) in given {

@@ -1,9 +1,9 @@
 //! Envoy's rate-limit service, over gRPC and as JSON.
 //!
-//! One port takes all of it. gRPC's one busy method, `ShouldRateLimit`, is answered right here on hyper's HTTP/2
-//! (`grpc.rs`); health and reflection are tonic's (`health_and_reflection.rs`); `POST /json` is the same question over plain HTTP
-//! (`json.rs`). A message becomes a question to the limiter (`question.rs`), and what was decided becomes a message
-//! (`answer.rs`).
+//! One port serves everything. `ShouldRateLimit`, the only frequent gRPC method, is served directly on hyper's HTTP/2
+//! (`grpc.rs`). Health and reflection use tonic (`health_and_reflection.rs`). `POST /json` is the same method over
+//! plain HTTP (`json.rs`). A message is converted to a question for the limiter (`question.rs`), and the ruling to a
+//! response (`answer.rs`).
 
 mod answer;
 mod connection;
@@ -62,7 +62,7 @@ struct RlsState {
 }
 
 impl RlsServer {
-    /// Answers by `engine`. gRPC's health service reports that it serves from now on.
+    /// A service that decides with `engine`. gRPC's health service reports it as serving.
     pub async fn open(engine: Arc<Engine>, settings: Settings) -> RlsServer {
         let settings = ArcSwap::from_pointee(settings);
         RlsServer(Arc::new(RlsState {
@@ -73,13 +73,13 @@ impl RlsServer {
         }))
     }
 
-    /// Behaves as `settings` say from the next request on, and what concerns connections from the next connection on.
+    /// Replaces the settings. Settings of connections apply to new connections, all others from the next request on.
     pub fn apply(&self, settings: Settings) {
         self.0.settings.store(Arc::new(settings));
     }
 
-    /// Serves one connection until either side ends it. On `stop` it takes no further requests, and ends when those
-    /// in flight are answered.
+    /// Serves one connection until either side closes it. On `stop`, it accepts no further requests, and ends once
+    /// those in flight are complete.
     pub async fn serve_connection(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -88,17 +88,17 @@ impl RlsServer {
         connection::serve(self, stream, stop).await;
     }
 
-    /// Has gRPC's health service report from now on that the listener is about to close.
+    /// Makes gRPC's health service report that the listener is about to close.
     pub async fn closing(&self) {
         self.0.services.close().await;
     }
 
-    /// Has gRPC's health service report whether the store is available, if that is required. To be called now and then.
+    /// Makes gRPC's health service report whether the store is available, if that is required. Call it periodically.
     pub(crate) async fn report_health(&self) {
         self.0.services.set_serving(self.has_what_it_needs()).await;
     }
 
-    /// Whether requests can be answered as the settings want.
+    /// Whether the service is ready according to the settings.
     fn is_ready(&self) -> bool {
         !self.0.services.is_closing() && self.has_what_it_needs()
     }

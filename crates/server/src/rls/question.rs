@@ -1,4 +1,4 @@
-//! From Envoy's message to a question to the limiter.
+//! Converts Envoy's messages to questions for the limiter.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use smallvec::SmallVec;
-use tidegate_rules::envoy::{PerUnit, Unit};
+use tidegate_rules::envoy::{PerUnit, RateUnit};
 use tidegate_rules::{DescriptorRequest, Hits};
 
 use super::Settings;
 
-/// A message that asks nothing that can be answered.
+/// An invalid message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum QuestionError {
     #[error("the domain is empty: name the domain of a rate-limit file")]
@@ -25,14 +25,14 @@ pub(super) enum QuestionError {
     NoUnit { descriptor: usize },
 }
 
-/// A message's descriptors, as the limiter wants them. Everything is borrowed from the message.
+/// The descriptors of a message, in the form that the limiter needs. Everything is borrowed from the message.
 #[derive(Debug)]
 pub(super) struct RlsQuestion<'m> {
     entries: SmallVec<[(&'m str, &'m str); 6]>,
     descriptors: SmallVec<[Part; 2]>,
 }
 
-/// A descriptor: which of the entries are its own, what it asks for, and the limit that it brings.
+/// A descriptor: the range of its entries, its hits, and the limit that it contains.
 type Part = (Range<usize>, Hits, Option<PerUnit>);
 
 impl<'m> RlsQuestion<'m> {
@@ -67,7 +67,8 @@ impl<'m> RlsQuestion<'m> {
     }
 }
 
-/// A descriptor's own number counts, also if it is 0; otherwise the request's, of which 0 is as good as none and means 1.
+/// The descriptor's hits take precedence, even if 0, over those of the request. For a request, 0 means unset, which is
+/// 1.
 fn hits(message: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
     let hits = match &descriptor.hits_addend {
         Some(own) => own.value,
@@ -79,12 +80,12 @@ fn hits(message: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
 fn per_unit(limit: &RateLimitOverride, descriptor: usize) -> Result<PerUnit, QuestionError> {
     let unit = match limit.unit() {
         RateLimitUnit::Unknown => return Err(QuestionError::NoUnit { descriptor }),
-        RateLimitUnit::Second => Unit::Second,
-        RateLimitUnit::Minute => Unit::Minute,
-        RateLimitUnit::Hour => Unit::Hour,
-        RateLimitUnit::Day => Unit::Day,
-        RateLimitUnit::Month => Unit::Month,
-        RateLimitUnit::Year => Unit::Year,
+        RateLimitUnit::Second => RateUnit::Second,
+        RateLimitUnit::Minute => RateUnit::Minute,
+        RateLimitUnit::Hour => RateUnit::Hour,
+        RateLimitUnit::Day => RateUnit::Day,
+        RateLimitUnit::Month => RateUnit::Month,
+        RateLimitUnit::Year => RateUnit::Year,
     };
     Ok(PerUnit { requests: limit.requests_per_unit, unit })
 }

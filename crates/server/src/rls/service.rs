@@ -1,4 +1,4 @@
-//! The service: which request is answered by what.
+//! Dispatches requests of Envoy's rate-limit service.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,19 +14,19 @@ use super::{AnswerBody, RlsServer, grpc, json};
 use crate::listen::RequestCount;
 use crate::metrics::ListenerKind;
 
-/// The path that probes for envoyproxy/ratelimit ask for.
+/// Path of probes for envoyproxy/ratelimit.
 const HEALTHCHECK: &str = "/healthcheck";
 
-/// A client's connection, as its calls know it.
+/// A client's connection, as seen by its calls.
 pub(super) struct CallContext {
     pub(super) server: RlsServer,
     pub(super) requests: RequestCount,
 }
 
-/// Answers the requests of one connection.
+/// Serves the requests of one connection.
 pub(super) struct RlsService(pub(super) Arc<CallContext>);
 
-/// A request in flight, until this is dropped.
+/// Counts a request as in flight until dropped.
 struct RlsCall(Arc<CallContext>);
 
 impl Drop for RlsCall {
@@ -62,7 +62,7 @@ async fn answer(server: &RlsServer, request: Request<Incoming>) -> Response<Answ
         (&Method::GET | &Method::HEAD, HEALTHCHECK) if server.is_ready() => json::plain_text(StatusCode::OK, "OK"),
         (&Method::GET | &Method::HEAD, HEALTHCHECK) => json::plain_text(StatusCode::SERVICE_UNAVAILABLE, "not ready"),
         (_, json::PATH) => json::plain_text(StatusCode::METHOD_NOT_ALLOWED, "send a POST"),
-        // Streams are only ended together with their connection, and HTTP/1 has no other way to ask whether it is alive.
+        // HTTP/2 only: streaming calls end with their connection, and only HTTP/2 can detect a dead client by PING.
         _ if grpc::is_spoken(&request) && request.version() == Version::HTTP_2 => {
             let arrival = server.0.settings.load().arrival;
             match timeout(arrival, Box::pin(server.0.services.call(request))).await {

@@ -1,4 +1,4 @@
-//! The settings of the rate-limit service.
+//! Settings of the rate-limit service.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,42 +8,42 @@ use tidegate_rules::DomainTerms;
 
 use crate::cross_site::AllowedHosts;
 
-/// The settings of the rate-limit service.
+/// Settings of the rate-limit service.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The domain whose descriptors are held against our own rules, with entries as facts; `None` if there is none.
-    /// Should one of Envoy's files have a domain of that name, the file counts.
+    /// Domain whose descriptors are evaluated by Tidegate's own rules, with entries as facts; `None` for no such
+    /// domain. An Envoy file with a domain of the same name takes precedence.
     pub own_domain: Option<String>,
-    /// The terms of domains that [`Settings::domains`] does not name.
+    /// Terms of domains that [`Settings::domains`] does not name.
     pub terms: DomainTerms,
-    /// The terms of single domains.
+    /// Terms of single domains.
     pub domains: BTreeMap<String, DomainTerms>,
-    /// The headers that Envoy is to add to responses.
+    /// Headers that Envoy adds to responses.
     pub headers: HeaderStyle,
-    /// The condition for dynamic metadata in answers.
+    /// When responses contain dynamic metadata.
     pub metadata: MetadataStyle,
-    /// The most descriptors in one request.
+    /// Maximum number of descriptors in a request.
     pub most_descriptors: usize,
-    /// The most bytes of one message, or of one body.
+    /// Maximum size of a message or a body.
     pub most_bytes: usize,
-    /// The most bytes of one request's headers.
+    /// Maximum size of a request's headers.
     pub most_header_bytes: u32,
-    /// The most requests in flight on one connection.
+    /// Maximum number of requests in flight on a connection.
     pub most_in_flight: u32,
-    /// The time for a request to come, from its first byte to its last, and for a connection to show its version of HTTP.
+    /// Timeout for receiving a request, and for detecting the HTTP version of a connection.
     pub arrival: Duration,
-    /// The hosts that requests in JSON may be for. gRPC no web page can speak.
+    /// Accepted host names of JSON requests. Not checked for gRPC, which web pages cannot send.
     pub hosts: AllowedHosts,
-    /// The time of silence after which a client is sent a PING.
+    /// Idle time after which a PING is sent.
     pub silence: Duration,
-    /// An HTTP/2 connection on which no request has come for so long is told to end. What is still in flight then has as long
-    /// again.
+    /// Time without requests after which an HTTP/2 connection is closed gracefully. Requests then in flight have the
+    /// same time again to end.
     pub idle: Duration,
-    /// The greatest age of an HTTP/2 connection, give or take a tenth; `None` for no bound.
+    /// Maximum age of an HTTP/2 connection, within 10 %; `None` for no maximum.
     pub age: Option<Duration>,
-    /// The time for requests in flight to end once a connection has that age.
+    /// Time that requests in flight have to end once a connection has reached its maximum age.
     pub age_grace: Duration,
-    /// Whether health reports that the listener serves only while the store answers.
+    /// Whether health reports the listener as serving only while the store is available.
     pub store_required: bool,
 }
 
@@ -53,7 +53,7 @@ impl Default for Settings {
             own_domain: Some("tidegate".to_owned()),
             terms: DomainTerms::default(),
             domains: BTreeMap::new(),
-            // Envoy can add `X-RateLimit` headers by itself, from what each answer says of every descriptor.
+            // Envoy can add `X-RateLimit` headers itself, from the status of each descriptor.
             headers: HeaderStyle { on_allowed: false, x_ratelimit: None, ..HeaderStyle::default() },
             metadata: MetadataStyle::default(),
             most_descriptors: 128,
@@ -72,18 +72,18 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The terms of a domain.
+    /// Terms of a domain.
     pub(super) fn terms(&self, domain: &str) -> &DomainTerms {
         if self.domains.is_empty() { &self.terms } else { self.domains.get(domain).unwrap_or(&self.terms) }
     }
 
-    /// Whether the domain is the one that our own rules are asked through.
+    /// Whether the domain is evaluated by Tidegate's own rules.
     pub(super) fn is_own(&self, domain: &str) -> bool {
         self.own_domain.as_deref() == Some(domain)
     }
 }
 
-/// The condition for dynamic metadata in answers.
+/// When responses contain dynamic metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MetadataStyle {
     /// Never.
@@ -91,6 +91,6 @@ pub enum MetadataStyle {
     /// If a descriptor has `metadata`, or is in quota mode.
     #[default]
     WhereNeeded,
-    /// Always, as envoyproxy/ratelimit with `RESPONSE_DYNAMIC_METADATA`.
+    /// Always, like envoyproxy/ratelimit with `RESPONSE_DYNAMIC_METADATA`.
     Always,
 }

@@ -1,4 +1,4 @@
-//! The store when a server starts, and what rules do while it does not answer.
+//! Reports a store that is unavailable at startup, and the failure policies in effect.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tidegate_rules::{Mode, RuleSet};
 use super::{FIRST_LOOK, Server};
 use crate::readiness::StoreTrouble;
 
-/// Interval between checks until the first attempt to reach the store has ended.
+/// Interval between checks until the first connection attempt has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The most rules that are named for each policy.
+/// Maximum number of rules named for each policy.
 const MOST_NAMES: usize = 5;
 
-/// A store that does not answer when a server starts.
+/// A store that is unavailable at startup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFallback {
     /// Reason.
@@ -23,8 +23,8 @@ pub struct StoreFallback {
 }
 
 impl Server {
-    /// Says in the log and to the caller if the store does not answer. Waits for the first attempt to reach it, but not for long.
-    /// The log also says when it answers again.
+    /// Logs and returns the outage of a store that is unavailable at startup. Waits for a bounded time for the first
+    /// connection attempt. The recovery is logged too.
     pub async fn store_trouble(&mut self) -> Option<StoreFallback> {
         let pending = async {
             while StoreTrouble::of(&self.engine).is_some_and(|trouble| trouble.is_pending) {
@@ -37,13 +37,13 @@ impl Server {
         tracing::warn!(
             reason,
             fallbacks,
-            "the store does not answer: until it does, rules do what `on_store_failure` says"
+            "the store does not answer: until it does, rules apply their `on_store_failure`"
         );
         self.is_store_awaited = true;
         Some(StoreFallback { reason, fallbacks })
     }
 
-    /// Says so when a store answers that did not at the start.
+    /// Logs the recovery of a store that was unavailable at startup.
     pub(super) fn look_for_store(&mut self) {
         if self.is_store_awaited && StoreTrouble::of(&self.engine).is_none() {
             self.is_store_awaited = false;
@@ -52,7 +52,7 @@ impl Server {
     }
 }
 
-/// The rules by what they do while the store does not answer.
+/// Rules grouped by failure policy, as text.
 fn fallbacks(rules: &RuleSet) -> String {
     let mut by_policy: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for rule in rules.shown().filter(|rule| rule.mode != Mode::Off) {
@@ -60,7 +60,7 @@ fn fallbacks(rules: &RuleSet) -> String {
     }
     let mut told: Vec<String> = by_policy.iter().map(|(policy, ids)| format!("{policy} ({})", names(ids))).collect();
     if rules.domains().next().is_some() {
-        told.push("Envoy's descriptors as `rls.on_store_failure` says".to_owned());
+        told.push("Envoy's descriptors by `rls.on_store_failure`".to_owned());
     }
     if told.is_empty() { "there are none".to_owned() } else { told.join(", ") }
 }

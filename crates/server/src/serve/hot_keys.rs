@@ -1,4 +1,4 @@
-//! Log lines about keys that take a large part of the calls to Redis.
+//! Logs keys that cause a large part of the calls to Redis.
 
 use std::collections::HashMap;
 
@@ -11,18 +11,18 @@ use crate::metrics::{hot_keys, key_name};
 
 /// Seconds between checks of the keys.
 const LOOK_EVERY: u32 = 5;
-/// Looks for which a key that was hot is not reported again: ten minutes.
+/// Number of checks during which a reported key is not reported again: ten minutes.
 const QUIET_LOOKS: u32 = 120;
-/// The most lines of one look. Other keys are only counted.
+/// Maximum number of log lines per check. Further keys are only counted.
 const MOST_LINES: usize = 3;
-/// The most keys that are remembered as reported.
+/// Maximum number of reported keys that are remembered.
 const MOST_REPORTED: usize = 10_000;
 
 /// Reports each key once when it becomes hot.
 #[derive(Debug, Default)]
 pub(super) struct HotKeys {
     seconds: u32,
-    /// Reported keys, and the looks for which they are not reported again. These start over while the key is hot.
+    /// Reported keys, with the number of checks until they may be reported again. It restarts while the key is hot.
     reported: HashMap<(RuleId, Key<'static>), u32>,
 }
 
@@ -52,7 +52,7 @@ impl HotKeys {
         }
     }
 
-    /// The keys that have become hot.
+    /// Keys that have become hot.
     fn new_among<'k>(&mut self, hot: &'k [StoreKey]) -> Vec<&'k StoreKey> {
         self.reported.retain(|_, looks| {
             *looks -= 1;
@@ -91,7 +91,7 @@ mod tests {
         let mut keys = HotKeys::default();
         let mut new = |names: &[&str]| keys.new_among(&hot(names)).len();
         assert_eq!([new(&["a"]), new(&["a", "b"]), new(&["b", "a"])], [1, 1, 0]);
-        // It comes and goes.
+        // The key becomes hot repeatedly.
         for _ in 0..20 {
             assert_eq!((0..100).map(|_| new(&[])).sum::<usize>() + new(&["a"]), 0);
         }

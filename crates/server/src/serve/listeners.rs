@@ -1,4 +1,4 @@
-//! Listeners of one engine: opened, changed and closed together.
+//! Opens, changes and closes the listeners of one engine together.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -13,10 +13,11 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, AdminState};
 use crate::engine::Engine;
 use crate::listen::{
-    HandoverError, HandoverOffer, InheritedListeners, ListenError, Listener, Listening, Peer, Settings, StateSource,
+    HandedState, HandoverError, HandoverOffer, InheritedListeners, ListenError, Listener, Listening, Peer, Settings,
     Stream, hand_over,
 };
 use crate::metrics::ListenerKind;
+use crate::service_manager::{ServiceManager, ServiceState};
 use crate::{api, gateway, resp, rls};
 
 /// Open listeners of one engine.
@@ -24,16 +25,16 @@ pub struct Listeners {
     engine: Arc<Engine>,
     stop: CancellationToken,
     open: JoinSet<()>,
-    /// Sockets of the previous server.
+    /// Sockets from the predecessor.
     inherited: InheritedListeners,
-    /// Sockets for the next server, if there may be one. A shared socket does not close with its listener.
+    /// Sockets for a successor, if handover is enabled. A shared socket stays open when its listener closes.
     shared: Option<Vec<OwnedFd>>,
-    /// The same, once they are offered.
+    /// Offer of the sockets to a successor.
     offer: Option<HandoverOffer>,
 }
 
 impl Listeners {
-    /// No listeners yet. All of them close on `stop`.
+    /// No listeners yet. All listeners close on `stop`.
     #[must_use]
     pub fn new(engine: Arc<Engine>, stop: CancellationToken) -> Listeners {
         Listeners {
@@ -46,8 +47,8 @@ impl Listeners {
         }
     }
 
-    /// Opens a listener. `serve_connection` gets every connection, and should end idle ones on the stop token. Returns
-    /// a handle with the address, to change the settings.
+    /// Opens a listener. `serve_connection` receives every connection, and should close idle ones on the stop token.
+    /// Returns a handle with the address, which can change the settings.
     ///
     /// # Errors
     /// If the address is not available.
@@ -76,27 +77,52 @@ impl Listeners {
         Ok(listening)
     }
 
-    /// Uses the sockets of the previous server, if there was one, and keeps sockets for the next server.
+    /// Uses the sockets of the predecessor, if there is one, and keeps sockets for a successor.
     pub(super) fn inherit(&mut self, inherited: InheritedListeners) {
         self.inherited = inherited;
         self.shared = Some(Vec::new());
     }
 
-    /// Completes the takeover from the previous server, if there was one, and offers the sockets and the state to the next.
+    /// Completes the takeover from the predecessor, if there is one, and offers the sockets and the state to a
+    /// successor.
     pub(super) fn take_over(
         &mut self,
         path: &Path,
-        state: Option<StateSource>,
+        state: Option<Box<dyn HandedState>>,
         succeeded: CancellationToken,
+        manager: &ServiceManager,
     ) -> Result<(), HandoverError> {
-        if std::mem::replace(&mut self.inherited, InheritedListeners::none()).accept() {
+        let inherited = std::mem::replace(&mut self.inherited, InheritedListeners::none());
+        let has_predecessor = inherited.has_predecessor();
+        if let Some(confirmed) = inherited.confirm()? {
+            let predecessor = confirmed.predecessor();
+            // Not before the handover is certain, and before the predecessor may end: the service ends with the process
+            // that the manager takes for its main one.
+            manager.tell(ServiceState::MainProcess(std::process::id()));
+            if let Err(error) = confirmed.complete() {
+                if let Some(predecessor) = predecessor {
+                    manager.tell(ServiceState::MainProcess(predecessor));
+                }
+                return Err(error);
+            }
+        } else if has_predecessor {
+            manager.tell(ServiceState::MainProcess(std::process::id()));
+        }
+        match hand_over(path, self.shared.take().unwrap_or_default(), state, succeeded) {
+            Ok(offer) => self.offer = Some(offer),
+            Err(error) if has_predecessor => {
+                // Nobody else serves any more.
+                tracing::error!(%error, "this server cannot be replaced by another one");
+            }
+            Err(error) => return Err(error),
+        }
+        if has_predecessor {
             tracing::info!("took over from another server");
         }
-        self.offer = Some(hand_over(path, self.shared.take().unwrap_or_default(), state, succeeded)?);
         Ok(())
     }
 
-    /// Withdraws the offer to a successor. Listeners then close on `stop`.
+    /// Withdraws the offer to a successor, so that listeners close on `stop`.
     pub(super) fn withdraw(&mut self) {
         if let Some(offer) = self.offer.take() {
             offer.withdraw();

@@ -1,4 +1,4 @@
-//! Warnings about a memory store that fills up.
+//! Warns when a memory store fills up.
 
 use std::collections::HashMap;
 
@@ -15,18 +15,18 @@ pub(super) struct MemoryPressure {
     is_filling: bool,
 }
 
-/// Last known overflow of a rule.
+/// Last known overflow of a rule, and the time until the next warning.
 #[derive(Clone, Copy, Debug, Default)]
 struct RuleOverflow {
     overflowed: u64,
-    /// Checks to skip before the next warning.
+    /// Number of checks to skip before the next warning.
     quiet_for: u32,
 }
 
 /// A warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PressureWarning {
-    /// New keys of a rule find no room.
+    /// New keys of a rule are rejected for lack of room.
     Overflow { rule: String, used: u64, overflowed: u64 },
     /// The store is filling up.
     Filling { used: u64, cap: u64 },
@@ -34,10 +34,10 @@ enum PressureWarning {
     Relieved { used: u64, cap: u64 },
 }
 
-/// Below two thirds, the share of a single rule.
+/// Threshold for warnings. Below two thirds, which is the maximum share of a single rule.
 const FILLING_PERCENT: u128 = 60;
 const RELIEVED_PERCENT: u128 = 50;
-/// With one check a second, a warning a minute.
+/// One warning a minute, with one check a second.
 const LOOKS_BETWEEN_WARNINGS: u32 = 60;
 
 impl MemoryPressure {
@@ -45,7 +45,7 @@ impl MemoryPressure {
     pub(super) fn check<C: Clock>(&mut self, store: &MemoryStore<C>) {
         let (used, cap) = store.used();
         let mut warnings = self.fullness(used, cap);
-        // Rules are checked only if one of them has overflowed recently.
+        // Rules are checked only if one has overflowed recently.
         let overflowed = store.overflowed();
         if overflowed != self.overflowed || !self.by_rule.is_empty() {
             self.overflowed = overflowed;

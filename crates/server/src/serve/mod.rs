@@ -1,15 +1,16 @@
-//! The life of a server.
+//! Starts, runs and stops a server.
 
 mod fallback;
 mod hot_keys;
 mod listeners;
 mod memory_pressure;
 mod open_files;
-mod regions;
+pub(crate) mod regions;
 mod reload;
 mod rule_sources;
 mod saved_state;
 mod signals;
+mod successor;
 
 use std::net::SocketAddr;
 use std::num::NonZero;
@@ -34,14 +35,16 @@ use self::rule_sources::{follow_files, follow_fleet, load_rules, warn_of_built_i
 use self::saved_state::{OpenedStore, StateSaver};
 use self::signals::SignalAction;
 pub use self::signals::Signals;
+use self::successor::SuccessorStarter;
 use crate::access_log::{AccessLog, AccessLogError};
 use crate::admin::{self, AdminState, Token, TokenError};
 use crate::config::{ConfigSource, Configuration};
 use crate::cross_site::AllowedHosts;
 use crate::engine::Engine;
 use crate::identity::jwt::{self, Verifier};
-use crate::identity::{KnownFacts, Tokens};
+use crate::identity::{KnownFacts, TokenIdentity};
 use crate::listen::{HandoverError, InheritedListeners, ListenError, Listening, Reloaded, Tls};
+use crate::service_manager::{ServiceManager, ServiceState};
 use crate::state_file::StateFileError;
 use crate::state_file_lock::StateFileInUse;
 use crate::store::AnyStore;
@@ -55,21 +58,24 @@ pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
 /// Interval of housekeeping: reports admissions to the store, checks certificates and memory, logs denials.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// The time that the banner waits for the rules that are published for the fleet.
+/// Maximum time that the banner waits for rules published for the fleet.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
-/// Timeout of a reply from the Redis of another region.
+/// Timeout for replies from the Redis of another region.
 const REGIONS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Error at startup.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The rules cannot be used.
+    /// The rules are invalid.
     #[error("{0}")]
     Rules(Diagnostics),
     /// The store cannot be opened.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] tidegate_redis::SettingsError),
+    /// The rules give the region of this server no share.
+    #[error("{0} Set `region` to one of them")]
+    Region(String),
     /// The servers of regions cannot be used.
     #[error(transparent)]
     Regions(#[from] crate::config::RegionServersError),
@@ -79,10 +85,10 @@ pub enum ServeError {
     /// Published rules cannot be followed.
     #[error(transparent)]
     Follow(#[from] NoRuntime),
-    /// The rules cannot be followed.
+    /// The rules files cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// The handover from another server, or to the next one, is not possible.
+    /// The handover from a predecessor, or to a successor, is not possible.
     #[error(transparent)]
     Handover(#[from] HandoverError),
     /// The access log cannot be opened.
@@ -94,7 +100,7 @@ pub enum ServeError {
     /// The admin token is invalid or cannot be generated.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The state file cannot be used.
+    /// The state file is unusable.
     #[error(transparent)]
     State(#[from] StateFileError),
     /// The state file belongs to another server.
@@ -108,12 +114,12 @@ pub enum ServeError {
         /// The reason.
         error: io::Error,
     },
-    /// There is no randomness for a key.
+    /// The system's random source failed.
     #[error("the system gives no random numbers: {0}")]
     Randomness(String),
-    /// No listener is on.
+    /// All listeners are off.
     #[error("all listeners are off: set `api.listen`, `rls.listen`, `resp.listen` or `gateway.upstream`")]
-    NoDoor,
+    NoListener,
 }
 
 /// Tokio runtime of a server: one worker for each available core.
@@ -127,10 +133,10 @@ pub fn runtime() -> io::Result<Runtime> {
     builder.enable_all().build()
 }
 
-/// A server that is up.
+/// A running server.
 pub struct Server {
     engine: Arc<Engine>,
-    /// Saves state in memory, if there is a file for it.
+    /// Saves the state in memory, if a file is configured.
     saver: Option<StateSaver>,
     gateway: Option<OpenListener<gateway::GatewayServer>>,
     api: Option<OpenListener<api::ApiServer>>,
@@ -147,21 +153,24 @@ pub struct Server {
     stop: CancellationToken,
     watch: Option<Watch>,
     following: Option<Following>,
-    /// Follows the shares of the region while the server runs.
+    /// Follows the shares of the region until dropped.
     _region: Option<FollowingRegion>,
-    /// Looks up tiers while the server runs.
+    /// Looks up tiers until dropped.
     _tiers: Option<ServingTiers>,
     access_log: Option<Arc<AccessLog>>,
     certificates: Vec<Arc<Tls>>,
-    /// Another server has taken this one's place.
+    /// Cancelled once another server has taken over.
     succeeded: CancellationToken,
+    /// Starts the server that is to take this one's place. `None` without `handover`.
+    successor: Option<SuccessorStarter>,
+    manager: ServiceManager,
     pressure: MemoryPressure,
     hot_keys: HotKeys,
-    /// Facts that the gateway can know.
+    /// Facts that the gateway can determine.
     known: Option<KnownFacts>,
     /// Verifier whose keys are reloaded when they change.
     verifier: Option<Arc<Verifier>>,
-    /// Whether the log is still to say that the store answers.
+    /// Whether the recovery of the store is still to be logged.
     is_store_awaited: bool,
 }
 
@@ -169,18 +178,22 @@ impl Server {
     /// Opens the store and the listeners, and starts serving.
     ///
     /// # Errors
-    /// If the rules, the store or an address cannot be used.
+    /// If the rules or the store are unusable, or an address cannot be bound.
     pub async fn start(mut configuration: Configuration) -> Result<Server, ServeError> {
         make_room_for_connections(&mut configuration);
         let known = KnownFacts::of(&configuration);
         let loaded = load_rules(&configuration.rules, known.is_some(), configuration.rules_required)
             .map_err(ServeError::Rules)?;
+        if let Some(problem) =
+            configuration.region.as_deref().and_then(|region| regions::unknown_region(&loaded.rules, region))
+        {
+            return Err(ServeError::Region(problem));
+        }
         let mut inherited = match &configuration.handover {
             Some(path) => InheritedListeners::take(path)?,
             None => InheritedListeners::none(),
         };
-        let handed = inherited.state(configuration.store.keys_in_memory())?;
-        let mut opened = OpenedStore::open(&configuration, handed)?;
+        let mut opened = OpenedStore::open(&configuration, &mut inherited)?;
         let note = opened.take_note();
         let OpenedStore { store, secret, file: state_file, .. } = opened;
         let rules = loaded.rules.with_secret(secret);
@@ -188,7 +201,7 @@ impl Server {
         if let Some(known) = known {
             known.warn(&rules);
         }
-        let (steering, tiers) = (configuration.store.steering()?, configuration.store.tiers()?);
+        let (fleet_control, tiers) = (configuration.store.fleet_control()?, configuration.store.tiers()?);
         let Configuration { rules: paths, handover, source, .. } = configuration;
         let tiers = match tiers {
             Some((control, settings, deadline)) => {
@@ -209,7 +222,7 @@ impl Server {
             limiter = limiter.at_node(configuration.node.name());
         }
         limiter = limiter.in_region(configuration.region.as_deref());
-        limiter.with_rules(|present| regions::warn(&present.rules, configuration.region.as_deref()));
+        regions::warn_of_missing_share(&limiter);
         let engine = Arc::new(Engine::new(limiter).with_traces(traces));
         engine.metrics().call_node(configuration.node.name());
         let stop = CancellationToken::new();
@@ -221,7 +234,7 @@ impl Server {
             engine.metrics().watch_state_file(Arc::clone(file));
         }
         let verifier = configuration.jwt.map(|settings| verify_tokens(settings, &engine, &stop));
-        let tokens = verifier.clone().map(Tokens::new);
+        let tokens = verifier.clone().map(TokenIdentity::new);
         let access_log = configuration.access_log.as_ref();
         let access_log = access_log.filter(|_| configuration.gateway.is_some() || configuration.api.is_some());
         let access_log = access_log.map(AccessLog::open).transpose()?.map(Arc::new);
@@ -259,7 +272,7 @@ impl Server {
             None => None,
         };
         if api.is_none() && rls.is_none() && resp.is_none() && gateway.is_none() {
-            return Err(ServeError::NoDoor);
+            return Err(ServeError::NoListener);
         }
         let are_published = Arc::new(AtomicBool::new(false));
         let (token, made_up_token) = match configuration.admin_token {
@@ -293,8 +306,8 @@ impl Server {
             None => None,
         };
         let node_name = configuration.node.name().to_owned();
-        let following = match steering {
-            Some(steering) => Some(follow_fleet(&steering, configuration.node, &engine, &are_published, known)?),
+        let following = match fleet_control {
+            Some(control) => Some(follow_fleet(&control, configuration.node, &engine, &are_published, known)?),
             None => None,
         };
         if let Some(control) = configuration.store.region()? {
@@ -311,9 +324,10 @@ impl Server {
         let watch = follow_files(&paths, loaded.files, &engine, &are_published, known)?;
         let certificates = configuration.certificates;
         let succeeded = CancellationToken::new();
+        let manager = ServiceManager::of_environment();
         if let Some(path) = &handover {
-            let state = OpenedStore::for_successor(&engine, note);
-            listeners.take_over(path, state, succeeded.clone())?;
+            let state = OpenedStore::for_successor(&engine, state_file.as_ref(), note);
+            listeners.take_over(path, state, succeeded.clone(), &manager)?;
         }
         let saver = state_file.map(|file| StateSaver::start(file, Arc::clone(&engine)));
         Ok(Server {
@@ -338,6 +352,8 @@ impl Server {
             access_log,
             certificates,
             succeeded,
+            successor: handover.map(|_| SuccessorStarter::default()),
+            manager,
             pressure: MemoryPressure::default(),
             hot_keys: HotKeys::default(),
             known,
@@ -346,43 +362,43 @@ impl Server {
         })
     }
 
-    /// Address of the gateway, if it is on.
+    /// Address of the gateway, if enabled.
     #[must_use]
     pub fn gateway(&self) -> Option<SocketAddr> {
         self.gateway.as_ref().map(OpenListener::address)
     }
 
-    /// Address of the HTTP API, if it is on.
+    /// Address of the HTTP API, if enabled.
     #[must_use]
     pub fn api(&self) -> Option<SocketAddr> {
         self.api.as_ref().map(OpenListener::address)
     }
 
-    /// Address of the Envoy rate-limit service, if it is on.
+    /// Address of the Envoy rate-limit service, if enabled.
     #[must_use]
     pub fn rls(&self) -> Option<SocketAddr> {
         self.rls.as_ref().map(OpenListener::address)
     }
 
-    /// Address of the Redis-protocol listener, if it is on.
+    /// Address of the Redis-protocol listener, if enabled.
     #[must_use]
     pub fn resp(&self) -> Option<SocketAddr> {
         self.resp.as_ref().map(OpenListener::address)
     }
 
-    /// Address of the admin listener, if it is on.
+    /// Address of the admin listener, if enabled.
     #[must_use]
     pub fn admin(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(Listening::address)
     }
 
-    /// Admin token, if it was generated.
+    /// Admin token, if the server generated it.
     #[must_use]
     pub const fn made_up_token(&self) -> Option<&Token> {
         self.made_up_token.as_ref()
     }
 
-    /// Whether published rules are in force. Waits a bounded time for the first read of what is published.
+    /// Whether published rules are in force. Waits for a bounded time until they have been read once.
     pub async fn has_published_rules(&self) -> bool {
         if let Some(following) = &self.following {
             let _ = tokio::time::timeout(FIRST_LOOK, following.looked()).await;
@@ -396,8 +412,13 @@ impl Server {
         self.engine.limiter().rules().rules.clone()
     }
 
-    /// Serves until SIGTERM or SIGINT, then finishes requests in flight. SIGHUP [reloads](Server::reload). A second
-    /// stop signal closes all connections.
+    /// Tells the service manager that the server is up.
+    pub fn tell_ready(&self) {
+        self.manager.tell(ServiceState::Ready);
+    }
+
+    /// Serves until SIGTERM or SIGINT, then finishes requests in flight. SIGHUP [reloads](Server::reload). SIGUSR2 starts the
+    /// program again, to take over. A second stop signal closes all connections.
     pub async fn until_stopped(mut self, mut signals: Signals) {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -410,19 +431,28 @@ impl Server {
                         if let Some(log) = &self.access_log {
                             log.reopen();
                         }
+                        self.manager.tell(ServiceState::Reloading);
                         self.reload().await;
+                        self.manager.tell(ServiceState::Ready);
                     }
+                    SignalAction::Succeed => match &self.successor {
+                        Some(successor) => successor.start(),
+                        None => tracing::error!("no successor can take over without `handover`: none is started"),
+                    },
                 },
                 () = self.succeeded.cancelled() => break,
                 _ = housekeeping.tick() => self.keep_house().await,
             }
+        }
+        if !self.succeeded.is_cancelled() {
+            self.manager.tell(ServiceState::Stopping);
         }
         tracing::info!("stopping: no new connections, requests in flight are finished");
         let mut saver = self.saver.take();
         if self.succeeded.is_cancelled()
             && let Some(saver) = saver.take()
         {
-            // The file is the successor's.
+            // The file now belongs to the successor.
             saver.stop().await;
         }
         if let Some(rls) = &self.rls {
@@ -430,14 +460,21 @@ impl Server {
         }
         self.listeners.withdraw();
         self.stop.cancel();
+        let second_stop = async {
+            if self.succeeded.is_cancelled() {
+                // No signal has stopped this process yet. systemd sends one to all processes of the service.
+                signals.stop().await;
+            }
+            signals.stop().await;
+        };
         tokio::select! {
             () = self.listeners.closed() => {}
-            () = signals.stop() => tracing::warn!("second signal to stop: connections are closed"),
+            () = second_stop => tracing::warn!("second signal to stop: connections are closed"),
         }
         if let Some(following) = self.following.take() {
             let _ = tokio::time::timeout(HOUSEKEEPING, following.stop()).await;
         }
-        // Other nodes can use at once what this one has leased.
+        // Returns leases immediately, so that other nodes can use them.
         let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().store().return_leases()).await;
         if let Some(saver) = saver {
             saver.finish().await;
@@ -487,7 +524,7 @@ impl Server {
     }
 }
 
-/// Creates a verifier, and keeps its keys current until `stop`.
+/// Creates a verifier, and keeps its keys up to date until `stop`.
 fn verify_tokens(settings: jwt::Settings, engine: &Engine, stop: &CancellationToken) -> Arc<Verifier> {
     let verifier = Arc::new(Verifier::new(settings));
     engine.metrics().watch_tokens(Arc::clone(&verifier));
@@ -495,11 +532,11 @@ fn verify_tokens(settings: jwt::Settings, engine: &Engine, stop: &CancellationTo
     verifier
 }
 
-/// Sets the default number of connections of each listener.
+/// Sets the maximum number of connections of each listener without a configured one.
 fn make_room_for_connections(configuration: &mut Configuration) {
     let Configuration { gateway, api, rls, resp, admin, .. } = configuration;
     let files = open_files::most();
-    // The gateway has another connection for each, to an upstream.
+    // Each connection of the gateway may need another one to an upstream.
     let listeners =
         [(gateway.as_mut(), 2), (api.as_mut(), 1), (rls.as_mut(), 1), (resp.as_mut(), 1), (admin.as_mut(), 1)];
     if !open_files::share_out(listeners, files) {

@@ -4,11 +4,11 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::listen::Settings;
 
-/// Default number of connections of a listener, if there are enough files.
+/// Default maximum number of connections of a listener, if there are enough files.
 const USUAL: usize = 10_000;
-/// Minimum number of connections of a listener.
+/// Lowest maximum number of connections of a listener.
 const FEW: usize = 16;
-/// Files besides connections of clients: rules, certificates, connections to the store.
+/// Files reserved for everything except client connections: rules, certificates, connections to the store.
 const OTHER_FILES: usize = 100;
 
 /// A listener, and the number of files for each of its connections.
@@ -26,7 +26,7 @@ pub(super) fn most() -> Option<usize> {
     getrlimit(Resource::Nofile).current.map(|files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// Shares the remaining files among listeners without a configured number of connections, so that connections beyond
+/// Divides the remaining files among listeners without a configured number of connections, so that connections beyond
 /// the limit wait instead of failing. Returns whether there are enough files for the configured ones.
 pub(super) fn share_out(mut listeners: [ListenerFiles<'_>; 5], files: Option<usize>) -> bool {
     let room = files.map_or(usize::MAX, |files| files.saturating_sub(OTHER_FILES));
@@ -44,7 +44,7 @@ pub(super) fn share_out(mut listeners: [ListenerFiles<'_>; 5], files: Option<usi
 mod tests {
     use super::*;
 
-    /// Connections of listeners with these settings. A connection of the first one takes two files.
+    /// The resulting connections for these settings. A connection of the first listener takes two files.
     fn shared(told: [Option<Option<usize>>; 5], files: Option<usize>) -> (Vec<usize>, bool) {
         let mut listeners = told.map(|told| {
             told.map(|most_connections| Settings { most_connections, ..Settings::at(([127, 0, 0, 1], 0).into()) })

@@ -1,13 +1,16 @@
-//! The region of the server: shares that it follows, and warnings about rules.
+//! Follows the shares of the server's region, and warns about unsuitable rules.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tidegate_redis::fleet::{DemandSource, FleetControl, FollowingRegion, NoRuntime, RegionEvent};
-use tidegate_rules::RuleSet;
+use tidegate_rules::yaml::closest;
+use tidegate_rules::{Limiter, RuleSet};
 
 use crate::engine::Engine;
+use crate::store::AnyStore;
 
-/// Follows the record of the region, and logs what becomes of it.
+/// Follows the record of the region, and logs its events.
 pub(super) fn follow(
     control: &FleetControl,
     node: &str,
@@ -22,7 +25,7 @@ pub(super) fn follow(
         let is_wanted = limiter.with_rules(|present| !present.rules.region_shares(&region).is_empty());
         match event {
             RegionEvent::Applied { version } => tracing::info!(region, version, "shares of the region are in force"),
-            // Without rules that share limits there need be no record.
+            // A record is needed only if rules share limits.
             _ if !is_wanted => {}
             RegionEvent::Missing => tracing::error!(
                 region,
@@ -50,18 +53,36 @@ pub(super) fn follow(
     })
 }
 
-/// Looks once whether Redis tells that it merges writes of several primaries, and warns of it.
+/// Checks once whether Redis merges writes of several primaries, and logs an error if so.
 pub(super) fn warn_of_merging_replication(control: FleetControl) {
     tokio::spawn(async move {
-        // A Redis that is unavailable is reported by the store.
+        // The store reports a Redis that is unavailable.
         if let Ok(Some(replication)) = control.merging_replication().await {
             tracing::error!("this Redis cannot keep limits: {replication}");
         }
     });
 }
 
+/// The problem with a region that no rule gives a share. `None` if one does, or if no limit is shared among regions.
+pub(crate) fn unknown_region(rules: &RuleSet, region: &str) -> Option<String> {
+    let known: BTreeSet<&str> =
+        rules.each_regions().flat_map(|(_, regions)| regions.shares.keys().map(String::as_str)).collect();
+    if known.is_empty() || known.contains(region) {
+        return None;
+    }
+    let meant = closest(region, known.iter().copied()).map(|meant| format!(" Did you mean `{meant}`?"));
+    let known: Vec<&str> = known.into_iter().collect();
+    let known = known.join("`, `");
+    Some(format!("there is no region `{region}` in the rules: they have `{known}`.{}", meant.unwrap_or_default()))
+}
+
 /// Warns of rules that share limits among regions of which this server is none.
-pub(super) fn warn(rules: &RuleSet, region: Option<&str>) {
+pub(super) fn warn_of_missing_share(limiter: &Limiter<AnyStore>) {
+    let region = limiter.region().and_then(|view| view.region.clone());
+    limiter.with_rules(|present| warn(&present.rules, region.as_deref()));
+}
+
+fn warn(rules: &RuleSet, region: Option<&str>) {
     match region {
         None if rules.has_regions() => tracing::error!(
             "rules share limits among regions, and this server does not know its own: it applies the floor; set `region`"

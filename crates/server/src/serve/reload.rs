@@ -23,7 +23,7 @@ enum ReloadError {
 /// A valid configuration, ready to be applied.
 struct NextConfiguration {
     configuration: Configuration,
-    /// Rules, if their paths have changed.
+    /// New rules, if their paths have changed.
     rules: Option<Loaded>,
 }
 
@@ -86,7 +86,8 @@ impl Server {
         say(&changes);
     }
 
-    /// Without a key, state in memory keeps its current key: counters could not be found under another one.
+    /// If no key is configured, state in memory keeps its current key: under another one, its counters would not be
+    /// found.
     fn hide_under(&self, secret: Option<Secret>) {
         let limiter = self.engine.limiter();
         let present = limiter.rules().rules.secret().clone();
@@ -111,7 +112,7 @@ impl Server {
         match follow_files(&paths, loaded.files, &self.engine, &self.are_published, self.known) {
             Ok(watch) => {
                 let before = std::mem::replace(&mut self.watch, watch);
-                // Dropping it waits for its thread.
+                // Dropping the watch waits for its thread.
                 let _ = tokio::task::spawn_blocking(move || drop(before)).await;
                 self.paths = paths;
                 self.engine.metrics().reloaded(None);
@@ -124,7 +125,8 @@ impl Server {
         }
     }
 
-    /// A token that was removed from the configuration stays in force: a new random one would be unknown.
+    /// If the token is removed from the configuration, the current one stays in force: operators would not know a
+    /// new random one.
     fn tell_operators(&self, token: Option<&Token>, open_metrics: bool) {
         let (paths, configuration) = (&self.paths, self.source.shown());
         self.operators.change(|settings| {

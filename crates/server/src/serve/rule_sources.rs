@@ -4,17 +4,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_redis::fleet::{Event, FleetControl, Following, ModeChange, NoRuntime, Node};
+use tidegate_redis::fleet::{Event, FleetControl, Following, ModeChange, NoRuntime, NodeIdentity};
 use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, load, rules_files};
 
 use super::EXAMPLE_RULES;
+use super::regions::warn_of_missing_share;
 use crate::config::built_in_key_warning;
 use crate::engine::Engine;
 use crate::identity::KnownFacts;
 use crate::watch::{Watch, WatchError};
 
-/// Loads the rules in these files. Without files, uses the example, or no rules for a gateway, whose traffic is real.
-/// Empty folders give no rules, unless a file is required.
+/// Loads the rules in these files. Without files, uses the example, or no rules if there is a gateway, whose traffic is
+/// real. Empty folders yield no rules, unless a file is required.
 pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool, is_required: bool) -> Result<Loaded, Diagnostics> {
     let loaded = match paths {
         [] if has_gateway => RuleSet::parse("no rules", "rules: []")?,
@@ -33,19 +34,22 @@ pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool, is_required: bool
 
 /// Follows rules and modes published for the fleet, and records whether published rules are in force.
 pub(super) fn follow_fleet(
-    steering: &FleetControl,
-    node: Node,
+    control: &FleetControl,
+    node: NodeIdentity,
     engine: &Engine,
     are_published: &Arc<AtomicBool>,
     known: Option<KnownFacts>,
 ) -> Result<Following, NoRuntime> {
     let are_published = Arc::clone(are_published);
     let limiter = engine.shared_limiter();
-    steering.follow(engine.shared_limiter(), node, move |event| match event {
+    control.follow(engine.shared_limiter(), node, move |event| match event {
         Event::Applied { version, rules, generation, unknown } => {
             let were_published = are_published.swap(rules > 0, Ordering::Relaxed);
             if rules > 0 && !were_published {
                 limiter.with_rules(|present| warn_of_built_in_key(&present.rules));
+            }
+            if rules > 0 {
+                warn_of_missing_share(&limiter);
             }
             tracing::info!(version, generation, "published rules and modes are in force");
             if let Some(known) = known.filter(|_| rules > 0) {
@@ -93,8 +97,8 @@ pub(super) fn follow_fleet(
     })
 }
 
-/// Follows the rules files, of which `files` were read; `None` without files. A broken file changes nothing, nor does
-/// any file while published rules are in force.
+/// Follows the rules files, of which `files` were read; `None` without files. A broken file changes nothing, and
+/// neither does any file while published rules are in force.
 pub(super) fn follow_files(
     paths: &[PathBuf],
     files: Vec<PathBuf>,
@@ -117,7 +121,7 @@ pub(super) fn follow_files(
             }
             Err(findings) => {
                 let errors = findings.errors();
-                // In the message, because fields would follow its last line.
+                // Part of the message, because fields would follow its last line.
                 tracing::error!(
                     "the rules cannot be used: the current rules stay in force; errors={errors}\n{findings}"
                 );
@@ -137,6 +141,7 @@ pub(super) fn put_in_force(engine: &Engine, rules: RuleSet, are_published: &Atom
     let generation = engine.limiter().replace(rules);
     tracing::info!(generation, rules = number, descriptors, "new rules are in force");
     engine.limiter().with_rules(|present| warn_of_built_in_key(&present.rules));
+    warn_of_missing_share(engine.limiter());
 }
 
 /// Warns about rules whose secrets are hashed with the built-in key in Redis.

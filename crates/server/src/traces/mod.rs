@@ -24,7 +24,7 @@ use tidegate_rules::{DecidedBy, Ruling};
 /// Settings of traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The collector: `http://127.0.0.1:4317`, which takes OTLP over gRPC.
+    /// URL of an OTLP/gRPC collector, such as `http://127.0.0.1:4317`.
     pub endpoint: String,
     /// Share of new traces that are sampled.
     pub sample: f64,
@@ -32,13 +32,13 @@ pub struct Settings {
     pub service: String,
 }
 
-/// Error of the traces' settings.
+/// Invalid settings of traces.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TracesError {
     /// The program was built without support for traces.
     #[error("this build has no support for traces: build with `--features otel`, or remove `traces.endpoint`")]
     NotBuilt,
-    /// The collector's address cannot be used.
+    /// The collector's URL is invalid.
     #[error("traces cannot be sent: {reason}")]
     Endpoint {
         /// Description of the problem.
@@ -46,13 +46,13 @@ pub enum TracesError {
     },
 }
 
-/// Attributes of a span about a decision.
+/// Attributes of the span of a decision.
 #[cfg_attr(not(feature = "otel"), expect(dead_code, reason = "no exporter in this build"))]
 pub(crate) struct SpanAttributes {
     pub(crate) outcome: &'static str,
     /// Limit that determined the decision.
     pub(crate) rule: Option<String>,
-    /// Decider of that limit: the store, or a failure policy.
+    /// The source of that limit's decision: the store, or a failure policy.
     pub(crate) by: Option<&'static str>,
     pub(crate) generation: Option<u64>,
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use http::HeaderMap;
-use tidegate_core::NowOrLater;
+use tidegate_core::store::NowOrLater;
 
 use super::{Settings, SpanAttributes, TracesError};
 

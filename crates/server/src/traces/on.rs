@@ -1,4 +1,4 @@
-//! Spans, sent to a collector.
+//! Sends spans to a collector.
 
 use std::fmt;
 use std::future::Future;
@@ -15,11 +15,11 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 
-use tidegate_core::NowOrLater;
+use tidegate_core::store::NowOrLater;
 
 use super::{Settings, SpanAttributes, TracesError};
 
-/// Time to send the last spans when the server stops.
+/// Timeout for sending the last spans at shutdown.
 const PARTING: Duration = Duration::from_secs(2);
 
 /// Creates a span for each decision, if traces are on. Clones share the exporter.
@@ -39,10 +39,11 @@ impl fmt::Debug for Traces {
 }
 
 impl Traces {
-    /// Starts sending spans to a collector. Spans are dropped while it is unavailable. Call it within a Tokio runtime.
+    /// Starts sending spans to a collector. Spans are dropped while it is unavailable. Must be called within a Tokio
+    /// runtime.
     ///
     /// # Errors
-    /// If the address makes no sense.
+    /// If the URL is invalid.
     pub fn open(settings: &Settings) -> Result<Traces, TracesError> {
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(&settings.endpoint).build();
         let exporter = exporter.map_err(|error| TracesError::Endpoint { reason: error.to_string() })?;
@@ -51,11 +52,11 @@ impl Traces {
             .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
-            // The sampling decision of the caller is respected.
+            // Respects the sampling decision of the caller.
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(settings.sample))))
             .with_resource(resource.build())
             .build();
-        // For spans of store calls, which use the global provider.
+        // Spans of store calls use the global provider.
         opentelemetry::global::set_tracer_provider(provider.clone());
         let tracer = provider.tracer("tidegate");
         Ok(Traces(Some(Exporter { provider, tracer })))
@@ -75,8 +76,8 @@ impl Traces {
         answering.with_context(caller).await
     }
 
-    /// Calls `decide`, and makes a span of the decision with the attributes from `tell`. A future that is never polled has
-    /// none.
+    /// Calls `decide`, and creates a span of the decision with the attributes from `tell`. A future that is never
+    /// polled has no span.
     #[inline]
     pub(crate) fn span<F: Future>(
         &self,
@@ -156,7 +157,7 @@ pub(crate) async fn store_call<T>(
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Headers, as OpenTelemetry reads them.
+/// Adapts headers to OpenTelemetry's interface.
 struct Headers<'h>(&'h HeaderMap);
 
 impl Extractor for Headers<'_> {

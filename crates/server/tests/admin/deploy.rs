@@ -29,14 +29,16 @@ fn named(text: &str) -> BTreeSet<String> {
     let words = text
         .split(|c| !is_part(c))
         .filter(|word| ["tidegate_", "process_"].iter().any(|start| word.starts_with(start)));
-    words.filter(|word| !CRATES.contains(word)).map(str::to_owned).collect()
+    // The Debian package is called `tidegate_` and its version.
+    let is_package = |word: &str| word.strip_prefix("tidegate_").is_some_and(|rest| rest.starts_with(char::is_numeric));
+    words.filter(|word| !CRATES.contains(word) && !is_package(word)).map(str::to_owned).collect()
 }
 
 /// Names of crates that begin like a metric.
 const CRATES: [&str; 6] =
     ["tidegate_client", "tidegate_core", "tidegate_http", "tidegate_lab", "tidegate_redis", "tidegate_tower"];
 
-/// Runs a check of promtool over a text. Panics with what it says if it finds anything.
+/// Runs a check of promtool on a text. Panics with its output on a finding.
 fn promtool(check: &[&str], text: &str) {
     let mut promtool = Command::new("promtool")
         .args(check)
@@ -51,7 +53,7 @@ fn promtool(check: &[&str], text: &str) {
     assert!(said.status.success(), "promtool {check:?}: {words}\n{text}");
 }
 
-/// A server with its state in memory, and one with a Redis that is gone, both with a past.
+/// A server with its state in memory, and one with an unavailable Redis, both after some requests.
 fn servers() -> (Server, Server) {
     let in_memory = Server::start();
     in_memory.requests("203.0.113.7", 5);
@@ -60,7 +62,7 @@ fn servers() -> (Server, Server) {
     let shared = Server::over(|_| {}, || RedisStore::open(Settings::standalone(&url).unwrap()).unwrap().into());
     shared.requests("203.0.113.7", 5);
     drop(redis);
-    // Now there is something to decide without it.
+    // The failure policy now decides requests.
     while !shared.get("/metrics").text.contains("tidegate_decisions_without_store_total{") {
         shared.requests("203.0.113.8", 1);
     }
@@ -112,7 +114,7 @@ rules:
     })
 }
 
-/// The metrics of a node of a fleet with limits of its own copies and with tiers in Redis.
+/// The metrics of a fleet node with write-behind limits and with tiers in Redis.
 fn of_fleet_node() -> String {
     const RULES: &str = "
 tiers: { from: store, default: free }
@@ -133,7 +135,7 @@ fn series(text: &str) -> Vec<String> {
     series.map(|line| line.split(['{', ' ']).next().unwrap_or_default().to_owned()).collect()
 }
 
-/// The names of all series that these servers have.
+/// The names of all series on these servers.
 fn scraped() -> BTreeSet<String> {
     let (in_memory, shared) = servers();
     let mut all: BTreeSet<String> =
@@ -149,11 +151,11 @@ fn scraped() -> BTreeSet<String> {
 #[test]
 fn alerts_and_dashboard_name_only_existing_metrics() {
     let mut exist = scraped();
-    // Nothing came through Envoy here, and nobody verifies tokens: the tests of identity see these.
+    // These servers have no requests from Envoy, and no tokens: the tests of identity cover these series.
     exist.extend(["descriptors_total", "descriptors_near_limit_total"].map(|name| format!("tidegate_{name}")));
     let tokens = ["tokens_total", "keys", "keys_current", "key_fetches_total", "cache_tokens", "cache_bytes"];
     exist.extend(tokens.map(|name| format!("tidegate_jwt_{name}")));
-    // No server here is in a region: the tests of regions see these.
+    // These servers are in no region: the tests of regions cover these series.
     let regions = ["confirmed", "share_ratio", "floor_ratio", "parked_ratio", "demand"];
     exist.extend(regions.map(|name| format!("tidegate_region_{name}")));
     let guides = std::fs::read_dir(deploy().join("../docs")).unwrap().map(|file| file.unwrap().file_name());

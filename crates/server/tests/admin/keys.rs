@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_core::{Key, Limit, RuleId, now_or_never};
+use tidegate_core::store::now_or_never;
+use tidegate_core::{Key, Limit, RuleId};
 use tidegate_redis::RedisStore;
 use tidegate_redis::link::Settings;
 use tidegate_rules::{DescriptorRequest, DomainTerms, Hits, InlineLimit, OnStoreFailure, Request, Secret};
@@ -120,7 +121,7 @@ fn invalid_keys_get_an_explanation() {
     server.post("/v1/keys/peek", r#"{"rule":"login","key":"203.0.113.7"}"#).problem(400);
 }
 
-/// The keys that a server prints, as bodies of requests.
+/// The keys in a server's ranking, as request bodies.
 fn printed(server: &Server, by: &str) -> Vec<Value> {
     let top = server.get(&format!("/v1/keys/top?by={by}&most=100")).good();
     top["keys"].as_array().unwrap().iter().map(|top| json!({ "rule": top["rule"], "key": top["key"] })).collect()
@@ -132,7 +133,7 @@ fn every_key_that_is_printed_can_be_looked_at_and_reset() {
     for (key, times) in [("k_free", 3), ("k_paid", 5), ("k_else", 2)] {
         server.check(&Request::new("GET", "/").address("203.0.113.7".parse().unwrap()).api_key(key), times);
     }
-    // Without an API key: charged to the key that all such requests share.
+    // Without an API key, the request is charged to a shared key.
     server.check(&Request::new("GET", "/").address("203.0.113.8".parse().unwrap()), 1);
     let printed = printed(&server, "traffic");
     assert!(printed.len() >= 12, "{printed:?}");
@@ -161,7 +162,7 @@ fn a_key_stands_under_the_limits_of_its_tier_however_it_is_named() {
             assert_eq!((&first["limit"], &first["remaining"]), (&limit.into(), &remaining.into()), "{name}");
         }
     }
-    // A hash that nobody has come with is a key like any other if it is whole.
+    // A complete hash is a valid key, even if the server has never seen it.
     let unseen = json!({ "rule": "per-user", "key": [format!("#{}", secret.hide("k_unseen"))] }).to_string();
     assert_eq!(server.post("/v1/keys/peek", &unseen).good()["limits"][0]["remaining"], 10);
     let short = json!({ "rule": "per-user", "key": [secret.display("k_unseen")] }).to_string();
@@ -235,7 +236,7 @@ fn the_keys_that_redis_is_called_for_are_known_and_secrets_are_not() {
     );
     assert!(top["keys"][0]["key"][0].as_str().unwrap().starts_with('#') && !top.to_string().contains("hunter2"));
     assert_eq!(top["keys"][1]["in_full"], json!(["203.0.113.7"]));
-    // Requests that a remembered denial decides are no calls.
+    // Requests denied by a cached denial cause no calls.
     server.requests("203.0.113.7", 9);
     let view = server.get("/v1/view").good();
     let tier = &view["store"]["tier"];
@@ -246,6 +247,6 @@ fn the_keys_that_redis_is_called_for_are_known_and_secrets_are_not() {
     assert!(
         metrics.contains("\ntidegate_store_hot_keys 0\n") && metrics.contains("\ntidegate_store_busiest_key_ratio 0.")
     );
-    // A store in memory is not called.
+    // A store in memory has no ranking by calls.
     assert_eq!(Server::start().get("/v1/keys/top?by=store").good()["keys"], json!([]));
 }

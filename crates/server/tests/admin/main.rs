@@ -7,11 +7,11 @@ mod certificates;
 mod serving;
 mod support;
 
+mod access_control;
 mod deploy;
-mod guarding;
 mod keys;
+mod live_feed;
 mod modes;
 mod openapi;
 mod program;
 mod rules;
-mod watching;

@@ -43,7 +43,7 @@ fn requests_at_one_listener_are_counted_at_the_admin_listener() {
     for path in ["/metrics", "/v1/rules", "/v1/modes", "/v1/view"] {
         assert_eq!(server.get(path).status, 404, "{path} is on the HTTP API");
     }
-    // Once a second, one line for each rule that denied.
+    // One line a second for each rule that denied.
     let line = until("a line about denials", || {
         let log = server.log();
         log.lines().find(|line| line.contains("\"denied\"")).map(str::to_owned)

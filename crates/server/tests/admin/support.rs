@@ -24,7 +24,7 @@ rules:
   - { id: per-key, key: api_key, limit: 100/day, mode: shadow }
 ";
 
-/// A server with nothing but its admin listener.
+/// A server with only an admin listener.
 pub(crate) struct Server {
     pub(crate) engine: Arc<Engine>,
     pub(crate) state: AdminState,
@@ -88,7 +88,7 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    /// Asks as an operator.
+    /// Sends a GET request with the token.
     pub(crate) fn get(&self, path: &str) -> Answer {
         self.ask("GET", path, Some(TOKEN), "")
     }
@@ -97,7 +97,7 @@ impl Server {
         self.ask("POST", path, Some(TOKEN), body)
     }
 
-    /// Asks for metrics in the format that a scraper accepts.
+    /// Requests metrics in the format that a scraper accepts.
     pub(crate) fn scrape(&self, accept: &str) -> Answer {
         self.send("GET", "/metrics", &[("Authorization", &format!("Bearer {TOKEN}")), ("Accept", accept)], "")
     }
@@ -127,14 +127,14 @@ impl Server {
         Answer { status, kind, challenge, text: response.body_mut().read_to_string().unwrap() }
     }
 
-    /// Has the engine decide a request, some times.
+    /// Decides a request by the engine, `times` times.
     pub(crate) fn check(&self, request: &Request, times: usize) {
         for _ in 0..times {
             self.runtime.as_ref().unwrap().block_on(self.engine.check(request).into_future());
         }
     }
 
-    /// Sends requests of one client to the engine of the server.
+    /// Decides requests from one client's address by the engine.
     pub(crate) fn requests(&self, address: &str, number: usize) {
         let request = Request::new("GET", "/").address(address.parse().unwrap()).api_key("hunter2-hunter2");
         self.check(&request, number);
@@ -160,7 +160,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The JSON of an answer that is good.
+    /// The JSON of a successful response.
     pub(crate) fn good(&self) -> Value {
         assert_eq!((self.status, self.kind.as_str()), (200, "application/json"), "{}", self.text);
         serde_json::from_str(&self.text).unwrap()

@@ -1,7 +1,7 @@
-//! `tidegate call`, and with it the client, against servers with rate limits: Tidegate's own, nginx, and express-rate-limit.
+//! `tidegate call`, and with it the client, against servers with rate limits: Tidegate, nginx, and express-rate-limit.
 //!
-//! A paced client sees no 429 once the first answers have come. Waits are long enough by the servers' own clocks, so a busy machine
-//! changes nothing about that.
+//! A paced client receives no 429 after the first responses. Waits are measured by the servers' clocks, so a slow
+//! machine does not affect the results.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 #[path = "../support/certificates.rs"]
@@ -34,7 +34,7 @@ fn started(command: &mut Command, port: u16) -> Process {
     process
 }
 
-/// A gateway under this limit, and its upstream: the API of the same program.
+/// A gateway under this limit, and its upstream, which is the API of the same program.
 struct Gateway {
     _gateway: Server,
     _upstream: Server,
@@ -85,7 +85,7 @@ fn a_wait_that_is_too_long_is_reported() {
     assert!(ran.out().contains("2 × 200 OK") && ran.out().contains("2 calls were not sent"), "{}", ran.out());
 }
 
-/// nginx with `limit_req`, in a folder of its own.
+/// nginx with `limit_req`, in a separate folder.
 fn nginx(limit_req: &str) -> (Process, TempDir, u16) {
     let port = free_port();
     let temp: String =
@@ -107,7 +107,7 @@ fn nginx(limit_req: &str) -> (Process, TempDir, u16) {
 #[test]
 fn nginx_denies_and_the_caller_sees_nothing_of_it() {
     let (_nginx, _folder, port) = nginx("limit_req zone=one burst=3 nodelay;");
-    // 4 at once, and then 5 a second.
+    // A burst of 4, and then 5 a second.
     for args in [&["-n", "12"][..], &["-n", "12", "-c", "4"]] {
         let ran = call(&format!("http://127.0.0.1:{port}/"), args);
         let said = ran.good();
@@ -185,6 +185,8 @@ fn unusable_urls_are_named() {
         ("http://127.0.0.1/", &["-n", "0"], "at least 1"),
         ("http://127.0.0.1/", &["-c", "0"], "at least 1"),
         ("http://127.0.0.1/", &["--longest-wait", "soon"], "write a time such as 500ms, 30s or 1min"),
+        ("http://127.0.0.1/", &["--timeout", "soon"], "write a time such as 500ms, 30s or 1min"),
+        ("http://127.0.0.1/", &["--timeout", "0"], "write a time longer than 0"),
     ] {
         let ran = call(url, args);
         assert!(ran.usage_error().contains(wanted), "{wanted} is not in {}", ran.err());
@@ -205,7 +207,7 @@ fn the_longest_wait_is_a_span_or_a_number_of_seconds() {
     assert!(ran.out().contains(": 1 denial, 0 retries\n"), "{}", ran.out());
 }
 
-/// The third request is never answered, so the program waits for it when the signal comes.
+/// The third request is never answered, so the program is waiting when the signal arrives.
 #[test]
 fn an_interrupted_run_prints_its_results_so_far() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -226,6 +228,49 @@ fn an_interrupted_run_prints_its_results_so_far() {
     assert_eq!(ran.code(), Some(130), "{}{}", ran.out(), ran.err());
     assert!(ran.out().starts_with("     2 × 204 No Content\ninterrupted: 8 of 10 not made"), "{}", ran.out());
     assert!(ran.out().contains("\n3 calls in ") && !ran.out().contains("together"), "{}", ran.out());
+}
+
+/// Runs one call of a server that reads the request, sends this and is silent then.
+fn call_silent(sent: &'static [u8], args: &[&str]) -> Ran {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let folder = folder(&[]);
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let mut command = tidegate(folder.path());
+    command.args(["call", &url, "--timeout", "300ms"]).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let (mut client, _) = listener.accept().unwrap();
+    read_head(&mut client);
+    client.write_all(sent).unwrap();
+    // The connection stays open until the program has ended.
+    let ran = Ran(child.wait_with_output().unwrap());
+    assert!(listener.set_nonblocking(true).is_ok() && listener.accept().is_err(), "it is called once");
+    ran
+}
+
+#[test]
+fn a_silent_server_is_not_waited_for_without_end() {
+    for (sent, said) in [
+        (&b""[..], "without a response"),
+        (b"HTTP/1.1 200 OK\r\ncontent-", "without a response"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n", "without the rest of the response"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello", "without the rest of the response"),
+    ] {
+        let ran = call_silent(sent, &["-X", "POST"]);
+        assert_eq!(ran.code(), Some(1), "{}{}", ran.out(), ran.err());
+        assert!(ran.out().starts_with(&format!("     1 × timed out after 300ms {said}\n")), "{said}: {}", ran.out());
+        assert!(ran.out().contains("0 retries"), "it may have been received: {}", ran.out());
+    }
+}
+
+/// The listener accepts no connection, so the handshake of TLS is not answered: nothing was sent.
+#[test]
+fn a_tls_handshake_that_is_not_answered_is_tried_again() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let ran = call(&url, &["-X", "POST", "--timeout", "200ms", "--retries", "1"]);
+    assert_eq!(ran.code(), Some(1), "{}{}", ran.out(), ran.err());
+    assert!(ran.out().contains("timed out after 200ms without a TLS handshake"), "{}", ran.out());
+    assert!(ran.out().contains("0 denials, 1 retry"), "{}", ran.out());
 }
 
 /// Reads until the end of a request's head.

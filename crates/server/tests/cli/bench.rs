@@ -1,6 +1,7 @@
 //! Measurements of the machine.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -17,7 +18,7 @@ fn a_benchmark_measures_checks_listeners_and_a_redis() {
     let redis = tidegate_test_redis::Server::start();
     let args = ["bench", "--seconds", "4", "--keys", "1000", "--connections", "4", "--json", "--redis", &redis.url()];
     let ran = Folder::with(&[]).run(&args);
-    // No progress bar outside of terminals.
+    // No progress bar unless on a terminal.
     assert_eq!((ran.good().is_empty(), ran.err()), (false, ""));
     let report = ran.json();
     let rows = measurements(&report);
@@ -53,11 +54,24 @@ fn a_benchmark_prints_a_table_and_errors_of_redis() {
     assert!(!table.out().contains("Redis, "), "{}", table.out());
     let refused = folder.run(&["bench", "--seconds", "0.4", "--redis", "http://127.0.0.1"]);
     assert!(refused.bad().contains("its scheme is none of redis"), "{}", refused.err());
-    // A port that nobody listens on.
+    // A port without a listener.
     let port = tidegate_test_redis::free_port();
     let silent = folder.run(&["bench", "--redis", &format!("redis://127.0.0.1:{port}")]);
     assert!(silent.bad().starts_with("error: Redis does not answer: "), "{}", silent.err());
     for args in [&["--seconds", "0"][..], &["--keys", "1"], &["--connections", "0"]] {
         folder.run(&[&["bench"], args].concat()).usage_error();
     }
+}
+
+#[test]
+fn a_benchmark_shows_its_progress_on_a_terminal() {
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    let command = format!("stty cols 100 rows 30; {program} bench --seconds 0.4 --keys 100 --connections 2");
+    // A terminal of its own.
+    let output = Command::new("script").args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}");
+    let (progress, table) = shown.split_once("checks/s").unwrap();
+    assert!(progress.contains("0/") && progress.contains("in process, 1 key"), "{progress:?}");
+    assert!(table.contains("HTTP API, 2 connections"), "{table}");
 }

@@ -1,4 +1,4 @@
-//! Rules that are checked.
+//! Tests of `tidegate check`.
 
 use std::process::Command;
 

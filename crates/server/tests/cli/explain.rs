@@ -1,4 +1,4 @@
-//! Explanations of decisions.
+//! Tests of `tidegate explain`.
 
 use serde_json::Value;
 
@@ -117,6 +117,22 @@ rules:
 }
 
 #[test]
+fn a_server_is_asked_only_for_rates_that_adapt() {
+    let folder = Folder::with(&[("rules.yaml", "rules: [{ id: all, limit: 10/s }]")]);
+    let asked = ["explain", "rules.yaml", "--request", "GET /", "--admin", "http://127.0.0.1:1"];
+    let ran = folder.run(&asked);
+    ran.good();
+    assert!(ran.err().contains("note: no rule has `adapt`, so --admin changes nothing"), "{}", ran.err());
+    let adapts = "rules: [{ id: api, adapt: { between: 100/s..1000/s, on: errors > 5% } }]";
+    let folder = Folder::with(&[("rules.yaml", adapts)]);
+    assert!(folder.run(&asked).usage_error().contains("the admin listener asks for its token"));
+    let refused = folder.run(&[&asked[..], &["--token", "an-operators-token"]].concat());
+    assert!(refused.bad().contains("127.0.0.1:1: Connection refused"), "{}", refused.err());
+    let url = ["explain", "rules.yaml", "--request", "GET /", "--admin", "ftp://a", "--token", "an-operators-token"];
+    assert!(folder.run(&url).bad().contains("is not the URL of a server"));
+}
+
+#[test]
 fn an_explanation_comes_as_json_too() {
     let folder = Folder::with(&[("rules.yaml", MANY)]);
     let ran = folder.run(&["explain", "--format=json", "rules.yaml", "--request", "GET /x", "--ip", "192.0.2.7"]);
@@ -193,7 +209,7 @@ fn explain_says_how_limits_are_leased() {
             "limit: 1000/s, lease: { at_most: 10%, every: 100ms }",
             "1000/s, cost 1, leased at most 10%, every 100ms, at nodes with 80/s of a key or more\n",
         ),
-        // Too small, and not leased whatever their size.
+        // Too small to be leased, or of a kind that is never leased.
         ("limit: 100/min", "100/min, cost 1\n"),
         ("limit: log 1000/s", "log 1000/s, cost 1\n"),
         ("limit: 1000/s, write_behind: { at_most: 5% }", "1000/s, cost 1, write-behind"),

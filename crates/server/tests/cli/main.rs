@@ -1,4 +1,4 @@
-//! The program as people and scripts meet it.
+//! Tests of the command line.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod bench;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::ran::Ran;
 
-/// A folder with files in it, in which the program is run.
+/// A folder with files, in which the program runs.
 struct Folder(TempDir);
 
 impl Folder {

@@ -17,15 +17,43 @@ fn the_schema_is_printed_and_the_one_in_the_documentation_is_current() {
     assert!(shipped == ran.out(), "run `cargo run -p tidegate -- schema > docs/rules.schema.json`");
 }
 
+/// All commands without further commands, with their help and that of the commands that they belong to.
+fn helps(folder: &Folder, command: &[&str], outer: &str) -> Vec<(String, String)> {
+    let ran = folder.run(&[command, &["--help"]].concat());
+    let help = format!("{outer}{}", ran.good());
+    let Some((_, listed)) = ran.good().split_once("\nCommands:\n") else { return vec![(command.join(" "), help)] };
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let names = names.filter(|name| !name.is_empty() && *name != "help");
+    names.flat_map(|name| helps(folder, &[command, &[name]].concat(), &help)).collect()
+}
+
 #[test]
 fn help_has_an_example_for_every_command() {
     let folder = Folder::with(&[]);
-    for command in ["check", "explain", "rules push", "rules show", "mode", "fleet", "schema"] {
-        let words: Vec<&str> = command.split(' ').chain(["--help"]).collect();
-        let ran = folder.run(&words);
-        assert!(ran.good().contains(&format!("  tidegate {command}")), "{}", ran.out());
+    let helps = helps(&folder, &[], "");
+    assert!(helps.len() > 30, "{}", helps.len());
+    for (command, help) in &helps {
+        assert!(help.contains(&format!("  tidegate {command}")), "{command}: {help}");
     }
-    assert!(folder.run(&["--help"]).good().contains("tidegate check rules.yaml"));
+}
+
+#[test]
+fn help_names_the_variable_and_the_value_of_every_setting() {
+    let folder = Folder::with(&[]);
+    let help = folder.run(&["serve", "--help"]);
+    // Without the breaks of lines.
+    let text = help.good().split_whitespace().collect::<Vec<_>>().join(" ");
+    let settings = folder.run(&["config", "--format", "json"]).json();
+    let settings = settings.as_array().unwrap();
+    assert!(settings.len() > 150, "{}", settings.len());
+    for setting in settings {
+        let name = setting["name"].as_str().unwrap().replace('.', "_").to_uppercase();
+        assert!(text.contains(&format!("[env: TIDEGATE_{name}]")), "{name}");
+    }
+    let flags = help.good().lines().filter(|line| line.trim_start().starts_with("--") && !line.ends_with(']'));
+    let unnamed: Vec<_> = flags.filter(|line| !line.contains('<') && !line.contains("--help")).collect();
+    assert!(unnamed.is_empty(), "{unnamed:?}");
 }
 
 #[test]

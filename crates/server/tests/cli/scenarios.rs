@@ -76,7 +76,7 @@ fn failed_expectations_are_described() {
     let spent = "{ request: POST /login, times: 5, expect: allowed }\n  - ";
     assert_eq!(
         failure(&format!("{spent}{{ request: POST /login, expect: denied, retry_after: 10s }}")),
-        "is told to retry after 12s; expected: 10s"
+        "has a retry wait of 12s; expected: 10s"
     );
 }
 

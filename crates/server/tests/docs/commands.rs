@@ -1,20 +1,20 @@
-//! The commands of the guides run.
+//! Runs the commands in the guides that need only files, and compares their output with the one that the guides show.
 //!
-//! Those that need neither a server nor a Redis are run as they are written, with the rules of their guide. Those that start a server
-//! are read by `tidegate config`, which takes the same flags and refuses what the server could not use. What talks to a server or a
-//! Redis is run by the tests of the guides of their own: `fleet`, `identity`, `serve`.
+//! Commands that start a server are passed to `tidegate config`, which takes the same flags and rejects invalid ones. Commands that
+//! use a server are in [`sessions`](crate::sessions).
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::blocks::{Fate, Kind, fate, kind};
+use crate::guide::{Guide, guide, guides, plain};
 use crate::support::{Server, folder};
-use crate::{Guide, guides};
 
-/// Commands that need nothing but files.
+/// Commands that need only files.
 const ALONE: [&str; 5] = ["check", "explain", "replay", "simulate", "test"];
-/// Options that need a server or a file that guides do not show.
+/// Options that need a server, or a file that guides do not show.
 const NEEDS_MORE: [&str; 3] = ["--redis", "--jwt", "--config"];
 
 const RULES: &str = "rules: [{ id: api, key: address, limit: 20/s burst 50 }]\n";
@@ -24,63 +24,101 @@ const DESCRIPTORS: &str =
 const TESTS: &str =
     "rules: rules.yaml\ntests: [{ name: one, steps: [{ request: GET /, address: 203.0.113.7, expect: allowed }] }]\n";
 
-/// Runs a line of a shell with `tidegate` in its path.
-fn shell(place: &Path, line: &str) -> Output {
-    let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
-    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    Command::new("sh").args(["-c", line]).env("PATH", path).current_dir(place).output().unwrap()
+/// Whether a command needs nothing but files.
+pub(crate) fn is_alone(command: &str) -> bool {
+    let name = command.strip_prefix("tidegate ").and_then(|rest| rest.split(' ').next());
+    name.is_some_and(|name| ALONE.contains(&name)) && !NEEDS_MORE.iter().any(|flag| command.contains(flag))
 }
 
-fn said(output: &Output) -> String {
+/// A shell command line with `tidegate` in its `PATH`.
+pub(crate) fn shell_command(place: &Path, line: &str) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env("PATH", path).env_remove("CLICOLOR_FORCE").current_dir(place);
+    command
+}
+
+pub(crate) fn shell(place: &Path, line: &str) -> Output {
+    shell_command(place, line).output().unwrap()
+}
+
+pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// The calls of `tidegate` in a guide's blocks for shells.
-fn calls(guide: &Guide) -> Vec<String> {
-    let shells = guide.blocks.iter().filter(|(label, _)| ["sh", "console"].contains(&label.as_str()));
-    let joined: Vec<String> = shells.map(|(_, block)| block.replace("\\\n", " ")).collect();
-    let lines = joined.iter().flat_map(|block| block.lines()).flat_map(|line| line.split("&&"));
-    let calls =
-        lines.map(|line| line.trim().trim_start_matches(['$', ' ']).replace("cargo run -p tidegate --", "tidegate"));
-    let calls = calls.map(|call| call.split(" # ").next().unwrap_or_default().trim_end_matches(['&', ' ']).to_owned());
-    calls.filter(|call| call.starts_with("tidegate ")).collect()
+/// Whether an output is the one that a guide shows. Spaces do not count, and `…` stands for anything.
+pub(crate) fn is_shown(shown: &str, output: &str) -> bool {
+    let dense = |text: &str| text.split_whitespace().collect::<String>();
+    let (shown, output) = (dense(shown), dense(output));
+    let mut parts = shown.split('…');
+    let Some(mut rest) = parts.next().and_then(|first| output.strip_prefix(first)) else { return false };
+    let mut is_whole = rest.is_empty();
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+        is_whole = rest.is_empty() || part.is_empty();
+    }
+    is_whole
 }
 
-/// The first block of a guide that is a rules file.
-fn rules(guide: &Guide) -> &str {
-    let is_rules =
-        |block: &str| block.starts_with("rules:\n") || block.starts_with("tiers:") || block.starts_with("region:");
-    let blocks = guide.blocks.iter().filter(|(label, block)| label == "yaml" && is_rules(block));
-    blocks.map(|(_, block)| block.as_str()).find(|block| block.contains("id:")).unwrap_or(RULES)
+/// The commands of a guide with what they print there, in order: below the prompt, or in the next block.
+pub(crate) fn commands(guide: &Guide) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for (at, block) in guide.blocks.iter().enumerate() {
+        match kind(guide, at) {
+            Some(Kind::Commands) => {
+                all.extend(block.commands().into_iter().map(|shown| (shown.command, shown.output)));
+            }
+            Some(Kind::Output) => {
+                if let Some((_, output)) = all.last_mut() {
+                    // A part of the output, on its own.
+                    *output = format!("…\n{}\n…", block.text);
+                }
+            }
+            _ => {}
+        }
+    }
+    all
 }
 
 #[test]
 fn commands_in_guides_run() {
-    let (mut ran, mut read) = (0, 0);
+    let (mut ran, mut read, mut compared) = (0, 0, 0);
     for guide in guides() {
-        let rules = rules(&guide);
+        let rules = guide.rules().unwrap_or(RULES);
         let files = [("rules.yaml", rules), ("stricter.yaml", rules), ("ratelimit.yaml", DESCRIPTORS)];
+        let tests = guide.labelled("yaml,test").next().unwrap_or(TESTS);
         let more =
-            [("access.log", LOG), ("config/edge.yaml", DESCRIPTORS), ("tidegate.yaml", ""), ("rules.test.yaml", TESTS)];
+            [("access.log", LOG), ("config/edge.yaml", DESCRIPTORS), ("tidegate.yaml", ""), ("rules.test.yaml", tests)];
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join("config")).unwrap();
         for (name, text) in files.iter().chain(&more) {
             std::fs::write(place.path().join(name), text).unwrap();
         }
-        for call in calls(&guide) {
-            let command = call.split_whitespace().nth(1).unwrap_or_default();
-            if let Some(flags) = call.strip_prefix("tidegate serve") {
-                let output = shell(place.path(), &format!("tidegate config{flags}"));
-                assert!(output.status.success(), "{}: {call}\n{}", guide.name, said(&output));
-                read += 1;
-            } else if ALONE.contains(&command) && !NEEDS_MORE.iter().any(|flag| call.contains(flag)) {
-                let output = shell(place.path(), &call);
-                assert!(output.status.success(), "{}: {call}\n{}", guide.name, said(&output));
-                ran += 1;
+        for (command, shown) in commands(&guide) {
+            let command = plain(&command);
+            match fate(&guide.name, &command) {
+                Some(Fate::Server) => {
+                    let output = shell(place.path(), &command.replacen("tidegate serve", "tidegate config", 1));
+                    assert!(output.status.success(), "{}: {command}\n{}", guide.name, said(&output));
+                    read += 1;
+                }
+                Some(Fate::Alone) => {
+                    let output = shell(place.path(), &command);
+                    assert!(output.status.success(), "{}: {command}\n{}", guide.name, said(&output));
+                    ran += 1;
+                    if !shown.is_empty() {
+                        let printed = String::from_utf8_lossy(&output.stdout);
+                        assert!(is_shown(&shown, &printed), "{}: {command}\n{printed}\nis not\n{shown}", guide.name);
+                        compared += 1;
+                    }
+                }
+                _ => {}
             }
         }
     }
-    assert!(ran > 12 && read > 6, "{ran} ran, {read} read");
+    assert!(ran > 12 && read > 6 && compared > 4, "{ran} ran, {read} read, {compared} compared");
 }
 
 /// A service that answers every request with 204.
@@ -100,20 +138,20 @@ fn service() -> SocketAddr {
     address
 }
 
-/// The first steps, in their order, end with the denial that they promise.
+/// The first steps, in order, end with the promised denial.
 #[test]
 fn getting_started_ends_with_a_denial() {
-    let all = guides();
-    let guide = all.iter().find(|guide| guide.name == "getting-started.md").unwrap();
-    let place = folder(&[("rules.yaml", rules(guide))]);
-    let checked = calls(guide).into_iter().filter(|call| call.starts_with("tidegate check"));
+    let guide = guide("getting-started.md");
+    let rules = guide.rules().unwrap();
+    let place = folder(&[("rules.yaml", rules)]);
+    let checked = guide.calls().into_iter().filter(|call| call.starts_with("tidegate check"));
     checked.for_each(|call| assert!(shell(place.path(), &call).status.success(), "{call}"));
 
     let upstream = format!("http://{}", service());
     let args = ["--rules", "rules.yaml", "--gateway", "127.0.0.1:0", "--upstream", &upstream];
-    let server = Server::start(&[("rules.yaml", rules(guide))], &args);
+    let server = Server::start(&[("rules.yaml", rules)], &args);
     let gateway = server.listener("Gateway").to_string();
-    let lines = guide.blocks.iter().filter(|(label, _)| label == "sh").flat_map(|(_, block)| block.lines());
+    let lines = guide.labelled("sh").flat_map(str::lines);
     let asks: Vec<&str> = lines.filter(|line| line.contains("curl ")).collect();
     let [six, once] = asks[..] else { panic!("{asks:?}") };
     let run = |line: &str| said(&shell(place.path(), &line.replace("127.0.0.1:8000", &gateway)));
@@ -128,5 +166,13 @@ fn a_command_that_does_not_run_is_noticed() {
     for call in ["tidegate check missing.yaml", "tidegate config --rules missing.yaml", "tidegate simulate '5/parsec'"]
     {
         assert!(!shell(place.path(), call).status.success(), "{call}");
+    }
+}
+
+#[test]
+fn an_output_that_differs_is_noticed() {
+    assert!(is_shown("a  b\n…\nd", "a b\nc\nd\n") && is_shown("a…", "ab") && is_shown("a", "a\n"));
+    for (shown, output) in [("a", "ab"), ("a…c", "ab"), ("b…", "ab"), ("a…b", "abc"), ("a … b", "a")] {
+        assert!(!is_shown(shown, output), "{shown} {output}");
     }
 }

@@ -1,31 +1,51 @@
-//! The guides name only commands, flags, variables and settings that there are.
+//! Checks that the guides name only existing commands, flags, variables and settings, and that each of their blocks is run,
+//! read, compiled, or compared with the program ([`blocks`]).
 //!
-//! Every word between backticks in `README.md` and `docs/`, and every line of a shell block that runs `tidegate`, is held against what
-//! the program itself says: `tidegate config` for settings, `--help` for commands, flags and variables. Metrics are held against a
-//! server's own in `admin/deploy.rs`.
+//! Every word between backticks in `README.md` and `docs/`, and every line of a shell block that runs `tidegate`, is
+//! compared with the output of the program: `tidegate config` for settings, `--help` for commands, flags and variables.
+//! Metrics are compared with those of a server in `admin/deploy.rs`.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+#[path = "../support/certificates.rs"]
+mod certificates;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod blocks;
 mod commands;
+mod examples;
+mod guide;
+mod operating;
+mod repository;
+mod sessions;
+mod snippets;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-/// Flags of other programs, and of builds.
-const FOREIGN_FLAGS: [&str; 7] =
-    ["--features", "--json", "--help", "--version", "--config", "--compressed", "--prior-knowledge"];
+use guide::{Block, Guide, guides, plain, read};
 
-/// Names that look like settings and are none: files, names of traces, of fields elsewhere and of values of the chart.
+/// Flags of other programs, and of builds.
+const FOREIGN_FLAGS: [&str; 8] = [
+    "--features",
+    "--no-default-features",
+    "--json",
+    "--help",
+    "--version",
+    "--config",
+    "--compressed",
+    "--prior-knowledge",
+];
+
+/// Names that only look like settings: files, traces, fields of other formats, and values of the chart.
 const FOREIGN_NAMES: [&str; 5] = ["tidegate.", "usage.", "example.", "api.key", "sidecar."];
 const FILES: [&str; 10] = [".rs", ".lua", ".yaml", ".yml", ".json", ".md", ".log", ".pem", ".toml", ".html"];
 
-/// The names that the program knows.
+/// Names that the program defines.
 struct Known {
     settings: BTreeSet<String>,
-    /// The flags of each command; of subcommands under both names, such as `rules push`.
+    /// Flags by command. Subcommands are listed under both names, such as `rules push`.
     commands: BTreeMap<String, BTreeSet<String>>,
     variables: BTreeSet<String>,
 }
@@ -35,7 +55,7 @@ fn tidegate(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The words of a text that begin so and go on with these characters.
+/// The words of a text that begin with `begin`, followed by characters that satisfy `is_part`.
 fn words<'t>(text: &'t str, begin: &'t str, is_part: fn(char) -> bool) -> impl Iterator<Item = &'t str> {
     let is_apart = move |at: usize| text[..at].chars().next_back().is_none_or(|before| !is_part(before));
     text.match_indices(begin).filter(move |(at, _)| is_apart(*at)).map(move |(at, _)| {
@@ -54,7 +74,7 @@ fn variables(text: &str) -> impl Iterator<Item = &str> {
     words(text, "TIDEGATE_", |c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// The names below `Commands:` in a help text.
+/// The names after `Commands:` in a help text.
 fn commands(help: &str) -> Vec<String> {
     let Some((_, listed)) = help.split_once("\nCommands:\n") else { return Vec::new() };
     let lines = listed.lines().take_while(|line| !line.is_empty());
@@ -89,7 +109,7 @@ impl Known {
         FOREIGN_FLAGS.contains(&flag) || self.commands.values().any(|flags| flags.contains(flag))
     }
 
-    /// The error in a line that runs the program.
+    /// The errors in a line that runs the program.
     fn wrong_in_call(&self, line: &str) -> Vec<String> {
         let mut wrong = Vec::new();
         for call in line.split("&&").map(str::trim) {
@@ -104,7 +124,7 @@ impl Known {
             let name = if self.commands.contains_key(&both) { both } else { first.to_owned() };
             match self.commands.get(&name) {
                 Some(known) => {
-                    // What is in quotes, and what another program is told, is not for us.
+                    // Quoted text and other commands of a pipeline are not arguments of the program.
                     let own = rest.split(['|', '\'', '"']).step_by(2).collect::<Vec<_>>().join(" ");
                     let unknown = flags(&own).filter(|flag| !known.contains(*flag) && *flag != "--help");
                     wrong.extend(unknown.map(|flag| format!("`tidegate {name}` has no {flag}")));
@@ -116,7 +136,7 @@ impl Known {
         wrong
     }
 
-    /// The error in a word between backticks.
+    /// The errors in a word between backticks.
     fn wrong_in_span(&self, span: &str) -> Vec<String> {
         let mut wrong = self.wrong_in_call(span);
         if span.starts_with("--") {
@@ -136,7 +156,7 @@ fn is_word(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
-/// The name in `a.b` or `a.b: value`, if that is what it is.
+/// The name in `a.b` or `a.b: value`, if the word has this form.
 fn setting(span: &str) -> Option<&str> {
     let name = span.split(": ").next()?;
     let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
@@ -146,47 +166,12 @@ fn setting(span: &str) -> Option<&str> {
     (is_setting && !is_foreign).then_some(name)
 }
 
-/// A guide: its text outside of blocks, and its blocks with what they are labelled.
-struct Guide {
-    name: String,
-    prose: String,
-    blocks: Vec<(String, String)>,
-}
-
-fn guides() -> Vec<Guide> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(root.join("docs")).unwrap().map(|file| file.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|kind| kind == "md"));
-    files.push(root.join("README.md"));
-    assert!(files.len() > 10);
-    files.sort();
-    files.iter().map(|file| read(file)).collect()
-}
-
-fn read(file: &Path) -> Guide {
-    let text = std::fs::read_to_string(file).unwrap();
-    let name = file.file_name().unwrap().to_string_lossy().into_owned();
-    let mut guide = Guide { name, prose: String::new(), blocks: Vec::new() };
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        match line.strip_prefix("```") {
-            Some(label) => {
-                let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-                guide.blocks.push((label.to_owned(), block.join("\n")));
-            }
-            None => guide.prose.push_str(&format!("{line}\n")),
-        }
-    }
-    guide
-}
-
 /// The words between backticks.
 fn spans(prose: &str) -> impl Iterator<Item = &str> {
     prose.split("\n\n").flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2))
 }
 
-/// The first cells of tables that list settings.
+/// The first cells of the tables of settings.
 fn listed_settings(prose: &str) -> Vec<&str> {
     let mut listed = Vec::new();
     for paragraph in prose.split("\n\n").filter(|paragraph| paragraph.starts_with("| setting |")) {
@@ -208,17 +193,12 @@ fn guides_name_only_what_there_is() {
         for setting in listed_settings(&prose).into_iter().filter(|setting| !known.settings.contains(*setting)) {
             complain(format!("no setting `{setting}`"));
         }
-        let whole = blocks.iter().map(|(_, block)| block.as_str()).chain([prose.as_str()]);
+        let whole = blocks.iter().map(|block| block.text.as_str()).chain([prose.as_str()]);
         for variable in whole.flat_map(variables).filter(|variable| !known.variables.contains(*variable)) {
             complain(format!("no variable {variable}"));
         }
-        for (_, block) in blocks.iter().filter(|(label, _)| ["sh", "console"].contains(&label.as_str())) {
-            // A line that ends with a backslash goes on.
-            for line in block.replace("\\\n", " ").lines() {
-                let call = line.trim_start_matches(['$', ' ']).replace("cargo run -p tidegate --", "tidegate");
-                let call = call.split(" # ").next().unwrap_or_default();
-                known.wrong_in_call(call).into_iter().for_each(&mut complain);
-            }
+        for shown in blocks.iter().flat_map(Block::commands) {
+            known.wrong_in_call(&plain(&shown.command)).into_iter().for_each(&mut complain);
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -249,67 +229,6 @@ fn missing_names_are_noticed() {
     assert!(!known.variables.contains("TIDEGATE_GATEWYA") && known.variables.contains("TIDEGATE_RESP_USERS"));
 }
 
-/// Blocks of YAML that are configurations: their outermost names are sections of settings, or settings.
-#[test]
-fn configurations_in_guides_can_be_used() {
-    let known = Known::learn();
-    let is_outermost =
-        |name: &str| known.settings.iter().any(|known| known == name || known.starts_with(&format!("{name}.")));
-    let folder = tempfile::tempdir().unwrap();
-    let mut seen = 0;
-    for Guide { name, blocks, .. } in guides() {
-        for (_, block) in blocks.iter().filter(|(label, _)| label == "yaml") {
-            let outermost = block.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
-            let names: Vec<&str> = outermost.filter_map(|line| line.split(':').next()).collect();
-            // Rules files begin with `rules:`, too.
-            if names.is_empty() || names.contains(&"rules") || !names.iter().all(|name| is_outermost(name)) {
-                continue;
-            }
-            seen += 1;
-            let file = folder.path().join("tidegate.yaml");
-            std::fs::write(&file, block).unwrap();
-            let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-            let output = command.args(["config", "--config"]).arg(&file).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            let unknown = said.lines().find(|line| line.contains(" has no `") || line.contains("is not a setting"));
-            assert_eq!(unknown, None, "{name}: {block}\n{said}");
-        }
-    }
-    assert!(seen > 3, "{seen}");
-}
-
-/// Rules in guides load without a warning, and the tests that stand behind some of them pass.
-#[test]
-fn rules_in_guides_can_be_used_and_pass_their_tests() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = |args: &[&str]| {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_tidegate")).args(args).current_dir(folder.path()).output().unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        (output.status.success(), said)
-    };
-    let (mut checked, mut tested) = (0, 0);
-    for Guide { name, blocks, .. } in guides() {
-        for (label, block) in blocks {
-            let is_rules =
-                label == "yaml" && block.contains("rules:") && (block.contains("- id:") || block.contains("{ id:"));
-            // Settings, and files that include others, are tried elsewhere.
-            if is_rules && !block.contains("include:") && (block.starts_with("rules:") || block.starts_with("tiers:")) {
-                std::fs::write(folder.path().join("rules.yaml"), &block).unwrap();
-                let (is_good, said) = run(&["check", "--deny-warnings", "rules.yaml"]);
-                assert!(is_good, "{name}\n{block}\n{said}");
-                checked += 1;
-            } else if label == "yaml,test" {
-                std::fs::write(folder.path().join("rules.test.yaml"), &block).unwrap();
-                let (is_good, said) = run(&["test", "rules.test.yaml"]);
-                assert!(is_good, "{name}\n{block}\n{said}");
-                tested += 1;
-            }
-        }
-    }
-    assert!(checked > 30 && tested > 5, "{checked} checked, {tested} tested");
-}
-
 #[test]
 fn the_page_of_settings_is_the_one_that_the_program_writes() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settings.md");
@@ -317,7 +236,7 @@ fn the_page_of_settings_is_the_one_that_the_program_writes() {
     assert!(written == printed, "docs/settings.md is out of date: tidegate config --reference > docs/settings.md");
 }
 
-/// The anchor of a heading, as code hosts make it.
+/// The anchor of a heading, as generated by code hosts.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase()

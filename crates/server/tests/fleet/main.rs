@@ -1,4 +1,4 @@
-//! A fleet as an operator meets it: the program, a real Redis, and nodes that follow in this process.
+//! Tests of fleet commands: the program, a real Redis, and nodes in this process.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 #[path = "../support/ran.rs"]
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tempfile::TempDir;
 use tidegate_core::MemoryStore;
-use tidegate_redis::fleet::{FleetControl, Following, Node};
+use tidegate_redis::fleet::{FleetControl, Following, NodeIdentity};
 use tidegate_redis::link::Settings;
 use tidegate_rules::{Limiter, Mode, RuleSet};
 use tidegate_test_redis::{Server, until};
@@ -33,24 +33,24 @@ rules:
 ";
 
 /// A Redis, a folder with rules files, and nodes.
-struct Place {
+struct TestFleet {
     server: Server,
     folder: TempDir,
-    steering: FleetControl,
+    control: FleetControl,
     runtime: Runtime,
     nodes: Vec<(Arc<Limiter<MemoryStore>>, Following)>,
 }
 
-impl Place {
-    fn with_nodes(names: &[&str]) -> Place {
+impl TestFleet {
+    fn with_nodes(names: &[&str]) -> TestFleet {
         let server = Server::start();
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in [("rules.yaml", GOOD), ("broken.yaml", BROKEN)] {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
-        let steering = FleetControl::new(&Settings::standalone(&server.url()).unwrap()).unwrap();
+        let control = FleetControl::new(&Settings::standalone(&server.url()).unwrap()).unwrap();
         let runtime = Runtime::new().unwrap();
-        let mut place = Place { server, folder, steering, runtime, nodes: Vec::new() };
+        let mut place = TestFleet { server, folder, control, runtime, nodes: Vec::new() };
         names.iter().for_each(|name| place.add_node(name));
         until("all nodes", || {
             if names.is_empty() {
@@ -68,9 +68,9 @@ impl Place {
 
     fn add_node_at(&mut self, name: &str, host: &str) {
         let limiter = Arc::new(Limiter::new(RuleSet::default(), MemoryStore::new()));
-        let node = Node::new(name, host).unwrap();
+        let node = NodeIdentity::new(name, host).unwrap();
         let _inside = self.runtime.enter();
-        let following = self.steering.follow(Arc::clone(&limiter), node, |_| {}).unwrap();
+        let following = self.control.follow(Arc::clone(&limiter), node, |_| {}).unwrap();
         self.nodes.push((limiter, following));
     }
 
@@ -87,7 +87,7 @@ impl Place {
         Ran(command.output().unwrap())
     }
 
-    /// The output of a command line, errors included.
+    /// The output of a command line, including errors.
     fn shell(&self, line: &str) -> String {
         let folder = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
         let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
@@ -104,7 +104,7 @@ impl Place {
 
 #[test]
 fn rules_are_pushed_and_arrive() {
-    let place = Place::with_nodes(&["gw-1", "gw-2", "gw-3"]);
+    let place = TestFleet::with_nodes(&["gw-1", "gw-2", "gw-3"]);
     let pushed = place.run(&["rules", "push", "rules.yaml", "--who", "ann"]);
     assert_eq!(pushed.good(), "ok: 2 rules, no problems found\npublished: version 1, by ann; the first\n");
     let fleet = place.run(&["fleet", "--wait", "10"]);
@@ -132,7 +132,7 @@ fn rules_are_pushed_and_arrive() {
 
 #[test]
 fn broken_rules_are_not_pushed() {
-    let place = Place::with_nodes(&[]);
+    let place = TestFleet::with_nodes(&[]);
     let ran = place.run(&["rules", "push", "broken.yaml"]);
     assert_eq!(ran.code(), Some(1));
     assert!(ran.out().contains("--> broken.yaml:2:") && ran.out().contains("not usable: 1 error"), "{}", ran.out());
@@ -146,7 +146,7 @@ fn broken_rules_are_not_pushed() {
 
 #[test]
 fn two_operators_do_not_undo_each_others_work() {
-    let place = Place::with_nodes(&[]);
+    let place = TestFleet::with_nodes(&[]);
     place.run(&["rules", "push", "rules.yaml", "--expect", "0", "--who", "ann"]).good();
     let late = place.run(&["rules", "push", "rules.yaml", "--expect", "0", "--who", "bob"]);
     assert_eq!(late.bad(), "error: version 0 was expected, but version 1 is published, by ann\n");
@@ -156,7 +156,7 @@ fn two_operators_do_not_undo_each_others_work() {
 
 #[test]
 fn published_rules_are_shown_unchanged() {
-    let place = Place::with_nodes(&[]);
+    let place = TestFleet::with_nodes(&[]);
     place.run(&["rules", "push", "rules.yaml"]).good();
     place.run(&["mode", "login", "off", "--who", "bob"]).good();
     place.run(&["mode", "--all", "shadow", "--who", "cat"]).good();
@@ -176,7 +176,7 @@ fn published_rules_are_shown_unchanged() {
 
 #[test]
 fn modes_are_switched_on_every_node() {
-    let place = Place::with_nodes(&["gw-1", "gw-2"]);
+    let place = TestFleet::with_nodes(&["gw-1", "gw-2"]);
     place.run(&["rules", "push", "rules.yaml"]).good();
     assert_eq!(place.run(&["mode", "login", "shadow"]).good(), "published: version 2: `login` is shadow\n");
     place.run(&["fleet", "--wait", "10"]).good();
@@ -206,7 +206,7 @@ fn modes_are_switched_on_every_node() {
 
 #[test]
 fn a_switch_can_have_an_end_that_every_node_keeps() {
-    let place = Place::with_nodes(&["gw-1", "gw-2"]);
+    let place = TestFleet::with_nodes(&["gw-1", "gw-2"]);
     place.run(&["rules", "push", "rules.yaml"]).good();
     let timed = place.run(&["mode", "--all", "off", "--for", "15min"]);
     assert_eq!(timed.good(), "published: version 2: all rules are off for 15min\n");
@@ -214,13 +214,13 @@ fn a_switch_can_have_an_end_that_every_node_keeps() {
     let shown = place.run(&["rules", "show", "--format", "json"]).json();
     let (at, end) = (shown["switched"][0]["at"].as_u64().unwrap(), shown["switched"][0]["until"].as_u64().unwrap());
     assert!((899..=901).contains(&(end - at)), "{shown}");
-    // It comes back by itself: nothing more is published.
+    // The switch expires by itself: nothing more is published.
     place.run(&["mode", "--all", "off", "--for", "2s"]).good();
     place.run(&["fleet", "--wait", "10"]).good();
     let modes = || place.nodes.iter().map(|(limiter, _)| limiter.rules().rules.mode_of("login")).collect::<Vec<_>>();
     until("the end", || (modes() == [Some(Mode::Enforce); 2]).then_some(()));
     assert!(place.run(&["rules", "show"]).err().contains("ended"));
-    // A switch that has ended is not published again.
+    // An expired switch is not published again.
     place.run(&["mode", "login", "shadow"]).good();
     let shown = place.run(&["rules", "show", "--format", "json"]).json();
     assert_eq!(shown["switched"].as_array().unwrap().len(), 1, "{shown}");
@@ -228,10 +228,10 @@ fn a_switch_can_have_an_end_that_every_node_keeps() {
 
 #[test]
 fn a_node_that_lags_or_refuses_is_listed_and_sets_the_exit_status() {
-    let mut place = Place::with_nodes(&["gw-1"]);
+    let mut place = TestFleet::with_nodes(&["gw-1"]);
     place.run(&["rules", "push", "rules.yaml"]).good();
     place.run(&["fleet", "--wait", "10"]).good();
-    // A node whose Tidegate does not know what a later one has published.
+    // A node that does not support rules published by a later version.
     place.server.run::<()>(&["SET", "tidegate:{#steering}:rules", BROKEN]);
     place.add_node("gw-2");
     let refused = until("a refusal", || {
@@ -248,7 +248,7 @@ fn a_node_that_lags_or_refuses_is_listed_and_sets_the_exit_status() {
     assert_eq!((&json["current"], &json["version"]), (&Value::Bool(false), &1.into()));
     assert_eq!((&json["nodes"][0]["state"], &json["nodes"][1]["state"]), (&"current".into(), &"refused".into()));
     assert!(json["nodes"][1]["refused"].as_str().unwrap().contains("5/parsec"));
-    // A wait for what does not come ends.
+    // Waiting for a fleet that never becomes current ends after the timeout.
     assert_eq!(place.run(&["fleet", "--wait", "1"]).code(), Some(1));
     place.run(&["rules", "push", "rules.yaml"]).good();
     place.run(&["fleet", "--wait", "10"]).good();
@@ -256,14 +256,14 @@ fn a_node_that_lags_or_refuses_is_listed_and_sets_the_exit_status() {
 
 #[test]
 fn a_fleet_without_nodes_is_nothing_to_rely_on() {
-    let place = Place::with_nodes(&[]);
+    let place = TestFleet::with_nodes(&[]);
     let ran = place.run(&["fleet"]);
     assert_eq!((ran.code(), ran.out()), (Some(1), "published: nothing\n\nno node follows\n"));
 }
 
 #[test]
 fn an_unreachable_redis_is_reported_without_the_password() {
-    let mut place = Place::with_nodes(&[]);
+    let mut place = TestFleet::with_nodes(&[]);
     let url = format!("redis://ann:hunter2@{}", place.server.address());
     for words in [&["fleet"][..], &["rules", "show"], &["rules", "push", "rules.yaml"], &["mode", "--all", "off"]] {
         let ran = place.run_at(&url, words);
@@ -277,7 +277,7 @@ fn an_unreachable_redis_is_reported_without_the_password() {
 
 #[test]
 fn users_and_passwords_can_come_from_elsewhere() {
-    let place = Place::with_nodes(&[]);
+    let place = TestFleet::with_nodes(&[]);
     place.server.run::<()>(&["ACL", "SETUSER", "ann", "on", ">hunter2", "~*", "&*", "+@all"]);
     place.server.run::<()>(&["ACL", "SETUSER", "bob", "on", ">hunter2", "~*", "&*", "+@all", "-@write"]);
     place.server.run::<()>(&["ACL", "SETUSER", "default", "off"]);
@@ -299,7 +299,7 @@ fn users_and_passwords_can_come_from_elsewhere() {
 
 #[test]
 fn usage_errors_have_their_own_exit_status() {
-    let place = Place::with_nodes(&[]);
+    let place = TestFleet::with_nodes(&[]);
     for (words, wanted) in [
         (&["rules", "push"][..], "FILE"),
         (&["rules"], "push"),
@@ -323,12 +323,12 @@ fn usage_errors_have_their_own_exit_status() {
     }
 }
 
-/// The guide's commands are run one after the other, and print what the guide says.
+/// The guide's commands, run in order, print the output in the guide.
 #[test]
 fn the_guide_shows_what_the_program_prints() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fleet.md");
     let guide = std::fs::read_to_string(guide).unwrap();
-    let mut place = Place::with_nodes(&[]);
+    let mut place = TestFleet::with_nodes(&[]);
     place.write("rules.yaml", blocks(&guide, "yaml")[0]);
     for (node, host) in [("gate-1", "eu-a"), ("gate-2", "eu-a"), ("gate-3", "eu-b")] {
         place.add_node_at(node, host);
@@ -340,7 +340,7 @@ fn the_guide_shows_what_the_program_prints() {
             let (command, printed) = story.split_once('\n').unwrap();
             assert_eq!(timeless(&place.shell(command)), timeless(printed), "{command}");
             commands += 1;
-            // Each change is taken in by itself, as when people type.
+            // Each change is applied separately, as when an operator types the commands.
             until("all nodes", || place.run(&["fleet"]).out().contains("3 of 3").then_some(()));
         }
     }
@@ -352,7 +352,7 @@ fn blocks<'g>(guide: &'g str, label: &str) -> Vec<&'g str> {
     guide.split(begin.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
-/// Lines without what differs from run to run: how long ago something was, and how wide a column is for that.
+/// Lines without the parts that vary between runs: elapsed times, and the widths of their columns.
 fn timeless(text: &str) -> Vec<String> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -367,7 +367,7 @@ fn timeless(text: &str) -> Vec<String> {
 
 #[test]
 fn changes_are_listed_shown_compared_and_rolled_back() {
-    let place = Place::with_nodes(&["gw-1"]);
+    let place = TestFleet::with_nodes(&["gw-1"]);
     assert!(place.run(&["rules", "history"]).bad().contains("nothing is published"));
     place.run(&["rules", "push", "rules.yaml", "--who", "ann"]).good();
     place.run(&["mode", "login", "off", "--for", "15min", "--who", "bob"]).good();
@@ -425,7 +425,7 @@ fn changes_are_listed_shown_compared_and_rolled_back() {
 
 #[test]
 fn explain_shows_the_bound_of_write_behind_for_the_present_fleet() {
-    let place = Place::with_nodes(&["gw-1", "gw-2", "gw-3"]);
+    let place = TestFleet::with_nodes(&["gw-1", "gw-2", "gw-3"]);
     place.run(&["rules", "push", "rules.yaml"]).good();
     place.run(&["fleet", "--wait", "10"]).good();
     place.write("soft.yaml", "rules: [{ id: soft, limit: 1000/s, write_behind: { at_most: 5% } }]\n");
@@ -441,8 +441,54 @@ fn explain_shows_the_bound_of_write_behind_for_the_present_fleet() {
 }
 
 #[test]
+fn a_tier_that_no_rule_knows_is_refused() {
+    const RULES: &str = "
+tiers: { from: store, default: free }
+rules:
+  - { id: plan, key: api_key, tiers: { free: 1/s, paid: 9/s } }
+  - { id: trial, match: { tier: { glob: 'trial-*' } }, key: api_key, limit: 1/min }
+";
+    let place = TestFleet::with_nodes(&[]);
+    place.write("tiers.yaml", RULES);
+    place.write("tidegate.yaml", "rules: tiers.yaml\nsecrets: { key: 0f1e2d3c4b5a69788796a5b4c3d2e1f0 }\n");
+    place.write("import.csv", "k_1,paid\nk_2,piad\n");
+    let unchecked = place.run(&["keys", "set", "k_0", "piad"]);
+    assert_eq!(unchecked.good(), "set: 1 API key\n");
+    assert!(unchecked.err().contains("no rules are published, so only the servers know"), "{}", unchecked.err());
+    let refused = "error: the rules know no tier `piad`: did you mean `paid`? Known are free, paid. To set it in advance, add --force\n";
+    let config = ["--config", "tidegate.yaml"];
+    for (source, key) in [(["--rules", "tiers.yaml"], &[][..]), (config, &config[..])] {
+        assert_eq!(place.run(&[&["keys", "set", "k_1", "piad"][..], &source].concat()).bad(), refused);
+        assert_eq!(place.run(&[&["keys", "import", "import.csv"][..], &source].concat()).bad(), refused);
+        let one = place.run(&[&["keys", "get", "k_1"], key].concat());
+        assert!(one.bad().contains("the API key has no tier"), "nothing of the file is set");
+        let good = place.run(&[&["keys", "set", "k_9", "paid"][..], &source].concat());
+        assert_eq!(good.good(), "set: 1 API key\n");
+        assert!(!good.err().contains("published"), "{}", good.err());
+        place.run(&[&["keys", "set", "k_9", "trial-2"][..], &source].concat()).good();
+        place.run(&[&["keys", "set", "k_8", "piad", "--force"][..], &source].concat()).good();
+    }
+    // Published rules are those that are in force, and those that are named come before them.
+    place.run(&["rules", "push", "tiers.yaml"]).good();
+    let published = "error: tiers.yaml of version 1 knows no tier `gold`. Known are free, paid. To set it in advance, add --force\n";
+    assert_eq!(place.run(&["keys", "set", "k_1", "gold"]).bad(), published);
+    place.write("next.yaml", &RULES.replace("paid:", "gold:"));
+    place.run(&["keys", "set", "k_1", "gold", "--rules", "next.yaml"]).good();
+    assert!(place.run(&["keys", "set", "k_1", "gold", "--rules", "broken.yaml"]).bad().contains("parsec"));
+}
+
+#[test]
+fn names_of_tiers_from_elsewhere_stay_on_their_lines() {
+    let place = TestFleet::with_nodes(&[]);
+    let hash = "0".repeat(32);
+    place.server.run::<u32>(&["HSET", "tidegate:{#steering}:tiers", &hash, "free\nffff  paid"]);
+    let listed = place.run(&["keys", "list"]);
+    assert_eq!(listed.good(), format!("{hash}  free\u{fffd}ffff  paid\n"));
+}
+
+#[test]
 fn tiers_of_api_keys_are_managed() {
-    let place = Place::with_nodes(&[]);
+    let place = TestFleet::with_nodes(&[]);
     let key = ["--secrets-key", "0f1e2d3c4b5a69788796a5b4c3d2e1f0"];
     let run = |words: &[&str]| place.run(&[words, &key[..]].concat());
     assert!(run(&["keys", "get", "k_1"]).bad().contains("the API key has no tier"));

@@ -1,9 +1,11 @@
-//! Regions as an operator meets them: servers in two regions, and the command.
+//! Tests of regions: servers in two regions, and the command.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 
 use tempfile::TempDir;
-use tidegate_test_redis::{Server, until};
+use tidegate_test_redis::{Server, free_port, until};
 
 use crate::ran::Ran;
 
@@ -27,16 +29,20 @@ impl World {
         World { eu: Server::start(), us: Server::start(), folder }
     }
 
-    fn run(&self, words: &[&str]) -> Ran {
+    fn command(&self, words: &[&str], more_regions: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        let regions = format!("eu={},us={}", self.eu.url(), self.us.url());
+        let regions = format!("eu={},us={}{more_regions}", self.eu.url(), self.us.url());
         command.args(words).current_dir(self.folder.path()).env("TIDEGATE_REGIONS", regions);
         command.env_remove("CLICOLOR_FORCE").env_remove("NO_COLOR");
-        Ran(command.output().unwrap())
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        Ran(self.command(words, "").output().unwrap())
     }
 
     fn serve(&self, region: &str, url: &str) -> Running {
-        let (port, admin) = (tidegate_test_redis::free_port(), tidegate_test_redis::free_port());
+        let (port, admin) = (free_port(), free_port());
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command
             .args(["serve", "--rules", "rules.yaml", "--region", region, "--redis", url])
@@ -57,6 +63,17 @@ impl World {
     }
 }
 
+#[test]
+fn a_server_of_an_unknown_region_does_not_start() {
+    let world = World::new();
+    let off = ["--rls-listen", "off", "--resp-listen", "off", "--admin-listen", "off", "--api-listen", "127.0.0.1:0"];
+    for store in [&[][..], &["--redis", &world.eu.url()]] {
+        let refused = world.run(&[&["serve", "--rules", "rules.yaml", "--region", "ue"], store, &off].concat());
+        let wanted = "there is no region `ue` in the rules: they have `eu`, `us`. Did you mean `eu`? Set `region`";
+        assert!(refused.bad().contains(wanted), "{}", refused.err());
+    }
+}
+
 struct Running {
     child: Child,
     port: u16,
@@ -64,7 +81,7 @@ struct Running {
 }
 
 impl Running {
-    /// The limits in the answer to a check, by rule.
+    /// Limits in the response to a check, by rule.
     fn limits(&self) -> Option<Vec<u64>> {
         let url = format!("http://127.0.0.1:{}/v1/peek", self.port);
         let output =
@@ -94,7 +111,7 @@ impl Drop for Running {
 fn servers_of_two_regions_follow_the_shares_that_an_operator_sets() {
     let world = World::new();
     let (eu, us) = (world.serve("eu", &world.eu.url()), world.serve("us", &world.us.url()));
-    // Without a record, servers decide by the floor.
+    // Without a record, servers apply the floor.
     eu.applies(&[10, 50]);
     assert_eq!(world.run(&["regions", "init", "rules.yaml"]).good(), "recorded: eu, us\n");
     eu.applies(&[120, 900]);
@@ -142,13 +159,15 @@ fn the_servers_of_regions_can_be_in_the_configuration_file() {
     };
     assert_eq!(run(&["regions", "init", "rules.yaml", "--config", "tidegate.yaml"]).good(), "recorded: eu, us\n");
     assert!(run(&["regions", "-c", "tidegate.yaml"]).good().starts_with("eu       60%  (all rules)  floor 5%\n"));
-    // The prefix is that of the file.
+    // The prefix comes from the file.
     assert_eq!(world.eu.run::<u32>(&["EXISTS", "shop:{#steering}:regions"]), 1);
     std::fs::write(&file, text("[eu=redis://a, redis://me:hunter2@b]")).unwrap();
     let told = run(&["regions", "-c", "tidegate.yaml"]);
     assert!(told.err().contains("tidegate.yaml:4:"), "{}", told.err());
     assert!(told.err().contains("a region has no name") && !told.err().contains("hunter2"), "{}", told.err());
 }
+
+const RECORD: &str = "tidegate:{#steering}:regions";
 
 #[test]
 fn a_region_that_is_down_parks_a_share_and_can_be_retired() {
@@ -162,11 +181,130 @@ fn a_region_that_is_down_parks_a_share_and_can_be_retired() {
         moved.out()
     );
     let status = world.run(&["regions", "--timeout", "1"]);
-    assert!(status.out().contains("parked: 10% on the way to us; `tidegate regions resume`"), "{}", status.out());
+    let parked = "parked: 10% on the way to us, transfer 1; `tidegate regions resume`";
+    assert!(status.out().contains(parked), "{}", status.out());
+    // Nobody has begun to deliver it, because the region could not be asked whether it would receive it.
+    let cancel = |number: &'static str| ["regions", "cancel", number, "--from", "eu", "--to", "us", "--timeout", "1"];
+    assert_eq!(world.run(&cancel("1")).good(), "taken back: eu has 10% again\n");
+    world.run(&["regions", "move", "10", "--from", "eu", "--to", "us", "--timeout", "1"]).bad();
+    // A driver that has reached the region has begun to deliver the outgoing one, the first in the record, and its offer is over.
+    let record: String = world.eu.run(&["GET", RECORD]);
+    world.eu.run::<()>(&["SET", RECORD, &record.replacen(r#""offer":null"#, r#""offer":[1,1]"#, 1)]);
+    let refused = world.run(&cancel("2"));
+    assert!(refused.bad().contains("only `us` knows whether it has arrived"), "{}", refused.err());
+    assert!(refused.err().contains("repeat with `--never-applied`"), "{}", refused.err());
+    let sure = world.run(&[&cancel("2")[..], &["--never-applied"]].concat());
+    assert_eq!(sure.good(), "taken back: eu has 10% again\n");
+    assert!(sure.err().contains("it cannot move on until `tidegate regions resume` has asked us"), "{}", sure.err());
+    let status = world.run(&["regions", "--timeout", "1"]);
+    assert!(status.out().contains("reserved: 10% of these, taken back from us as transfer 2"), "{}", status.out());
+    let refused = world.run(&["regions", "move", "50", "--from", "eu", "--to", "us", "--timeout", "1"]);
+    assert!(refused.bad().contains("a part of the 10% that it has taken back"), "{}", refused.err());
+    // What the other region has begun is not known.
+    let resumed = world.run(&["regions", "resume", "--timeout", "1"]);
+    assert!(
+        resumed.out().is_empty() && resumed.bad().contains("region `us`: Redis cannot be reached"),
+        "{}",
+        resumed.err()
+    );
+    world.run(&["regions", "move", "10", "--from", "eu", "--to", "us", "--timeout", "1"]).bad();
     let refused = world.run(&["regions", "retire", "us"]);
     assert!(refused.err().contains("repeat with `--it-is-down`"), "{}", refused.err());
     let retired = world.run(&["regions", "retire", "us", "--it-is-down", "--timeout", "1"]);
     assert_eq!(retired.good(), "retired: eu has 50% more\nretired: eu has 10% more of rule quota\n");
+}
+
+/// What was moved stays, and a record of a later version is neither read nor written over.
+#[test]
+fn init_leaves_records_as_they_are() {
+    let world = World::new();
+    assert_eq!(world.run(&["regions", "init", "rules.yaml"]).good(), "recorded: eu, us\n");
+    world.run(&["regions", "set", "eu=30", "us=70", "--rules", "rules.yaml"]).good();
+    let rules = world.folder.path().join("rules.yaml");
+    let text = std::fs::read_to_string(&rules).unwrap();
+    std::fs::write(&rules, text.replace("{ eu: 60%, us: 40% }", "{ eu: 50%, us: 50% }")).unwrap();
+    assert_eq!(world.run(&["regions", "init", "rules.yaml"]).good(), "all regions have their records\n");
+    assert!(world.run(&["regions"]).good().starts_with("eu       30%  (all rules)  floor 5%\n"));
+    let record: String = world.eu.run(&["GET", RECORD]);
+    let later = record.replace(r#""format":1"#, r#""format":2"#);
+    assert_ne!(later, record);
+    world.eu.run::<()>(&["SET", RECORD, &later]);
+    for words in [&["regions", "init", "rules.yaml"][..], &["regions", "move", "1", "--from", "eu", "--to", "us"]] {
+        let refused = world.run(words);
+        assert!(refused.bad().contains("a later version of Tidegate has written it, in format 2"), "{}", refused.err());
+    }
+    let status = world.run(&["regions"]);
+    assert!(
+        status.bad().is_empty() && status.out().contains("in format 2, and this one reads format 1"),
+        "{}",
+        status.out()
+    );
+    assert_eq!(world.eu.run::<String>(&["GET", RECORD]), later);
+}
+
+/// The command runs as a process of its own, between two regions that answer and one that does not.
+#[test]
+fn shares_follow_demand_while_the_command_runs() {
+    let world = World::new();
+    world.run(&["regions", "init", "rules.yaml"]).good();
+    let nowhere = format!(",ap=redis://127.0.0.1:{}", free_port());
+    let words = ["regions", "balance", "--rules", "rules.yaml", "--timeout", "1"];
+    let mut command = world.command(&words, &nowhere);
+    let mut balancing = Balancing(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+    let (tell, told) = mpsc::channel();
+    let output = BufReader::new(balancing.0.stdout.take().unwrap());
+    let reader = std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+    let mut lines = Vec::new();
+    until("two moves", || {
+        let now: (u64, u64) = world.us.run(&["TIME"]);
+        let report = format!(r#"{{"at":{},"rules":{{"":100.0}}}}"#, now.0 * 1_000_000 + now.1);
+        world.us.run::<u32>(&["HSET", "tidegate:{#steering}:demand", "n-1", &report]);
+        lines.extend(told.try_iter());
+        (lines.iter().filter(|line| line.starts_with("moved: ")).count() >= 2).then_some(())
+    });
+    drop(balancing);
+    let _ = reader.join();
+    lines.extend(told.try_iter());
+    let moved: Vec<&String> = lines.iter().filter(|line| line.starts_with("moved: ")).collect();
+    assert_eq!(moved[..2], ["moved: 27.5% from eu to us", "moved: 13.75% from eu to us"], "{lines:?}");
+    // Each remaining transfer is reported once.
+    let errors: Vec<&String> = lines.iter().filter(|line| !line.starts_with("moved: ")).collect();
+    assert!(errors.len() == 1 && errors[0].starts_with("error: region `ap`: Redis cannot be reached"), "{lines:?}");
+}
+
+struct Balancing(Child);
+
+impl Drop for Balancing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_rule_with_regions_of_its_own_has_its_own_shares() {
+    const RULES: &str = "
+regions: { ap: 20%, eu: 50%, us: 30% }
+rules:
+  - { id: api, limit: 100/s }
+  - { id: quota, limit: 1000/min, regions: { eu: 80%, us: 10% } }
+";
+    let (world, ap) = (World::new(), Server::start());
+    std::fs::write(world.folder.path().join("three.yaml"), RULES).unwrap();
+    let ap = format!(",ap={}", ap.url());
+    let run = |words: &[&str]| Ran(world.command(words, &ap).output().unwrap());
+    run(&["regions", "init", "three.yaml"]).good();
+    let without = run(&["regions", "set", "--rule", "quota", "eu=50", "us=40"]);
+    assert_eq!(without.good(), "moved: 30% from eu to us of rule quota\n");
+    assert!(without.err().contains("warning: no rules are given"), "{}", without.err());
+    let with = run(&["regions", "set", "--rule", "quota", "eu=40", "us=50", "ap=0", "--rules", "three.yaml"]);
+    assert_eq!((with.good(), with.err()), ("moved: 10% from eu to us of rule quota\n", ""));
+    let poison =
+        run(&["regions", "move", "5", "--from", "eu", "--to", "ap", "--rule", "quota", "--rules", "three.yaml"]);
+    assert_eq!(poison.bad(), "error: region `ap`: the region has no share of the rule `quota`\n");
+    // A tenth belongs to nobody.
+    let retired = run(&["regions", "retire", "us", "--to", "ap", "--it-is-down"]);
+    assert_eq!(retired.good(), "retired: ap has 30% more\nretired: eu has 50% more of rule quota\n");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tiers of API keys in Redis, looked up by a whole server behind Sentinel and in a cluster.
+//! Tiers of API keys in Redis, looked up by a server behind Sentinel and in a cluster.
 
 use std::process::{Child, Command, Stdio};
 
@@ -13,7 +13,7 @@ rules:
   - { id: plan, key: api_key, tiers: { free: fixed 10/day, paid: fixed 500/day } }
 ";
 
-/// A server with rules of its own.
+/// A server with separate rules.
 struct TieredServer {
     child: Child,
     port: u16,
@@ -30,14 +30,14 @@ impl TieredServer {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(["serve", "--rules", "rules.yaml", "--api-listen", &api_at, "--admin-listen", &admin_at]);
         command.args(["--rls-listen", "off", "--resp-listen", "off", "--admin-open-metrics", "true"]);
-        // Short, so that a change is seen soon. Calls may wait on a busy machine.
+        // A short TTL, so that a change takes effect soon. Long deadlines, because the machine may be busy.
         command.args(["--store-redis-tiers-ttl", "50ms", "--store-redis-tiers-deadline", "10s"]);
         command.args(["--store-redis-deadline", "10s", "--store-redis-connect-time", "10s"]).args(store);
         command.current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
         TieredServer { child: command.spawn().unwrap(), port, admin, folder }
     }
 
-    /// The limit of an API key.
+    /// The limit that applies to an API key.
     fn limit(&self, api_key: &str) -> Option<u64> {
         let url = format!("http://127.0.0.1:{}/v1/peek", self.port);
         let body = format!(r#"{{"method":"GET","path":"/","api_key":"{api_key}"}}"#);
@@ -59,7 +59,7 @@ impl TieredServer {
         Ran(command.output().unwrap())
     }
 
-    /// Whether the server counts entries that it could not read.
+    /// The server's metrics.
     fn metrics(&self) -> String {
         let url = format!("http://127.0.0.1:{}/metrics", self.admin);
         String::from_utf8(Command::new("curl").args(["-s", &url]).output().unwrap().stdout).unwrap()
@@ -79,7 +79,7 @@ fn tiers_are_followed(server: &TieredServer, redis: &[&str]) {
     assert_eq!(server.keys(redis, &["set", "k_1", "paid"]).good(), "set: 1 API key\n");
     server.becomes("k_1", 500);
     assert_eq!(server.limit("k_2"), Some(10));
-    // A tier that no rule knows is the default one.
+    // An unknown tier counts as the default one.
     server.keys(redis, &["set", "k_2", "platinum"]).good();
     assert_eq!(server.keys(redis, &["get", "k_2"]).good(), "platinum\n");
     server.becomes("k_2", 10);
@@ -104,7 +104,7 @@ fn a_server_behind_sentinel_follows_stored_tiers_also_after_a_failover() {
     tiers_are_followed(&server, &redis);
     server.keys(&redis, &["set", "k_3", "paid"]).good();
     server.becomes("k_3", 500);
-    // The replicas have the entry before the primary is killed.
+    // Waits until the replicas have the entry before the primary is killed.
     let primary = set.primary();
     for replica in set.servers.iter().enumerate().filter(|(place, _)| *place != primary).map(|(_, server)| server) {
         until("the replica", || (replica.run::<u32>(&["EXISTS", "tidegate:{#steering}:tiers"]) == 1).then_some(()));

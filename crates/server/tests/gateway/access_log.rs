@@ -1,4 +1,4 @@
-//! The access log: its lines, its file, and what becomes of both.
+//! Tests of the access log.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -19,7 +19,7 @@ rules:
   - { id: dark, match: { path: /dark }, key: address, limit: fixed 1/day, mode: shadow }
 ";
 
-/// Waits until a file has so many lines, and says what they are.
+/// Waits until a file has this many lines, and returns them.
 fn lines(gateway: &Gateway, file: &str, count: usize) -> Vec<String> {
     until(&format!("{count} lines"), || {
         let text = fs::read_to_string(gateway.server.path(file)).unwrap_or_default();
@@ -102,7 +102,7 @@ fn a_combined_line_is_read_by_others_and_a_renamed_file_is_made_anew() {
     assert_eq!(before, "127.0.0.1 - -");
     assert!(time.ends_with(" +0000") && time.len() == 26, "{time}");
     assert_eq!(rest, r#""GET /a?b=c%22d HTTP/1.1" 200 2 "http://x/" "agent \"007\"""#);
-    // As logrotate does it.
+    // As logrotate does.
     fs::rename(gateway.server.path("access.log"), gateway.server.path("access.log.1")).unwrap();
     gateway.server.signal(Signal::HUP);
     until("the reload", || gateway.server.log().contains("reloading").then_some(()));
@@ -127,7 +127,7 @@ fn a_log_that_nobody_reads_holds_up_no_request_and_says_what_it_dropped() {
         let count = metrics.lines().find_map(|line| line.strip_prefix("tidegate_access_log_lines_dropped_total "));
         count.unwrap().parse::<u64>().unwrap()
     };
-    // A pipe takes 64 KiB, and each of these makes a line of 4.
+    // A pipe holds 64 KiB, and each line takes at least 4 KiB.
     let agent = "a".repeat(4_096);
     until("lines to be dropped", || {
         assert_eq!(gateway.curl("/", &["-A", &agent]).status, 200);
@@ -161,7 +161,7 @@ fn a_file_that_takes_nothing_is_told_of_and_one_that_cannot_be_opened_is_refused
     assert!(said.contains("access_log.path"), "{said}");
 }
 
-/// The result of replaying the log: requests, admitted, denied, and the decisions of each limit.
+/// The result of replaying the log: requests, admissions, denials, and the decisions of each limit.
 fn replayed(gateway: &Gateway) -> Value {
     let mut command = tidegate(gateway.server.folder.path());
     let output = command.args(["replay", "--rules", "rules.yaml", "--format", "json", "access.log"]).output().unwrap();
@@ -183,7 +183,7 @@ fn a_replay_of_the_log_decides_as_the_gateway_did() {
             statuses.push(gateway.curl("/mine", &["-H", "X-User: ann lee"]).status);
             statuses.push(gateway.curl("/mine", &["-H", "X-User: bob"]).status);
             statuses.push(gateway.curl("/dark", &[]).status);
-            // Combined has neither hosts nor API keys.
+            // The combined format contains neither hosts nor API keys.
             if is_json {
                 let key = format!("X-Api-Key: hunter{}", round % 2);
                 statuses.push(gateway.curl("/keyed", &["-H", &key]).status);

@@ -1,4 +1,4 @@
-//! Rates that adapt to what the gateway sees of an upstream.
+//! Rates that adapt to the responses of an upstream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate_test_redis::Server as Redis;
 
 use crate::peers::{Gateway, Upstream};
-use crate::support::until;
+use crate::ran::Ran;
+use crate::support::{tidegate, until};
 
 const RULES: &str = "
 rules:
   - { id: api, adapt: { between: 200/s..1000/s, on: [latency > 10s, errors > 20%], increase: 50% } }
 ";
 
-/// An upstream that answers 500 while it is told to.
+/// An upstream that answers 500 while the flag is set.
 fn faulty() -> (Upstream, Arc<AtomicBool>) {
     let is_failing = Arc::new(AtomicBool::new(false));
     let fails = Arc::clone(&is_failing);
@@ -59,6 +60,43 @@ fn errors_of_the_upstream_lower_the_rate_and_it_comes_back() {
     });
     is_failing.store(false, Ordering::SeqCst);
     until("the rate to rise", || limit(&gateway).contains("q=1000;w=1").then_some(()));
+}
+
+const TOKEN: &str = "an-operators-token";
+
+/// `tidegate explain` of the gateway's rules, with its present rates.
+fn explained(gateway: &Gateway, token: &str) -> Ran {
+    explained_by(gateway, &format!("http://{}", gateway.server.listener("Admin")), token)
+}
+
+fn explained_by(gateway: &Gateway, admin: &str, token: &str) -> Ran {
+    let mut command = tidegate(gateway.server.folder.path());
+    command.args(["explain", "rules.yaml", "--request", "GET /", "--admin", admin, "--token", token]);
+    Ran(command.output().unwrap())
+}
+
+#[test]
+fn explain_shows_the_present_rate_of_a_running_server() {
+    let (upstream, is_failing) = faulty();
+    let gateway = Gateway::start(RULES, &[&upstream.url()], &["--admin-token", TOKEN]);
+    let told = explained(&gateway, TOKEN);
+    assert!(told.good().contains("adapts          1000/s at present, 200/s..1000/s by aimd"), "{}", told.out());
+    is_failing.store(true, Ordering::SeqCst);
+    let told = until("the rate to fall", || {
+        limit(&gateway);
+        let told = explained(&gateway, TOKEN);
+        told.good().contains("200/s at present").then_some(told)
+    });
+    for line in ["limit           200/s, cost 1", "adapts          200/s at present, 200/s..1000/s by aimd"] {
+        assert!(told.out().contains(line), "{line}: {}", told.out());
+    }
+    assert_eq!(told.err(), "");
+    let wrong = explained(&gateway, "not-the-operators-token");
+    assert!(wrong.bad().contains("the token is not that of the server"), "{}", wrong.err());
+    let none = explained(&gateway, "");
+    assert!(none.usage_error().contains("the admin listener asks for its token"), "{}", none.err());
+    let other = explained_by(&gateway, &upstream.url(), TOKEN);
+    assert!(other.bad().contains("500 Internal Server Error: is this its admin listener?"), "{}", other.err());
 }
 
 #[test]

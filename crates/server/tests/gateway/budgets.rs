@@ -1,4 +1,5 @@
-//! Budgets for a language model behind the gateway: what a call may cost stands in its body, what it did cost in the answer.
+//! Budgets for a language model behind the gateway: the estimate is in the request's body, and the actual cost in the
+//! response.
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -37,19 +38,19 @@ rules:
       - { name: streams, slots: 4, ttl: 10min }
 ";
 
-/// A service that answers each call as it is told to.
+/// A service whose responses are controlled by the test.
 struct Model {
     address: SocketAddr,
     calls: mpsc::Receiver<Call>,
 }
 
-/// A call that waits for its answer.
+/// A call that waits for its response.
 struct Call {
     asked: String,
     begin: tokio::sync::oneshot::Sender<Response<Body>>,
 }
 
-/// The body of an answer. It ends when this is dropped.
+/// The body of a response. It ends on drop.
 struct Said(UnboundedSender<&'static str>);
 
 impl Model {
@@ -61,7 +62,7 @@ impl Model {
             runtime.block_on(async {
                 let answer = |State(told): State<Arc<Mutex<mpsc::Sender<Call>>>>, asked: String| async move {
                     let (begin, begun) = tokio::sync::oneshot::channel();
-                    // A test that has ended waits for nothing.
+                    // The receiver is gone once the test has ended.
                     let _ = told.lock().unwrap().send(Call { asked, begin });
                     begun.await.unwrap_or_else(|_| Response::new(Body::empty()))
                 };
@@ -106,7 +107,7 @@ impl Said {
     }
 }
 
-/// Asks the model, over a connection of its own.
+/// Sends a request to the model on a new connection.
 fn ask(gateway: &Gateway, body: &str) -> TcpStream {
     let mut stream = gateway.connect();
     let length = body.len();
@@ -117,7 +118,7 @@ fn ask(gateway: &Gateway, body: &str) -> TcpStream {
     stream
 }
 
-/// Reads as far as this.
+/// Reads until this text.
 fn read_until(stream: &mut TcpStream, end: &str) {
     let mut seen = Vec::new();
     while !seen.ends_with(end.as_bytes()) {
@@ -159,14 +160,14 @@ fn usage_in_a_response_settles_the_cost() {
     let asking = ask(&gateway, QUESTION);
     let call = model.called();
     assert_eq!(call.asked, QUESTION, "byte for byte");
-    // The estimate is taken while the model thinks.
+    // The estimate is charged while the model is working.
     assert_eq!(left(&gateway), [9, 99_600, 494_000, 3]);
     let said = call.answer(200, "application/json");
     said.say(r#"{"choices": [], "usage": {"prompt_tokens": 20, "comp"#);
     said.say(r#"letion_tokens": 100, "total_tokens": 120}}"#);
     drop(said);
     assert!(rest(asking).contains("\"total_tokens\": 120"));
-    // 20 at 3 and 100 at 15.
+    // 20 tokens at 3, and 100 at 15.
     until_left(&gateway, [9, 99_880, 498_440, 4]);
 }
 
@@ -212,12 +213,12 @@ fn clients_that_hang_up_pay_the_estimate_or_the_usage_so_far() {
         drop(asking);
         (tokens, money) = (tokens - cost, money - price);
         until_left(&gateway, [9 - number as u64, tokens, money, 4]);
-        // The gateway has hung up on the model as well.
+        // The gateway has also disconnected from the model.
         until("the model to notice", || said.0.is_closed().then_some(()));
     }
 }
 
-/// The number of times that the costs of a limit were not settled, by cause.
+/// The number of unsettled costs of a limit, by reason.
 fn unsettled(gateway: &Gateway, limit: &str, reason: &str) -> u64 {
     let url = format!("http://{}/metrics", gateway.server.listener("Admin"));
     let token = format!("Authorization: Bearer {ADMIN_TOKEN}");
@@ -231,7 +232,7 @@ fn value(metrics: &str, series: &str) -> u64 {
     metrics.lines().find_map(|line| line.strip_prefix(series)).map_or(0, |count| count.parse().unwrap())
 }
 
-/// The costs of a limit that were admitted and that were not settled.
+/// Admitted and unsettled costs of a limit.
 fn admitted_and_unsettled(gateway: &Gateway, limit: &str) -> [u64; 2] {
     let url = format!("http://{}/metrics", gateway.server.listener("Admin"));
     let metrics = crate::peers::curl(&url, &["-H", &format!("Authorization: Bearer {ADMIN_TOKEN}")]).body;
@@ -240,7 +241,7 @@ fn admitted_and_unsettled(gateway: &Gateway, limit: &str) -> [u64; 2] {
 
 #[test]
 fn a_client_that_accepts_compression_is_charged_what_the_call_cost() {
-    // Compresses only if it is asked to, as most do.
+    // Compresses only on request, as most upstreams do.
     let upstream = crate::peers::Upstream::start(|taken| {
         let (head, _) = taken.request()?;
         let accepted = head
@@ -256,7 +257,7 @@ fn a_client_that_accepts_compression_is_charged_what_the_call_cost() {
     let asked = gateway.curl("/v1/chat", &["--compressed", "-H", "Authorization: Bearer k_1", "-d", QUESTION]);
     assert!(asked.body.contains("total_tokens"), "{asked:?}");
     until_left(&gateway, [9, 99_880, 498_440, 4]);
-    // What no rule settles is left alone.
+    // Responses that no rule settles are unchanged.
     assert_eq!(gateway.curl("/other", &["-H", "Accept-Encoding: br"]).header("content-encoding"), Some("gzip"));
     assert!(upstream.last().to_ascii_lowercase().contains("accept-encoding: br"), "{}", upstream.last());
 }
@@ -269,12 +270,12 @@ fn unsettled_costs_are_counted() {
         &[&format!("http://{}", model.address)],
         &["--gateway-api-key-header", "Authorization", "--admin-token", ADMIN_TOKEN],
     );
-    // It does not say what it cost.
+    // The response does not state its cost.
     let asking = ask(&gateway, QUESTION);
     drop(model.called().answer(200, "application/json"));
     rest(asking);
     until("the count", || (unsettled(&gateway, "model/tokens", "unsaid") == 1).then_some(()));
-    // Nobody waits for the answer.
+    // The client does not wait for the response.
     let asking = ask(&gateway, QUESTION);
     let call = model.called();
     drop(asking);
@@ -327,7 +328,7 @@ fn an_error_of_the_model_that_says_nothing_of_a_cost_had_none() {
 fn calls_at_the_same_time_cannot_overdraw_the_budget_together() {
     let model = Model::start();
     let gateway = model.gateway();
-    // Each is within what is left, but only two of them together.
+    // Each is within the remaining budget, but only two of them together.
     let greedy = r#"{"max_tokens": 15000}"#;
     let first = ask(&gateway, greedy);
     let one = model.called();

@@ -1,4 +1,4 @@
-//! Answers in place of a service: pages, JSON, statuses, and CORS.
+//! Responses by the gateway instead of the service: pages, JSON, statuses, and CORS.
 
 use rustix::process::Signal;
 
@@ -219,7 +219,7 @@ fn a_page_of_another_origin_reads_a_denial_with_fetch() {
         ));
         browser.until("an answer", "return window.told")
     };
-    // A header of its own makes the browser ask first, and the upstream does not answer that for any origin.
+    // A custom header causes a preflight, which the upstream does not answer for any origin.
     assert_eq!(fetch(gateway.url("/")), serde_json::json!(["failed"]));
     let simple = |url: String| {
         browser.js(&format!(

@@ -1,28 +1,29 @@
-//! HTTP/2 that would be two requests in HTTP/1, as raw frames: HTTP/2 says where things end by counting, HTTP/1 by writing.
+//! HTTP/2 requests that would be two requests in HTTP/1, as raw frames: HTTP/2 delimits fields by length, HTTP/1 by
+//! line breaks.
 
 use std::io::{Read, Write};
 
 use crate::peers::Between;
 
-/// Fields of a request, as a client that keeps to no rules writes them.
+/// Fields of a request, which may be invalid.
 type Fields<'f> = Vec<(&'f [u8], &'f [u8])>;
 
-/// The bytes of a frame of data, if there is one.
+/// The payload of a DATA frame, if there is one.
 type Data<'d> = Option<&'d [u8]>;
 
 const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// The end of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
-    /// It was answered: `:status`, as far as the table of HPACK has it.
+    /// The request was answered with this `:status`, as far as HPACK's static table contains it.
     Answered(u16),
-    /// Its stream was reset, or its connection ended.
+    /// The stream was reset, or the connection closed.
     Broken,
 }
 
 impl Between {
-    /// The end of a request on a connection of its own, and the heads that the upstream saw.
+    /// Sends a request on a new connection. Returns its outcome, and the heads that the upstream received.
     fn sent_as_frames(&self, fields: &Fields<'_>, body: Data<'_>) -> (Ended, Vec<String>) {
         let before = self.upstream.heads().len();
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
@@ -35,7 +36,7 @@ impl Between {
         let mut stream = self.gateway.connect();
         stream.write_all(&bytes).unwrap();
         let ended = until_ended(&mut stream);
-        // Whatever was smuggled in has arrived by the time that another request is answered on the same pooled connection.
+        // Any smuggled request has arrived before the response to another request on the same pooled connection.
         assert_eq!(self.gateway.curl("/after", &[]).status, 200);
         let seen = self.upstream.heads().split_off(before);
         (ended, seen.into_iter().filter(|head| !head.starts_with("GET /after ")).collect())
@@ -55,10 +56,10 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A field as a literal that is not indexed, its text as it is.
+/// A field as a literal without indexing, with unencoded text.
 fn literal(name: &[u8], value: &[u8]) -> Vec<u8> {
     let text = |text: &[u8]| {
-        // Seven bits of length, and what is more than they hold in a second byte.
+        // Seven bits of length, and the excess in a second byte.
         let length = match u8::try_from(text.len()).unwrap() {
             few @ ..127 => vec![few],
             more => vec![127, more - 127],
@@ -88,7 +89,7 @@ fn until_ended(stream: &mut impl Read) -> Ended {
     }
 }
 
-/// A request whose pseudo-fields are in order, with these fields.
+/// A request with valid pseudo-fields, and these fields.
 fn asking<'f>(method: &'f [u8], more: &[(&'f [u8], &'f [u8])]) -> Fields<'f> {
     let pseudo: [(&[u8], &[u8]); 4] =
         [(b":method", method), (b":scheme", b"http"), (b":authority", b"a.example"), (b":path", b"/first")];
@@ -99,7 +100,7 @@ fn posting(more: &[(&'static [u8], &'static [u8])]) -> Fields<'static> {
     asking(b"POST", more)
 }
 
-/// A request with another value for a pseudo-field.
+/// A request with another value for one pseudo-field.
 fn getting(name: &[u8], value: &'static [u8]) -> Fields<'static> {
     let mut fields = asking(b"GET", &[]);
     fields.iter_mut().filter(|(known, _)| *known == name).for_each(|field| field.1 = value);
@@ -153,7 +154,7 @@ fn requests_that_http1_would_read_differently_are_refused() {
     }
 }
 
-/// The head may be on its way before it turns out that the body is not as long as it said.
+/// The head may have been forwarded before the length of the body turns out to be wrong.
 #[test]
 fn a_body_that_is_not_as_long_as_it_says_is_never_read_as_a_request() {
     let between = Between::start();

@@ -1,4 +1,4 @@
-//! gRPC through the gateway, by a client and a server that we did not write.
+//! gRPC through the gateway, with a third-party client and server.
 
 use crate::peers::{Gateway, Nobody, python, python_server};
 

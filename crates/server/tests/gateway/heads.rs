@@ -1,4 +1,4 @@
-//! Headers that upstreams get, and headers that they do not get.
+//! Headers that upstreams receive, and headers that they do not receive.
 
 use crate::peers::{Gateway, NO_RULES, Nginx, Upstream};
 
@@ -25,7 +25,7 @@ fn hop_by_hop_headers_are_removed() {
         assert_eq!(values(&head, gone), Vec::<&str>::new(), "{head}");
     }
     assert_eq!((values(&head, "x-kept"), values(&head, "te")), (vec!["1"], vec!["trailers"]));
-    // What we say ourselves cannot be named away.
+    // Headers written by the gateway cannot be removed by `Connection`.
     assert_eq!((values(&head, "host"), values(&head, "x-forwarded-for")), (vec!["a"], vec!["127.0.0.1"]));
 }
 
@@ -90,7 +90,7 @@ fn headers_of_trusted_proxies_are_not_forwarded_for_others() {
     assert_eq!(told(&[]), dashed, "a name with an underscore could pass for another");
     let strangers = ["--trusted-proxies", "192.0.2.1"];
     assert_eq!(told(&strangers), [""; 0]);
-    // A client's own key is its own to show.
+    // A client's own API key header is kept.
     assert_eq!(told(&[&strangers[..], &["--gateway-api-key-header", "X-Key"]].concat()), ["X-Key"]);
 }
 
@@ -148,7 +148,7 @@ fn no_spelling_of_a_path_dodges_its_rule() {
     for dodge in dodges {
         assert_eq!(ask(dodge), "429", "{dodge}");
     }
-    // A whole target is the same target.
+    // A target in absolute form is the same target.
     assert_eq!(ask("http://a/login"), "429");
     for ambiguous in ["/login%2f", "/%2flogin", "/login;x", "/x/..%5clogin", "/login%00"] {
         assert_eq!(ask(ambiguous), "400", "{ambiguous}");
@@ -181,10 +181,32 @@ fn a_host_that_servers_read_differently_reaches_no_upstream() {
     ] {
         let got = gateway.raw(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
         assert!(got.starts_with("HTTP/1.1 400 "), "{host}: {got}");
+        // Otherwise the rest of an ambiguous request might be taken for the next one.
+        assert!(got.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{host}: {got}");
     }
     assert_eq!(upstream.heads(), Vec::<String>::new());
     for host in ["api.example.com", "api.example.com:8000", "API.example.com.", "my_service", "[::1]:80", "127.0.0.1"] {
         let got = gateway.raw(format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes());
         assert!(got.starts_with("HTTP/1.1 200 "), "{host}: {got}");
+    }
+}
+
+#[test]
+fn only_options_asks_for_the_server_as_a_whole() {
+    let upstream = Upstream::saying("ok");
+    for policy in ["canonical", "strict", "as-is"] {
+        let gateway = Gateway::start(NO_RULES, &[&upstream.url()], &["--gateway-paths", policy]);
+        let ask = |method: &str| {
+            gateway.raw(format!("{method} * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes())
+        };
+        let before = upstream.heads().len();
+        for method in ["GET", "POST", "options", "MADE-UP"] {
+            let got = ask(method);
+            assert!(got.starts_with("HTTP/1.1 400 "), "{method}, {policy}: {got}");
+        }
+        assert_eq!(upstream.heads().len(), before, "{policy}");
+        let got = ask("OPTIONS");
+        assert!(got.starts_with("HTTP/1.1 200 "), "{policy}: {got}");
+        assert!(upstream.last().starts_with("OPTIONS * HTTP/1.1\r\n"), "{}", upstream.last());
     }
 }

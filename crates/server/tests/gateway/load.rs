@@ -1,4 +1,4 @@
-//! Many requests at once, of several kinds.
+//! Many concurrent requests, of several kinds.
 
 use std::process::{Command, Stdio};
 
@@ -46,7 +46,7 @@ end
 "#,
     )
     .unwrap();
-    // Clients that give up in the middle, meanwhile.
+    // Clients that disconnect in the middle, concurrently.
     let leavers: Vec<_> = (0..20)
         .map(|_| {
             let mut command = Command::new("curl");

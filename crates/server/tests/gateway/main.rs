@@ -1,29 +1,30 @@
-//! The gateway, between clients and upstreams that we did not write, and between raw bytes.
+//! Tests of the gateway, with third-party clients and upstreams, and with raw bytes.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod access_log;
 mod adaptive_rate;
 mod budgets;
+mod client_aborts;
 mod denials;
 mod downgrade;
-mod forwarding;
+mod duplicate_parts;
+mod forwarded_messages;
+mod gateway_metrics;
+mod goodput;
 mod grpc;
 mod heads;
-mod leaving;
 mod load;
-mod observing;
+mod load_shedding;
 mod overload;
+mod path_spellings;
 mod priorities;
 mod redis_store;
-mod repeated;
-mod restarting;
+mod request_smuggling;
+mod server_handover;
 mod settings;
-mod shedding;
-mod smuggling;
-mod spelling;
+mod slow_clients;
 mod upgrades;
 mod upstreams;
-mod waiting;
 
 #[path = "../lab/browser.rs"]
 #[allow(dead_code, reason = "the tests of the lab use the rest")]

@@ -16,7 +16,7 @@ rules:
   - { id: pay, match: { path: /pay }, limit: 1000000/s, priority: critical }
 ";
 
-/// A gateway with a limit of one, in front of an upstream that answers `/held` only when it is released.
+/// A gateway with a limit of one, in front of an upstream that answers `/held` only once released.
 struct Overloaded {
     gateway: Gateway,
     upstream: Upstream,
@@ -136,14 +136,27 @@ fn in_shadow_mode_requests_above_the_limit_are_forwarded_and_counted() {
 #[test]
 fn exempt_paths_are_not_held_to_the_limit() {
     let exempt = ["--gateway-shedding-exempt", "/healthz", "--gateway-health-path", "/alive"];
-    let overloaded = Overloaded::start(&exempt);
+    // Otherwise the share of writes admits one.
+    let shares = ["--gateway-concurrency-shares", "high=0"];
+    let overloaded = Overloaded::start(&[&exempt[..], &shares].concat());
     let _held = overloaded.hold();
-    for (path, status) in [("/healthz", 200), ("/alive", 200), ("/healthz/deep", 503), ("/", 503)] {
-        assert_eq!(overloaded.gateway.curl(path, &[]).status, status, "{path}");
+    let post = ["-d", "something that is changed"];
+    for (path, args, status) in [
+        ("/healthz", &[][..], 200),
+        ("/healthz", &post, 200),
+        ("/alive", &[], 200),
+        ("/alive", &["-I"], 200),
+        ("/alive", &post, 503),
+        ("/", &post, 503),
+        ("/alive", &["-X", "OPTIONS"], 503),
+        ("/healthz/deep", &[], 503),
+        ("/", &[], 503),
+    ] {
+        assert_eq!(overloaded.gateway.curl(path, args).status, status, "{path} {args:?}");
     }
 }
 
-/// Requests that the gateway refuses under overload are no errors of the service.
+/// Requests refused by the gateway under overload do not count as errors of the service.
 #[test]
 fn refused_requests_do_not_lower_an_adaptive_rate() {
     const RULES: &str = "
@@ -151,7 +164,7 @@ rules: [{ id: adapts, limit: 1000/s, adapt: { between: 100/s..1000/s, on: [error
 ";
     let overloaded = Overloaded::start_with(RULES, &[]);
     let _held = overloaded.hold();
-    // Enough for several intervals of a second, each with more than the ten requests that a decision needs.
+    // Enough for several intervals of a second, each with more than the ten requests that an adjustment needs.
     for _ in 0..200 {
         assert_eq!(overloaded.gateway.curl("/", &[]).status, 503);
     }
@@ -197,7 +210,7 @@ gateway:
     }
 }
 
-/// Constants in the notation reach the limit: it begins where it is told to, and takes responses of 50 ms for overload.
+/// Constants in the notation take effect: the initial limit, and 50 ms as overload.
 #[test]
 fn the_constants_of_a_limit_can_be_set() {
     let upstream = Upstream::start(|taken| {

@@ -1,4 +1,4 @@
-//! The gateway as a process, and those on either side of it.
+//! The gateway as a process, and its peers on both sides.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use crate::support::{Process, Server, free_port, until};
 
 pub(crate) const NO_RULES: &str = "rules: []";
 
-/// A server whose gateway is open.
+/// A server with a gateway.
 pub(crate) struct Gateway {
     pub(crate) server: Server,
     pub(crate) address: SocketAddr,
 }
 
 impl Gateway {
-    /// In front of these upstreams, with these rules.
+    /// Starts a gateway in front of these upstreams, with these rules.
     pub(crate) fn start(rules: &str, upstreams: &[&str], args: &[&str]) -> Gateway {
         Gateway::with_files(&[("rules.yaml", rules)], upstreams, args)
     }
@@ -47,7 +47,7 @@ impl Gateway {
         stream
     }
 
-    /// Sends these bytes, and reads all that comes back until the other end closes.
+    /// Sends these bytes, and reads everything until the peer closes the connection.
     pub(crate) fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
@@ -69,7 +69,7 @@ impl Gateway {
         limit["remaining"].as_u64().unwrap()
     }
 
-    /// Waits until so much is left.
+    /// Waits until this much is left.
     pub(crate) fn until_left(&self, rule: &str, path: &str, left: u64) {
         until(&format!("{left} left of {rule}"), || (self.left(rule, path) == left).then_some(()));
     }
@@ -81,11 +81,11 @@ pub(crate) fn gateway_address(banner: &str) -> SocketAddr {
     url.lines().next().unwrap().trim().parse().unwrap()
 }
 
-/// The response that curl has seen.
+/// The response received by curl.
 #[derive(Debug)]
 pub(crate) struct Curled {
     pub(crate) status: u16,
-    /// In lower case.
+    /// The head, in lower case.
     pub(crate) head: String,
     pub(crate) body: String,
 }
@@ -104,7 +104,7 @@ pub(crate) fn curl(url: &str, args: &[&str]) -> Curled {
     let mut command = Command::new("curl");
     let output = command.args(["-sS", "-i", "--max-time", "60"]).args(args).arg(url).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // What came before the last head: `100 Continue`.
+    // Skips heads before the last one: `100 Continue`.
     let mut rest = text.as_str();
     loop {
         let (head, body) = rest.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{output:?}"));
@@ -117,7 +117,7 @@ pub(crate) fn curl(url: &str, args: &[&str]) -> Curled {
     }
 }
 
-/// The real nginx, with this inside `http`. `PORT` is the port that it listens at.
+/// A real nginx, with this text inside `http`. `PORT` is replaced by its port.
 pub(crate) struct Nginx {
     pub(crate) address: SocketAddr,
     _process: Process,
@@ -152,7 +152,7 @@ impl Nginx {
     }
 }
 
-/// The real HAProxy as an upstream that answers by itself, with this in its frontend.
+/// A real HAProxy as an upstream that responds by itself, with this text in its frontend.
 pub(crate) struct HaProxy {
     address: SocketAddr,
     _process: Process,
@@ -183,7 +183,7 @@ impl HaProxy {
     }
 }
 
-/// An upstream that does as it is told with each connection, and remembers the heads of requests.
+/// An upstream that handles each connection with a function, and records the heads of requests.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -221,7 +221,7 @@ impl Upstream {
         })
     }
 
-    /// Answers one request, closes the connection, and is gone.
+    /// Answers one request, closes the connection, and stops listening.
     pub(crate) fn that_leaves() -> (String, JoinHandle<Nobody>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -259,7 +259,7 @@ impl Upstream {
     }
 }
 
-/// An address where nobody listens, and where nobody else can while this is kept.
+/// An address without a listener, reserved until dropped.
 pub(crate) struct Nobody {
     address: SocketAddr,
     _bound: TcpSocket,
@@ -270,11 +270,11 @@ impl Nobody {
         Nobody::at("127.0.0.1:0".parse().unwrap())
     }
 
-    /// An address with a listener until now.
+    /// Reserves an address whose listener has just closed.
     pub(crate) fn at(address: SocketAddr) -> Nobody {
         let bound = TcpSocket::new_v4().unwrap();
         bound.set_reuseaddr(true).unwrap();
-        // A process that is just being started has the listener too, until it runs its own program.
+        // A process that is being spawned shares the listener until it executes its own program.
         until("the address is free", || bound.bind(address).ok());
         Nobody { address: bound.local_addr().unwrap(), _bound: bound }
     }
@@ -284,7 +284,7 @@ impl Nobody {
     }
 }
 
-/// A gateway without rules in front of an upstream that remembers what it sees.
+/// A gateway without rules in front of an upstream that records its requests.
 pub(crate) struct Between {
     pub(crate) upstream: Upstream,
     pub(crate) gateway: Gateway,
@@ -299,7 +299,7 @@ impl Between {
 }
 
 impl Taken {
-    /// The head of the next request, as it came.
+    /// The head of the next request, unchanged.
     pub(crate) fn head(&mut self) -> std::io::Result<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -337,7 +337,7 @@ impl Taken {
         Ok((head, String::from_utf8_lossy(&body).into_owned()))
     }
 
-    /// Reads the next request, and says how long its body was without keeping it.
+    /// Reads the next request. Returns the length of its body without storing it.
     pub(crate) fn body_length(&mut self) -> std::io::Result<usize> {
         let head = self.head()?.to_ascii_lowercase();
         let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
@@ -367,7 +367,7 @@ impl Taken {
         self.reader.get_mut().write_all(text.as_bytes())
     }
 
-    /// The next line, as it came.
+    /// The next line, unchanged.
     pub(crate) fn line(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         match self.reader.read_line(&mut line)? {
@@ -402,14 +402,14 @@ fn python_command(script: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Runs a Python script to its end, and says what it printed.
+/// Runs a Python script to its end, and returns its output.
 pub(crate) fn python(script: &str, args: &[&str]) -> String {
     let output = python_command(script, args).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A Python script that goes on until the test ends, and prints the port that it listens at first.
+/// Starts a Python script that runs until the test ends, and first prints its port.
 pub(crate) fn python_server(script: &str) -> (Process, u16) {
     let mut process = Process(python_command(script, &[]).stdout(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! The priority header that upstreams get.
+//! The priority header that upstreams receive.
 
 use crate::peers::{Gateway, Upstream};
 
@@ -8,7 +8,7 @@ rules:
   - { id: batch, match: { path: /batch }, limit: 1000000/s, priority: low }
 ";
 
-/// The priority that the upstream sees of a request to this path, with this header.
+/// The priority that the upstream receives for a request to this path, with this header.
 fn told(gateway: &Gateway, upstream: &Upstream, path: &str, said: Option<&str>) -> Option<String> {
     let header = said.map(|said| format!("X-Priority: {said}"));
     let args: Vec<&str> = header.iter().flat_map(|header| ["-H", header]).collect();

@@ -8,7 +8,7 @@ use tidegate_test_redis::Server as Redis;
 use crate::peers::{Gateway, Upstream};
 use crate::support::until;
 
-/// Gateways in front of one upstream, with these rules and the state there. They wait for Redis as long as it takes.
+/// Gateways in front of one upstream, with these rules and with state in this Redis. Their deadlines are long.
 fn gateways<const N: usize>(redis: &Redis, rules: &str, upstream: &Upstream) -> [Gateway; N] {
     let url = redis.url();
     let args = ["--store-kind", "redis", "--store-redis-urls", &url, "--store-redis-deadline", "10s"];
@@ -74,7 +74,7 @@ rules:
     other.until_left("slots", "/", 1);
     drop(second);
     one.until_left("slots", "/", 2);
-    // Both were answered, and nobody has said at what cost.
+    // Both were answered without a cost.
     assert_eq!(one.left("tokens", "/"), 800);
 }
 
@@ -95,13 +95,13 @@ rules:
     let before = upstream.heads().len();
     drop(redis);
     until("the outage", || (gateway.server.get("/readyz?store=required").status == 503).then_some(()));
-    // A denial is remembered for a moment.
+    // The cached denial expires after a moment.
     until("the policy", || (gateway.curl("/open", &[]).status == 200).then_some(()));
     assert_eq!(asked("/open", 3), [200; 3]);
     assert_eq!(asked("/half", 3), [200, 200, 429]);
     let reached = upstream.heads().len();
     assert!(reached >= before + 6, "{reached}");
-    // Nothing was counted against it: it is told that the service is not there, and when to come back.
+    // The request was not charged. The response states that the service is unavailable, and when to retry.
     let denied = gateway.curl("/closed", &[]);
     assert_eq!(denied.status, 503, "{denied:?}");
     assert!(denied.header("retry-after").is_some(), "{denied:?}");

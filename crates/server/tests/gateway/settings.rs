@@ -1,4 +1,4 @@
-//! Settings, and the errors of wrong ones.
+//! Settings of the gateway, and errors in them.
 
 use crate::peers::{Gateway, NO_RULES, Upstream, curl, gateway_address};
 use crate::ran::Ran;
@@ -26,7 +26,7 @@ gateway:
     let told = ran.bad();
     for expected in [
         "t.yaml:2:37",
-        "`127.0.0.1:3001` does not say what is spoken there",
+        "`127.0.0.1:3001` has no scheme",
         "write `http://127.0.0.1:3001`",
         "t.yaml:5:7",
         "`/videos` leads nowhere",

@@ -1,4 +1,4 @@
-//! Connections that change to another protocol: WebSocket, and those that may not, by clients and servers that we did not write.
+//! Upgraded connections: WebSocket, and protocols that are not allowed, with third-party clients and servers.
 
 use crate::peers::{Gateway, NO_RULES, Upstream, python, python_server};
 use crate::support::until;
@@ -59,7 +59,7 @@ with connect(url, max_size=None) as one:
     until("the slots", || (gateway.left("slots", "/") == 2).then_some(()));
 }
 
-/// A tunnel may be open for days: it takes no place of the adaptive limit on requests.
+/// A tunnel may stay open for days, so it does not count towards the adaptive limit.
 #[test]
 fn an_open_websocket_takes_no_place_of_the_adaptive_limit() {
     let (_server, port) = python_server(SERVER);
@@ -128,7 +128,8 @@ except Exception as closed:
     gateway.until_left("slots", "/", 2);
 }
 
-/// hypercorn with its defaults, which include the upgrade to HTTP/2. Says how often `/login` was served, and which headers came.
+/// hypercorn with its defaults, which include the upgrade to HTTP/2. Reports how often `/login` was served, and the
+/// received headers.
 const HYPERCORN: &str = r#"
 import asyncio, json, socket
 from hypercorn.asyncio import serve
@@ -151,7 +152,7 @@ config.errorlog = None
 asyncio.run(serve(app, config))
 "#;
 
-/// Asks for an upgrade to HTTP/2 and, if it is granted, sends a thousand logins through it. Prints the status of the first
+/// Requests an upgrade to HTTP/2 and, if granted, sends a thousand logins through it. Prints the status of the first
 /// request, its body, and how many logins were answered with 200.
 const H2C_CLIENT: &str = r#"
 import base64, socket, sys
@@ -226,13 +227,13 @@ fn an_upgrade_to_http_2_is_no_tunnel_past_the_rules() {
     }
 }
 
-/// The status that a request with these lines gets, and the head that the upstream saw.
+/// The status of a request with these lines, and the head that the upstream received.
 fn asked(gateway: &Gateway, upstream: &Upstream, target: &str, lines: &str) -> (String, String) {
     let got = gateway.raw(format!("GET {target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n").as_bytes());
     (got.split(' ').nth(1).unwrap_or_default().to_owned(), upstream.last().to_ascii_lowercase())
 }
 
-/// Answers every request with 101 and this field, and ends.
+/// An upstream that answers every request with 101 and this field, and closes the connection.
 fn switching_to(upgrade: &'static str) -> Upstream {
     Upstream::start(move |taken| {
         taken.request()?;
@@ -270,7 +271,7 @@ fn only_what_is_on_the_allow_list_is_asked_for() {
         assert_eq!((status.as_str(), found), ("200", passed_on), "{asked_for}: {head}");
         assert_eq!(head.contains("\r\nconnection: upgrade\r\n"), passed_on.is_some(), "{asked_for}: {head}");
     }
-    // HTTP/1.0 knows no upgrades, and a field that is not named in `Connection` asks for nothing.
+    // HTTP/1.0 has no upgrades, and an `Upgrade` that `Connection` does not name is ignored.
     let lines = "Connection: close\r\nUpgrade: websocket\r\n";
     assert!(!asked(&gateway, &upstream, "/", lines).1.contains("\r\nupgrade:"));
     gateway.raw(b"GET / HTTP/1.0\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");

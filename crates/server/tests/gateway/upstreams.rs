@@ -1,4 +1,4 @@
-//! Several addresses, and what becomes of requests when some of them fail.
+//! Several upstream addresses, and requests while some of them fail.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ rules:
   - { id: model, key: address, limits: [{ limit: fixed 1000/h, cost: 100, settle: 'body:usage' }] }
 ";
 
-/// The remaining amount of each.
+/// The remaining amount under each limit.
 fn left(gateway: &Gateway) -> [u64; 4] {
     ["plain", "slots", "tokens", "model"].map(|rule| gateway.left(rule, "/"))
 }
@@ -58,7 +58,7 @@ fn the_address_with_the_fewest_requests_under_way_gets_the_next() {
     });
     let quick = Upstream::saying("quick");
     let gateway = Gateway::start(NO_RULES, &[&slow.url(), &quick.url()], &[]);
-    // Two, of which one goes to each.
+    // Two requests, one to each address.
     let mut waiting: Vec<_> = (0..2)
         .map(|_| {
             let mut stream = gateway.connect();
@@ -79,7 +79,7 @@ fn an_address_that_fails_is_passed_over_and_rests() {
     let (nobody, healthy) = (Nobody::anywhere(), Upstream::saying("ok"));
     let gateway = Gateway::start(NO_RULES, &[&nobody.url(), &healthy.url()], &["--gateway-backoff-time", "1h"]);
     for _ in 0..50 {
-        // Of any kind: a request that was never sent does no harm.
+        // Any method: retrying a request that was never sent is safe.
         assert_eq!(gateway.curl("/", &["-d", "x"]).status, 200);
     }
     assert_eq!(gateway.server.log().matches("upstream failed").count(), 1, "{}", gateway.server.log());
@@ -106,7 +106,7 @@ fn an_upstream_that_goes_down_costs_nothing_from_then_on() {
     assert_eq!(left(&gateway), [99, 10, 900, 900]);
     let _nobody = leaving.join().unwrap();
     for _ in 0..5 {
-        // The first finds a connection that was closed, and then that there is none to be had.
+        // The first request finds a closed pooled connection, and then cannot connect.
         assert_eq!(told(&gateway.curl("/", &["-d", "x"])), upstreams_fault(502));
         assert_eq!(left(&gateway), [99, 10, 900, 900]);
     }
@@ -194,7 +194,7 @@ fn a_slow_upload_is_not_taken_for_a_slow_upstream() {
     let mut stream = gateway.connect();
     stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n").unwrap();
     std::thread::scope(|scope| {
-        // When this is given up, the upload has taken longer than an answer may.
+        // By the time that this request is given up, the upload has taken longer than the response timeout.
         let given_up = scope.spawn(|| gateway.curl("/never", &[]));
         until("a request without an answer to be given up", || {
             stream.write_all(b"1\r\nx\r\n").unwrap();
@@ -206,12 +206,12 @@ fn a_slow_upload_is_not_taken_for_a_slow_upstream() {
     let mut answer = String::new();
     std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    // A client that stops altogether is told that it is its own fault.
+    // A client that stops sending receives an error that attributes the fault to it.
     let got = gateway.raw(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nx");
     assert!(got.starts_with("HTTP/1.1 408") && got.contains(r#""fault":"client""#), "{got}");
 }
 
-/// Breaks off the first so many requests, each after it has read it.
+/// An upstream that closes the connection after reading each of the first `times` requests.
 fn breaking(times: usize) -> Upstream {
     let left = AtomicUsize::new(times);
     Upstream::start(move |taken| {

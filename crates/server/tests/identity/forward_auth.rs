@@ -1,4 +1,4 @@
-//! Forward-auth, asked by a real nginx as the guide configures it.
+//! Forward-auth with a real nginx and HAProxy, configured as in the guides.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ struct Proxy {
     port: u16,
 }
 
-/// The first block of a proxy's guide in a language.
+/// The first block in this language in a proxy's guide.
 fn block(guide: &str, language: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(guide);
     let guide = std::fs::read_to_string(path).unwrap();
@@ -19,7 +19,7 @@ fn block(guide: &str, language: &str) -> String {
 }
 
 impl Proxy {
-    /// nginx with the configuration of its guide.
+    /// nginx with the configuration in its guide.
     fn nginx(server: &Server, upstream: &Files) -> Proxy {
         let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
         let block = block("nginx.md", "nginx")
@@ -37,7 +37,7 @@ impl Proxy {
         Proxy::start(command, folder, port)
     }
 
-    /// HAProxy with the script and the configuration of its guide.
+    /// HAProxy with the script and the configuration in its guide.
     fn haproxy(server: &Server, upstream: &Files) -> Proxy {
         let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
         let own = format!("abns@tidegate-identity-{port}");
@@ -45,7 +45,7 @@ impl Proxy {
         let configuration = block("haproxy.md", "haproxy")
             .replace("127.0.0.1:8080", &server.address.to_string())
             .replace("abns@tidegate", &own)
-            // A busy machine may take its time.
+            // Longer timeouts, because the machine may be busy.
             .replace("timeout server 1s", "timeout server 60s")
             .replace("timeout connect 200ms", "timeout connect 60s")
             .replace("bind :80", &format!("bind 127.0.0.1:{port}"))
@@ -102,7 +102,7 @@ fn behind_nginx_each_user_has_a_limit_of_their_own() {
         }
     }
     let served = upstream.asked("/index.html");
-    // nginx itself refuses so long a header.
+    // nginx itself rejects the header because of its length.
     for (name, token) in MADE["tokens"]["invalid"].as_object().unwrap().iter().filter(|(name, _)| *name != "huge") {
         let answer = ask(token.as_str().unwrap());
         assert_eq!(answer.status, 401, "{name}: {answer:?}");

@@ -1,10 +1,10 @@
-//! The examples of the guide.
+//! Tests of the examples in the guide.
 
 use std::path::Path;
 
 use super::*;
 
-/// The blocks of the guide in a language.
+/// The guide's blocks in a language.
 fn blocks(language: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/identity.md");
     let text = std::fs::read_to_string(path).unwrap();

@@ -1,8 +1,8 @@
-//! Keys that are fetched: rotated, made up, and out of reach.
+//! Fetched keys: rotation, unknown key ids, and an unavailable server.
 
 use super::*;
 
-/// A gateway that fetches its keys from a server, every so often.
+/// A gateway that fetches its keys from a server periodically.
 fn fetching(files: &Files, args: &[&str]) -> Server {
     let url = files.url("/jwks.json");
     let usual = ["--auth-jwt-jwks-url", &url, "--admin-open-metrics", "true"];

@@ -1,4 +1,4 @@
-//! Identity of the user: tokens that PyJWT made, keys that a real HTTP server serves, a real nginx that asks.
+//! Identity of the user: tokens from PyJWT, keys from a real HTTP server, and forward-auth with real proxies.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod forward_auth;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::support::{Answer, Process, Server, folder, free_port, until};
 
-/// Keys, key sets and tokens, made once.
+/// Keys, key sets and tokens, generated once.
 static MADE: LazyLock<Value> = LazyLock::new(|| {
     let made = Command::new("/usr/bin/python3").args(["-c", include_str!("tokens.py")]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
@@ -36,7 +36,7 @@ fn jwks(name: &str) -> String {
     MADE["jwks"][name].to_string()
 }
 
-/// Python's own HTTP server, for key sets and as an upstream. It serves the files of its folder, and writes a line for each
+/// Python's HTTP server, for key sets and as an upstream. It serves the files of its folder, and logs a line for each
 /// request.
 struct Files {
     port: u16,
@@ -51,7 +51,7 @@ impl Files {
         server
     }
 
-    /// Listens at its port, again if need be.
+    /// Starts or restarts the server on its port.
     fn go_on(&mut self) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
         let process = Command::new("/usr/bin/python3")
@@ -72,7 +72,7 @@ impl Files {
         self.folder.path().join("http.log")
     }
 
-    /// The number of requests for a path.
+    /// The number of requests to a path.
     fn asked(&self, path: &str) -> usize {
         let log = std::fs::read_to_string(self.log_path()).unwrap_or_default();
         log.lines().filter(|line| line.contains(&format!("\"GET {path} "))).count()
@@ -82,7 +82,7 @@ impl Files {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// Serves another text from now on, whole at any time.
+    /// Replaces a file atomically.
     fn replace(&self, name: &str, text: &str) {
         let new = self.folder.path().join(format!("{name}.new"));
         std::fs::write(&new, text).unwrap();
@@ -114,12 +114,12 @@ fn gateway_address(server: &Server) -> String {
     address.trim().to_owned()
 }
 
-/// Asks with curl, which follows nothing and adds little.
+/// Sends a request with curl, which follows no redirects and adds few headers.
 fn get(url: &str, headers: &[(&str, &str)]) -> Answer {
     let mut command = Command::new("curl");
     command.args(["-s", "-i", "--max-time", "60", url]);
     for (name, value) in headers {
-        // curl leaves out a header without a value, unless it ends in a semicolon.
+        // curl omits a header without a value unless it ends in a semicolon.
         command.arg("-H").arg(if value.is_empty() { format!("{name};") } else { format!("{name}: {value}") });
     }
     answer(&String::from_utf8(command.output().unwrap().stdout).unwrap())
@@ -138,13 +138,13 @@ fn bearer(token: &str) -> (&'static str, String) {
     ("Authorization", format!("Bearer {token}"))
 }
 
-/// The status that a gateway answers a token with.
+/// The status of a gateway's response to a request with this token.
 fn status(server: &Server, token: &str) -> u16 {
     let (name, value) = bearer(token);
     ask(server, &[(name, &value)]).status
 }
 
-/// The value of a metric, by its name with its labels; 0 if it is not there.
+/// The value of a metric, by its name with labels; 0 if it does not exist.
 fn metric(server: &Server, name: &str) -> u64 {
     let text = get(&format!("http://{}/metrics", server.listener("Admin")), &[]).body;
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));

@@ -80,7 +80,7 @@ fn a_token_counts_before_the_header_of_a_trusted_proxy() {
     for request in 0..3 {
         let user = format!("user-{request}");
         let expected = if request < 2 { 200 } else { 429 };
-        // It is the token's own tier that counts, `free`, of which there are two.
+        // The tier in the token applies: `free`, which allows two.
         assert_eq!(ask(&server, &[(name, &value), ("X-User", &user), ("X-Tier", "gold")]).status, expected);
     }
     let statuses = [0; 4].map(|_| ask(&server, &[("X-User", "zoe"), ("X-Tier", "gold")]).status);
@@ -130,7 +130,7 @@ fn the_name_in_a_client_certificate_is_the_user() {
     assert_eq!(["ann", "ann", "ann", "bob"].map(ask), [200, 200, 429, 200]);
 }
 
-/// Whichever of two identities is charged, an upstream may believe the other.
+/// An upstream may use another identity than the one that is charged.
 #[test]
 fn two_identities_in_one_request_are_refused() {
     let upstream = Files::start(&[("index.html", "hello")]);

@@ -2,7 +2,8 @@
 import base64, hashlib, hmac, json, time
 
 import jwt
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 
@@ -52,6 +53,12 @@ def by_hand(header, claims, sign):
     return message + "." + text(sign(message.encode()))
 
 
+def signed_by_hand(claims):
+    """For claims that PyJWT refuses to write."""
+    sign = lambda message: keys["rsa"].sign(message, padding.PKCS1v15(), hashes.SHA256())
+    return by_hand({"alg": "RS256", "kid": "rsa"}, claims, sign)
+
+
 def confused(pem):
     claims = {**usual, "sub": "mallory"}
     return by_hand({"alg": "HS256", "kid": "rsa"}, claims, lambda message: hmac.new(pem, message, hashlib.sha256).digest())
@@ -72,6 +79,7 @@ tokens = {
         "not_yet": make("rsa", sub="alice", nbf=now + 3600),
         "issued_in_the_future": make("rsa", sub="alice", iat=now + 3600),
         "wrong_issuer": make("rsa", sub="alice", iss="https://other.example/"),
+        "several_issuers": signed_by_hand({**usual, "sub": "alice", "iss": [usual["iss"], "https://other.example/"]}),
         "no_issuer": make("rsa", sub="alice", iss=None),
         "wrong_audience": make("rsa", sub="alice", aud="web"),
         "no_audience": make("rsa", sub="alice", aud=None),

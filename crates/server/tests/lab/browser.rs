@@ -1,4 +1,4 @@
-//! A Chromium of its own for a test, driven over WebDriver.
+//! A separate Chromium for a test, driven over WebDriver.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(crate) struct Browser {
     _process: Group,
 }
 
-/// A process and all that it started: gone when it is dropped.
+/// A process and its descendants, killed on drop.
 struct Group(Child);
 
 impl Drop for Group {
@@ -44,7 +44,7 @@ impl Browser {
         let port = free_port();
         let mut command = Command::new("chromedriver");
         command.arg(format!("--port={port}")).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        // What Chromium leaves behind goes with the test.
+        // Temporary files of Chromium are removed with the test.
         command.env("TMPDIR", folder.path()).env("HOME", folder.path());
         let process = Group(command.spawn().expect("chromedriver: `make setup` installs it"));
         let driver = format!("http://127.0.0.1:{port}");
@@ -73,7 +73,7 @@ impl Browser {
         self.runtime.block_on(self.client.goto(url)).unwrap();
     }
 
-    /// Opens a page of the lab, and waits until it is put together.
+    /// Opens a page of the lab, and waits until it is ready.
     pub(crate) fn go_to_lab(&self, url: &str) {
         self.go(url);
         self.until("the page", "return document.documentElement.dataset.ready === 'true' || null");
@@ -110,13 +110,13 @@ impl Browser {
         self.runtime.block_on(element.click()).unwrap_or_else(|error| panic!("{css}: {error}"));
     }
 
-    /// The text of an element, painted or not.
+    /// The text of an element, even if it is not visible.
     pub(crate) fn text(&self, css: &str) -> String {
         let text = self.js(&format!("return document.querySelector(\"{css}\").textContent"));
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Writes into a field, in place of what stood there.
+    /// Replaces the text of a field.
     pub(crate) fn write(&self, css: &str, text: &str) {
         let element = self.find(css);
         self.runtime.block_on(async {
@@ -125,7 +125,7 @@ impl Browser {
         });
     }
 
-    /// Gives a file to a field.
+    /// Selects a file for a file input.
     pub(crate) fn upload(&self, css: &str, file: &Path) {
         let element = self.find(css);
         self.runtime.block_on(element.send_keys(&file.display().to_string())).unwrap();
@@ -136,7 +136,7 @@ impl Browser {
         self.runtime.block_on(element.select_by_label(label)).unwrap_or_else(|error| panic!("{css}, {label}: {error}"));
     }
 
-    /// Presses keys where the focus is.
+    /// Presses keys on the focused element.
     pub(crate) fn press(&self, keys: &[Key]) {
         let text: String = keys.iter().map(|key| char::from(*key)).collect();
         self.type_text(&text);
@@ -148,7 +148,7 @@ impl Browser {
         });
     }
 
-    /// Asks the driver for what the standard does not have.
+    /// Sends a command that is not part of the WebDriver standard.
     fn ask(&self, path: &str, body: &Value) -> Value {
         let session = self.runtime.block_on(self.client.session_id()).unwrap().unwrap();
         let url = format!("{}/session/{session}/{path}", self.driver);
@@ -170,7 +170,7 @@ impl Browser {
         assert!(loud.is_empty(), "{loud:#?}");
     }
 
-    /// Keeps a picture of the whole page among the artefacts of the tests.
+    /// Saves a screenshot of the whole page among the artefacts of the tests.
     pub(crate) fn screenshot(&self, name: &str) {
         let size = self.js("return [innerWidth, document.documentElement.scrollHeight, devicePixelRatio, innerHeight]");
         let metrics = |height: &Value| {
@@ -179,7 +179,7 @@ impl Browser {
                 json!({ "width": size[0], "height": height, "deviceScaleFactor": size[2], "mobile": is_phone });
             self.devtools("Emulation.setDeviceMetricsOverride", &metrics);
         };
-        // As high as the page, so that what keeps to the edge of the window does not stand in the way.
+        // As high as the page, so that elements fixed to the edges of the window hide nothing.
         metrics(&size[1]);
         self.draw();
         let shot = self.devtools("Page.captureScreenshot", &json!({ "format": "png" }));
@@ -191,16 +191,16 @@ impl Browser {
         std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
     }
 
-    /// The contents of a file that the page has saved. Saving it again replaces it.
+    /// The contents of a file that the page has saved. Another download replaces it.
     pub(crate) fn saved(&self, name: &str) -> Vec<u8> {
         let path = self.folder.path().join("saved").join(name);
-        // Chromium gives the file its name when it is whole.
+        // Chromium renames the file once it is complete.
         let bytes = until(&format!("a file {name}"), || std::fs::read(&path).ok().filter(|bytes| !bytes.is_empty()));
         std::fs::remove_file(path).unwrap();
         bytes
     }
 
-    /// Gives the page some time to draw. What it draws cannot be asked for.
+    /// Waits for the page to draw, which cannot be detected.
     pub(crate) fn draw(&self) {
         self.until("frames", "window.drawn = (window.drawn ?? 0) + 1; requestAnimationFrame(() => { window.drawn += 1; }); return window.drawn > 12 || null");
         self.js("window.drawn = 0");

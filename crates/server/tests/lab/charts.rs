@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::browser::Browser;
 use crate::lab::Lab;
 
-/// Moves the pointer over a chart, to this share of its width. Returns the values that are shown there.
+/// Moves the pointer over a chart, to this fraction of its width. Returns the values shown there.
 fn pointed(browser: &Browser, css: &str, share: f64) -> String {
     browser.js(&format!(
         "const chart = document.querySelector(\"{css}\");
@@ -37,12 +37,12 @@ fn four_limits_have_a_chart_each_with_bars_by_their_period() {
     browser.go_to_lab(&lab.url("/lab/?limit=20/s&limit=fixed+20/s&traffic=steady+40/s&for=30s&speed=max"));
     ended(&browser);
     assert_eq!(browser.js(chart), json!(["1", "1000000"]));
-    // A period that is narrower than a bar: whole multiples of it.
+    // The aggregation period is narrower than a bar, so bars cover whole multiples of it.
     browser.go_to_lab(&lab.url("/lab/?limit=20/s&traffic=steady+1/s&for=2h&speed=max"));
     ended(&browser);
     let bar: f64 = browser.js(chart)[1].as_str().unwrap().parse().unwrap();
     assert!(bar > 1e6 && bar % 1e6 == 0.0, "{bar}");
-    // Too few periods to see a course: shorter bars.
+    // Too few periods to see a development: bars are shorter.
     browser.go_to_lab(&lab.url("/lab/?limit=5/min&traffic=steady+1/s&for=2min&speed=max"));
     ended(&browser);
     let bar: f64 = browser.js(chart)[1].as_str().unwrap().parse().unwrap();
@@ -64,11 +64,11 @@ fn every_chart_has_a_legend_and_values_under_the_pointer() {
         ["queue", "admitted", "admitted, delayed", "released", "denied"]
     ]);
     assert_eq!(legends, expected);
-    // The sixth second: 40 arrive, and 20 are admitted.
+    // In the sixth second, 40 requests arrive and 20 are admitted.
     assert_eq!(pointed(&browser, "#flow", 0.57), "5.000 s, 1 s; 40 arrived; A: 20 admitted; B: 20 admitted");
     let state = pointed(&browser, "[data-limit='0'] .levels", 0.5);
     assert!(state.contains(" of 20 tokens; ") && state.contains(" admitted, "), "{state}");
-    // Elsewhere there are no values.
+    // Outside of the chart, no values are shown.
     browser.js("document.getElementById('flow').dispatchEvent(new PointerEvent('pointerleave')); return null");
     assert_eq!(browser.js("return document.getElementById('flow').dataset.readout ?? null"), json!(null));
     browser.assert_quiet(|_| false);

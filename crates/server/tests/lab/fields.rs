@@ -22,10 +22,10 @@ fn a_bad_parameter_is_answered_at_its_field() {
     browser.click("#run");
     error_at(&browser, "limit-text-1", "limit-error-1", "no such unit of time");
     browser.screenshot("error-at-a-field");
-    // A mistake is not offered as a rule, nor said to be more than the sliders can say.
+    // An invalid limit is neither offered as a rule, nor described as too complex for the sliders.
     assert_eq!(browser.js("return document.querySelector('.yaml').hidden"), true);
     assert_eq!(browser.text(".limit.series-1 > .hint"), "");
-    // What is put right is no longer marked.
+    // A corrected field is no longer marked.
     browser.write("#limit-text-1", "log 5/s");
     assert_eq!(browser.js("return document.querySelectorAll('[aria-invalid]').length"), 0);
     browser.write("#traffic-text", "rain 5/s");

@@ -3,7 +3,7 @@ use fantoccini::key::Key;
 use crate::browser::Browser;
 use crate::lab::Lab;
 
-/// Goes on from field to field until the one of this id has the focus.
+/// Presses Tab until the element with this id has the focus.
 fn tab_to(browser: &Browser, id: &str) {
     for _ in 0..80 {
         if browser.js("return document.activeElement.id") == id {
@@ -28,7 +28,7 @@ fn everything_is_done_without_a_mouse() {
     tab_to(&browser, "limit-text-0");
     browser.js("document.activeElement.select(); return null");
     browser.type_text("fixed 10/s");
-    // Enter in a field runs.
+    // Enter in a field starts the run.
     browser.press(&[Key::Enter]);
     browser.until(
         "the new run",
@@ -65,7 +65,7 @@ fn everything_has_a_name_for_those_who_do_not_see_it() {
     assert_eq!(nameless, serde_json::json!([]));
     let said = browser.js("return document.querySelector('[data-limit=\"0\"] .levels').getAttribute('aria-label')");
     assert!(said.as_str().unwrap().contains("219 admitted, 181 denied"), "{said}");
-    // Totals are spoken when they stand still.
+    // Totals are announced once they no longer change.
     let spoken = browser.js("return document.querySelector('#spoken[aria-live=polite]').textContent");
     assert!(spoken.as_str().unwrap().contains("A, 20/s: 219 admitted, 181 denied"), "{spoken}");
     assert_eq!(browser.js("return document.getElementById('status').getAttribute('role')"), "status");

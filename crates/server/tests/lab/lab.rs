@@ -1,4 +1,4 @@
-//! `tidegate lab`, and the engine to hold it against.
+//! `tidegate lab`, and the engine to compare it with.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -14,10 +14,10 @@ use tidegate_lab::traffic::Traffic;
 use crate::browser::Browser;
 use crate::serving::{Process, folder, tidegate, until};
 
-/// A lab that is open until it is dropped.
+/// A lab that is open until dropped.
 pub(crate) struct Lab {
     _process: Process,
-    /// Open for as long as the lab is: what it prints has to go somewhere.
+    /// Kept open for the lab's lifetime, because the lab needs a reader for its output.
     _printed: BufReader<ChildStdout>,
     _folder: TempDir,
     pub(crate) address: SocketAddr,
@@ -50,13 +50,13 @@ impl Lab {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Waits until nothing runs any more.
+    /// Waits until there are no runs.
     pub(crate) fn until_idle(&self) {
         until("the end of all runs", || (self.about()["runs"]["now"] == 0).then_some(()));
     }
 }
 
-/// A run that is held against the engine.
+/// A run to compare with the engine.
 pub(crate) struct Scenario {
     pub(crate) limits: &'static [&'static str],
     pub(crate) traffic: &'static str,
@@ -94,7 +94,7 @@ impl Scenario {
 }
 
 impl Browser {
-    /// Waits until all of a run is on the page, and its last decision is shown.
+    /// Waits until the page has received the whole run, and shows its last decision.
     pub(crate) fn until_ended(&self, arrivals: u64) {
         let script = format!(
             "const data = document.documentElement.dataset;
@@ -103,7 +103,7 @@ impl Browser {
         self.until("the end of the run", &script);
     }
 
-    /// The totals that the page shows of one limit: requests, admitted, denied.
+    /// The totals of one limit on the page: requests, admissions, denials.
     pub(crate) fn shown(&self, limit: usize) -> [u64; 3] {
         ["Requests", "Admitted", "Denied"].map(|name| {
             let css = format!("[data-limit='{limit}'] [data-total='{name}']");
@@ -113,7 +113,7 @@ impl Browser {
         })
     }
 
-    /// Holds what the page shows against what the engine says.
+    /// Compares the page with the engine.
     pub(crate) fn assert_shows(&self, scenario: &Scenario) {
         let totals = scenario.totals();
         self.until_ended(totals[0].arrivals);

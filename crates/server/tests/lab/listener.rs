@@ -1,4 +1,4 @@
-//! The lab's answers, without a page.
+//! The lab's responses, without a browser.
 
 use std::io::{BufRead, BufReader};
 
@@ -21,7 +21,7 @@ fn problem(url: &str, headers: &[(&str, &str)], status: u16) -> Value {
     serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap()
 }
 
-/// The events of a stream: kind, id, data.
+/// The events of a stream: type, id, data.
 fn events(url: &str, headers: &[(&str, &str)]) -> impl Iterator<Item = (String, String, Value)> + use<> {
     let answer = get(url, headers);
     assert_eq!(answer.status(), 200);
@@ -57,7 +57,7 @@ fn a_run_is_told_from_expectation_to_end() {
     assert_eq!(end["totals"][0]["arrivals"], arrivals);
     assert_eq!(end["cut"], false);
 
-    // From any event on, the rest is the same.
+    // Resuming after any event yields the same remaining events.
     let (_, id, _) = &all[3];
     let rest: Vec<_> = events(&lab.url(RUN), &[("Last-Event-ID", id)]).collect();
     assert_eq!(rest, all[4..]);
@@ -83,7 +83,7 @@ fn decisions_of_redis_are_counted_on_after_a_reconnect() {
         assert_eq!(totals[number]["arrivals"], arrivals);
         assert_eq!(totals[number]["admitted"], admitted(number), "{totals}");
     }
-    // Where a run that memory decides was, one that Redis decides cannot be.
+    // A position in a run in memory is not valid for a run in Redis.
     problem(&run, &[("Last-Event-ID", "5.50000")], 400);
 }
 

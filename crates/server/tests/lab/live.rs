@@ -1,7 +1,9 @@
 use serde_json::json;
+use tidegate_core::Micros;
 use tidegate_test_redis::Server as Redis;
 
 use crate::browser::Browser;
+use crate::operating;
 use crate::serving::{Server, until};
 
 const TOKEN: &str = "an-operators-token";
@@ -47,7 +49,7 @@ fn a_running_server_is_looked_at_and_operated() {
     browser.until("the feed", "return document.querySelectorAll('.feed tbody code').length > 0 || null");
     browser.until("headroom", "return document.body.textContent.includes('960 of 1 k') || null");
 
-    // A rule that is switched off lets everything through.
+    // A rule that is switched off allows all requests.
     browser.choose("[data-switch=login]", "off");
     browser.click("dialog[open] [data-agree=yes]");
     browser
@@ -69,7 +71,7 @@ fn a_running_server_is_looked_at_and_operated() {
         "findings",
         "return document.querySelector('.notes .bad')?.textContent.includes('is not a limit') || null",
     );
-    // The file that cannot be used is found by itself too, and so is the next.
+    // An invalid file is detected by itself too, and so is the corrected one.
     std::fs::write(server.path("rules.yaml"), "rules: [{ id: login, key: adress, limit: 5/day }]").unwrap();
     browser.until(
         "word of the file",
@@ -106,14 +108,14 @@ rules:
              return (tags.length === 2 && tags.every((tag) => tag === '{mode}')) || null"
         )
     };
-    // The row of one limit names the rule that it would switch, and its other limits.
+    // The dialog for one limit names the rule that would be switched, and its other limits.
     browser.choose("[data-rule='llm/tokens'] [data-switch=llm]", "shadow");
     let asked = browser.text("dialog[open]");
     assert!(asked.contains("This switches the whole rule llm: llm/requests, llm/tokens."), "{asked}");
     browser.click("dialog[open] [data-agree=no]");
     browser.until("no dialog", "return document.querySelector('dialog') === null || null");
     browser.until("nothing switched", &tag("enforce"));
-    // So does the kill switch.
+    // The kill switch asks for confirmation too.
     browser.choose("[data-switch='']", "off");
     assert!(browser.text("dialog[open]").contains("kill switch"));
     browser.click("dialog[open] [data-agree=yes]");
@@ -132,7 +134,7 @@ rules:
 fn a_server_that_goes_away_is_said_to_have() {
     let (mut server, admin) = started();
     let browser = Browser::open();
-    // As the server's own banner links to it.
+    // The link in the server's banner.
     browser.go_to_lab(&format!("{admin}/lab/#token={TOKEN}"));
     assert!(!browser.url().contains(TOKEN), "{}", browser.url());
     browser.click("#tab-live");
@@ -151,8 +153,8 @@ fn on_the_operators_door_runs_take_the_token() {
     browser.click("#run");
     browser.until("a refusal", "return document.getElementById('problem').textContent.includes('token') || null");
     browser.go_to_lab(&format!("{admin}/lab/?limit=5/s&traffic=steady+10/s&for=4s&speed=max#token={TOKEN}"));
-    // The page is the same, so only the hash has changed: it is loaded anew. The old one is still there for a moment, and must not
-    // be taken for the new one.
+    // Only the fragment of the URL has changed, so the page must be reloaded. Removing the marker prevents the old page
+    // from being taken for the new one.
     browser.js("delete document.documentElement.dataset.ready; location.reload(); return null");
     until("the page", || browser.js("return document.documentElement?.dataset.ready").as_str().map(drop));
     browser.click("#run");
@@ -200,7 +202,7 @@ rules:
     browser.go_to_lab(&format!("{admin}/lab/#live"));
     browser.write("#token", TOKEN);
     browser.click(".token button");
-    // What the last column says in the rows of a key: what is left among the busiest, nothing in words among the denied.
+    // The last column of a key's rows: the remaining amount among the busiest keys, and no text among the denied ones.
     let said = |key: &str| {
         format!(
             "const rows = [...document.querySelectorAll('tr')].filter((row) => row.cells[0].textContent.startsWith('{key}')); \
@@ -305,44 +307,52 @@ fn the_shares_of_the_servers_region_are_shown() {
     browser.assert_quiet(|_| false);
 }
 
-#[test]
-fn the_last_hour_is_kept_when_the_page_is_reloaded() {
-    let (server, admin) = started();
-    let browser = Browser::open();
-    // A file of the same origin that runs no script: two hours, half an hour and ten minutes ago something was seen.
-    browser.go(&format!("{admin}/lab/style.css"));
-    browser.js("const now = Date.now();
-         const seen = [[now - 7_200_000, 9, 0], [now - 1_800_000, 50, 5], [now - 600_000, 20, 0]];
-         sessionStorage.setItem('tidegate-live-hour', JSON.stringify(seen));");
-    browser.go_to_lab(&format!("{admin}/lab/#token={TOKEN}"));
-    browser.until("the server", "return document.getElementById('live-status')?.dataset.state === 'running' || null");
-    ask(&server, "/search", 5);
-    browser.until("the present", "return document.querySelector('canvas.pulse').dataset.columns > 0 || null");
-    let columns = "return Number(document.querySelector('canvas.pulse').dataset.columns)";
-    let two_minutes = browser.js(columns).as_u64().unwrap();
-    browser.choose("#span", "15 minutes");
-    browser.until("ten minutes ago", &format!("const n = {}; return n >= 2 || null", &columns[7..]));
-    browser.choose("#span", "1 hour");
-    // The present may be in two columns by now; what is older than an hour is in none.
-    // Half an hour ago is in the middle of the chart.
-    browser.until(
-        "values under the pointer",
+/// Whether the chart has this text under the pointer at these shares of its width.
+fn under_the_pointer(text: &str, from: f64, to: f64) -> String {
+    format!(
         "const chart = document.querySelector('canvas.pulse');
-         const { left, top, width } = chart.getBoundingClientRect();
-         for (let x = width * 0.4; x < width * 0.65; x += 1) {
-           chart.dispatchEvent(new PointerEvent('pointermove', { clientX: left + x, clientY: top + 20, bubbles: true }));
-           if (chart.dataset.readout?.includes('50/s allowed; 5/s denied')) return true;
-         }
-         return null",
-    );
-    let hour = browser.until("half an hour ago", &format!("const n = {}; return n >= 3 ? n : null", &columns[7..]));
-    assert!(two_minutes < 60 && hour.as_u64().unwrap() <= 4, "{two_minutes} {hour}");
+         const {{ left, top, width }} = chart.getBoundingClientRect();
+         for (let x = width * {from}; x < width * {to}; x += 1) {{
+           chart.dispatchEvent(new PointerEvent('pointermove', {{ clientX: left + x, clientY: top + 20, bubbles: true }}));
+           if (chart.dataset.readout?.includes('{text}')) return true;
+         }}
+         return null"
+    )
+}
 
-    browser.go(&format!("{admin}/lab/style.css"));
-    let kept =
-        browser.js("return JSON.parse(sessionStorage.getItem('tidegate-live-hour')).map(([, allowed]) => allowed)");
-    let kept = kept.as_array().unwrap();
-    assert!(kept.len() >= 3 && kept[..2] == [json!(50), json!(20)], "{kept:?}");
-    // Chromium asks for an icon of a page that does not name one.
-    browser.assert_quiet(|message| message.contains("favicon.ico"));
+#[test]
+fn a_page_that_is_opened_late_shows_what_was_decided_before() {
+    let server = operating::Server::start();
+    let operate = |seconds: u64, requests: usize| {
+        for _ in 0..seconds {
+            server.requests("203.0.113.7", requests);
+            server.clock.advance(Micros::from_secs(1));
+            server.state.tick();
+        }
+    };
+    server.state.tick();
+    // Two are allowed in a day. Of the two hours, the first is forgotten.
+    operate(3_600, 7);
+    operate(1_800, 0);
+    operate(60, 5);
+    operate(1_740, 0);
+
+    let browser = Browser::open();
+    let lab = server.url(&format!("/lab/#token={}", operating::TOKEN));
+    // The live view is the first one that a server's page shows.
+    browser.go_to_lab(&lab);
+    browser.until("the server", "return document.getElementById('live-status')?.dataset.state === 'running' || null");
+    let columns = |least: u64| {
+        format!(
+            "const n = Number(document.querySelector('canvas.pulse').dataset.columns); return n >= {least} ? n : null"
+        )
+    };
+    browser.until("two minutes", &columns(110));
+    browser.choose("#span", "1 hour");
+    browser.until("an hour", &columns(110));
+    // Half an hour ago is in the middle of the chart.
+    browser.until("half an hour ago", &under_the_pointer("0/s allowed; 5/s denied", 0.4, 0.65));
+    let forgotten = browser.js(&under_the_pointer("7/s denied", 0.0, 1.0));
+    assert!(forgotten.is_null(), "the hour before the last one is forgotten");
+    browser.assert_quiet(|_| false);
 }

@@ -26,7 +26,7 @@ fn it_is_good_to_look_at_in_light_and_dark_and_on_a_phone() {
     let ink = |browser: &Browser| browser.js("return getComputedStyle(document.body).backgroundColor");
     let dark = ink(&browser);
     browser.screenshot("dark");
-    // The switch counts before the system.
+    // The switch takes precedence over the system's theme.
     browser.click("#theme");
     browser.draw();
     assert_ne!(ink(&browser), dark);

@@ -1,8 +1,12 @@
-//! The lab's page in a real Chromium, and what stands behind it.
+//! Tests of the lab's page in a real Chromium, and of its server.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 #[path = "../support/mod.rs"]
 mod serving;
+
+#[path = "../admin/support.rs"]
+#[expect(dead_code, reason = "the page needs a part of it")]
+mod operating;
 
 mod browser;
 mod lab;
@@ -14,8 +18,8 @@ mod listener;
 mod live;
 mod looks;
 mod phone;
-mod reconnecting;
 mod replay;
 mod runs;
-mod saving;
+mod saved_runs;
 mod stores;
+mod stream_reconnects;

@@ -19,7 +19,7 @@ fn phone() -> Browser {
     browser
 }
 
-/// Nothing is wider than the screen, but for what scrolls by itself.
+/// Checks that no element is wider than the screen, except scrollable ones.
 fn assert_nothing_sticks_out(browser: &Browser) {
     let wide = browser.js("return [document.documentElement.scrollWidth, window.innerWidth]");
     assert_eq!(wide, json!([390, 390]));
@@ -36,7 +36,7 @@ fn assert_nothing_sticks_out(browser: &Browser) {
     assert_eq!(outside, json!([]));
 }
 
-/// Tabs and the theme button are on the screen, in one line, and large enough for a finger.
+/// Checks that tabs and the theme button are on the screen, in one line, and large enough for a finger.
 fn assert_head_is_reachable(browser: &Browser) {
     let boxes = browser.js(
         "return [...document.querySelectorAll('header button')].filter((button) => !button.hidden).map((button) => {
@@ -74,7 +74,7 @@ fn the_lab_fits_a_phone_and_shows_its_chart_first() {
         json!([true, true, true]),
         "the chart is on the first screen, and the keyboard finds the same order"
     );
-    // The form is below, and what it runs is seen at once.
+    // The form is further down, but the result of a run is visible immediately.
     browser.js("document.getElementById('run').scrollIntoView(); return null");
     browser.click("#run");
     browser.until(
@@ -84,7 +84,7 @@ fn the_lab_fits_a_phone_and_shows_its_chart_first() {
     );
     browser.until("the end", "return document.getElementById('status').dataset.state === 'ended' || null");
     browser.draw();
-    // A finger shows the values below it, and they stay when it is lifted.
+    // Touching a chart shows its values, which stay after the touch.
     browser.js("const flow = document.getElementById('flow');
          const { left, top, width } = flow.getBoundingClientRect();
          const at = { clientX: left + width / 2, clientY: top + 20, pointerType: 'touch', bubbles: true };
@@ -125,7 +125,7 @@ rules:
     browser.draw();
     assert_nothing_sticks_out(&browser);
     assert_head_is_reachable(&browser);
-    // A short name is on one line, a long one is broken where it has room.
+    // A short name is on one line, and a long one is broken at suitable places.
     let lines = browser.js("return [...document.querySelectorAll('tr[data-rule] td:first-child code')].map((name) => {
            const { width, height } = name.getBoundingClientRect();
            return [name.textContent.length, Math.round(height / parseFloat(getComputedStyle(name).lineHeight)), width];
@@ -134,7 +134,7 @@ rules:
         let (letters, lines) = (name[0].as_u64().unwrap(), name[1].as_u64().unwrap());
         assert!(lines <= letters.div_ceil(12), "{name}");
     }
-    // Names stay in sight while the numbers are scrolled.
+    // Names stay visible while the numbers are scrolled.
     let left = browser.js("const name = document.querySelector('tr[data-rule] td');
          const table = name.closest('.scroll');
          const before = name.getBoundingClientRect().left;

@@ -8,7 +8,7 @@ use crate::serving::{folder, tidegate};
 
 const RULES: &str = "rules: [{ id: login, match: { path: /login }, key: address, limit: 5/min }]";
 
-/// A log of 200 requests a second apart, most of one client.
+/// A log of 200 requests a second apart, most from one client.
 fn log() -> String {
     (0..200).fold(String::new(), |mut log, second| {
         let (client, minute, second) = (if second % 5 == 0 { 8 } else { 7 }, second / 60, second % 60);
@@ -50,13 +50,13 @@ fn a_report_of_a_replay_opens_in_the_page() {
     browser.screenshot("replay");
     let suggestion = &report["suggestions"][0];
     assert_eq!(browser.text("#report section:last-of-type pre"), suggestion["rule"].as_str().unwrap());
-    // What is suggested can be tried at once, with traffic like the log's.
+    // The suggestion can be tried immediately, with similar traffic.
     browser.click("#report section:last-of-type button");
     let tried =
         browser.js("return ['limit-text-0', 'traffic-text', 'length'].map((id) => document.getElementById(id).value)");
     let similar = &suggestion["similar"];
     assert_eq!(tried, json!([suggestion["proposal"], similar["traffic"], similar["length"]]));
-    // The page showed a run of two limits before. The log has 200 requests of two clients.
+    // The page showed a run of two limits before. The log has 200 requests from two clients.
     browser.until("the run", "return document.querySelectorAll('#tracks > *').length === 1 || null");
     browser.until_ended(200);
     assert_eq!(browser.shown(0), [200, 200, 0], "the limit was suggested because it limits nobody");
@@ -106,7 +106,7 @@ fn two_sets_of_rules_are_compared_side_by_side_in_a_report_that_is_dropped() {
     for (side, expected) in expected.into_iter().enumerate() {
         assert!(denied(side).as_str().unwrap().starts_with(&format!("{expected} (")), "{} {expected}", denied(side));
     }
-    // Without traffic of single keys there is nothing to try.
+    // Without traffic of single keys, there is nothing to try.
     assert_eq!(browser.js("return document.querySelectorAll('#report button').length"), 0);
     browser.js(
         "const chart = document.querySelector('#report canvas');

@@ -4,7 +4,7 @@ use crate::browser::Browser;
 use crate::lab::{Lab, Scenario};
 use crate::serving::until;
 
-/// Every algorithm, on traffic that each lets through in part.
+/// Every algorithm, with traffic that it partly admits.
 const ALGORITHMS: [Scenario; 9] = [
     scenario(&["20/s burst 50"]),
     scenario(&["gcra 20/s burst 50"]),
@@ -131,7 +131,7 @@ fn every_worked_case_runs() {
     let cases: Vec<String> = serde_json::from_value(cases).unwrap();
     assert!(cases.len() > 8, "{cases:?}");
     for (number, case) in cases.iter().enumerate() {
-        // What was shown of the one before must not be taken for this one.
+        // The previous run must not be taken for this one.
         browser.js("delete document.documentElement.dataset.arrivals; return null");
         browser.click(&format!("#presets button:nth-child({})", number + 1));
         browser.until(
@@ -144,7 +144,7 @@ fn every_worked_case_runs() {
             browser.js("return document.querySelector('#presets [aria-pressed=true]').textContent"),
             case.as_str()
         );
-        // A run of its own for each: those before have ended.
+        // Each case needs a free run, so the previous ones must have ended.
         until(case, || (lab.about()["runs"]["now"].as_u64().unwrap() <= 2).then_some(()));
     }
     browser.assert_quiet(|_| false);
@@ -197,13 +197,13 @@ fn a_limit_that_finds_the_workers_is_drawn_over_the_queue_of_its_server() {
     let (limit, rest) = limit.unwrap_or_else(|| panic!("{words}"));
     let limit: f64 = limit.parse().unwrap();
     assert!((20.0..=60.0).contains(&limit) && rest.contains("requests in the server"), "{words}");
-    // Behind the rate, 400 more come in each second than are served.
+    // Without adaptation, 400 more requests arrive each second than are served.
     let words = browser.text("[data-limit='1'] .words");
     assert!(words.contains(" k requests in the server"), "{words}");
     let rule = browser.text("#rule");
     assert!(rule.contains("gateway:\n  concurrency: gradient2 1..200\n"), "{rule}");
     browser.screenshot("adaptive-concurrency");
-    // The worked case is the same.
+    // The example is available as a preset.
     let named = "return [...document.querySelectorAll('#presets button')].some((one) => one.textContent === 'A limit that finds the workers')";
     assert_eq!(browser.js(named), true);
     browser.assert_quiet(|_| false);
@@ -218,7 +218,7 @@ fn the_first_sight_is_a_finished_run_that_can_be_played() {
     assert_eq!(browser.js("return document.getElementById('speed').value"), "2");
     let pressed = "return document.querySelector('#presets [aria-pressed=true]')?.textContent ?? null";
     assert_eq!(browser.js(pressed), "A rate with bursts");
-    // Another speed does not make it another case.
+    // Another speed does not select another preset.
     browser.choose("#speed", "10 ×");
     assert_eq!(browser.js(pressed), "A rate with bursts");
     browser.click("#play");

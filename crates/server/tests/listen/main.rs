@@ -85,7 +85,7 @@ async fn no_more_connections_are_taken_than_there_is_room_for() {
         says(&mut stream, b"ping").await;
         open.push(stream);
     }
-    // The kernel answers for the third, which is taken when one of the others ends.
+    // The kernel accepts the third connection, which the server serves once another one ends.
     let mut third = TcpStream::connect(address).await.unwrap();
     third.write_all(b"late").await.unwrap();
     says(&mut open[0], b"ping").await;

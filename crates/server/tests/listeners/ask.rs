@@ -1,35 +1,51 @@
-//! Puts a request to a listener or to a tool.
+//! Sends a request to a listener or a tool.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Version;
+use http_body_util::Full;
 use serde_json::{Value, json};
 
+use crate::protocols::{Middleware, built, grpc, http2};
 use crate::requests::{ROWS, Verdict, Written};
 use crate::support::{Server, tidegate};
 
-/// Something that rules on requests.
+/// A listener or a tool that decides requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
     Gateway,
+    GatewayHttp2,
     ForwardAuth,
     Api,
     Envoy,
+    EnvoyGrpc,
     Redis,
+    Middleware,
     Explain,
     Replay,
+    ReplayCombined,
 }
 
 impl Asker {
-    pub(crate) const LISTENERS: [Asker; 5] =
-        [Asker::Gateway, Asker::ForwardAuth, Asker::Api, Asker::Envoy, Asker::Redis];
+    pub(crate) const LISTENERS: [Asker; 8] = [
+        Asker::Gateway,
+        Asker::GatewayHttp2,
+        Asker::ForwardAuth,
+        Asker::Api,
+        Asker::Envoy,
+        Asker::EnvoyGrpc,
+        Asker::Redis,
+        Asker::Middleware,
+    ];
 
-    /// The verdict as it is answered: Envoy's protocol has no word for a refusal.
+    /// The verdict as it appears in the response: Envoy's protocol cannot express a refusal.
     pub(crate) fn sees(self, verdict: Verdict) -> Verdict {
         match (self, verdict) {
-            (Asker::Envoy, Verdict::Refuse) => Verdict::Deny,
+            (Asker::Envoy | Asker::EnvoyGrpc, Verdict::Refuse) => Verdict::Deny,
             _ => verdict,
         }
     }
@@ -37,31 +53,39 @@ impl Asker {
 
 pub(crate) struct Listeners {
     server: Server,
+    middleware: Middleware,
 }
 
 impl Listeners {
-    /// A server with all listeners, whose upstream answers every request with 204.
+    /// The middleware, and a server with all listeners, whose upstream answers every request with 204.
     pub(crate) fn start(rules: &str) -> Listeners {
         let upstream = format!("http://{}", upstream());
         let args = ["--rules", "rules.yaml", "--gateway", "127.0.0.1:0", "--upstream", &upstream];
-        // Rules, and not policies for paths, are to see the spellings.
+        // Rules, and not path policies, should see the spellings.
         let paths = ["--gateway-paths", "as-is", "--auth-paths", "as-is"];
         let server = Server::start(&[("rules.yaml", rules)], &[&args[..], &paths].concat());
-        Listeners { server }
+        Listeners { server, middleware: Middleware::new(rules) }
     }
 
     pub(crate) fn ask(&self, asker: Asker, row: usize, request: &Written) -> Verdict {
         let row = row.to_string();
         let name = format!("{asker:?}");
-        let mut headers = vec![("X-Row", row.as_str()), ("X-Listener", &name)];
+        let mut headers = vec![("User-Agent", row.as_str()), ("Referer", &name)];
         headers.extend(request.headers);
         match asker {
             Asker::Gateway => self.gateway(request, &headers),
+            Asker::GatewayHttp2 => {
+                status(http2(self.server.listener("Gateway"), built(request, &headers, Version::HTTP_2, ())))
+            }
             Asker::ForwardAuth => self.forward_auth(request, &headers),
             Asker::Api => self.api(request, &headers),
             Asker::Envoy => self.envoy(request, &headers),
+            Asker::EnvoyGrpc => grpc(self.server.listener("Envoy"), entries(request, &headers)),
             Asker::Redis => self.redis(request, &headers),
-            Asker::Explain | Asker::Replay => unreachable!("no listener"),
+            Asker::Middleware => {
+                status(self.middleware.ask(built(request, &headers, Version::HTTP_11, Full::<Bytes>::default())))
+            }
+            Asker::Explain | Asker::Replay | Asker::ReplayCombined => unreachable!("no listener"),
         }
     }
 
@@ -86,11 +110,8 @@ impl Listeners {
     }
 
     fn envoy(&self, request: &Written, headers: &[(&str, &str)]) -> Verdict {
-        let named = headers.iter().map(|(name, value)| (format!("header:{name}"), *value));
-        let said = [("method", request.method), ("path", request.target), ("host", request.host)];
-        let said = said.map(|(name, value)| (name.to_owned(), value));
-        let entries: Vec<Value> =
-            said.into_iter().chain(named).map(|(key, value)| json!({ "key": key, "value": value })).collect();
+        let entries = entries(request, headers).into_iter();
+        let entries: Vec<Value> = entries.map(|(key, value)| json!({ "key": key, "value": value })).collect();
         let body = json!({ "domain": "tidegate", "descriptors": [{ "entries": entries }] }).to_string();
         let url = format!("http://{}/json", self.server.listener("Envoy"));
         status(self.server.post_to(&url, &[("content-type", "application/json")], &body).status)
@@ -132,7 +153,7 @@ impl Listeners {
         command.args(["explain", "rules.yaml", "--format", "json"]);
         command.args(["--request", &format!("{} {}", request.method, request.target), "--host", request.host]);
         for (name, value) in
-            [("X-Row", row.to_string().as_str()), ("X-Listener", "explain")].iter().chain(request.headers)
+            [("User-Agent", row.to_string().as_str()), ("Referer", "explain")].iter().chain(request.headers)
         {
             command.args(["--header", &format!("{name}: {value}")]);
         }
@@ -141,22 +162,41 @@ impl Listeners {
         explained["rules"].as_array().unwrap().iter().find(|rule| rule["id"] == *id).unwrap().clone()
     }
 
-    /// The verdicts of `tidegate replay` on a log of all rows.
+    /// The verdicts of `tidegate replay` on a log of all cases.
     pub(crate) fn replayed(&self) -> Vec<Verdict> {
         let mut log = String::new();
         for (number, row) in ROWS.iter().enumerate() {
             for (second, request) in [(0, &row.plain), (1, &row.awkward)] {
                 let row = number.to_string();
-                let mut headers = vec![("X-Row", row.as_str()), ("X-Listener", "replay")];
+                let mut headers = vec![("User-Agent", row.as_str()), ("Referer", "replay")];
                 headers.extend(request.headers);
                 let mut line = logged(request, &headers);
                 line["time"] = format!("2026-11-17T09:{:02}:{second:02}Z", number % 60).into();
                 log.push_str(&format!("{line}\n"));
             }
         }
-        std::fs::write(self.server.path("log.jsonl"), log).unwrap();
+        self.replay("log.jsonl", &log)
+    }
+
+    /// The same, on a log in the combined format, which has neither hosts nor other headers.
+    pub(crate) fn replayed_from_combined(&self) -> Vec<Verdict> {
+        let mut log = String::new();
+        for (number, row) in ROWS.iter().enumerate() {
+            for (second, Written { method, target, .. }) in [(0, &row.plain), (1, &row.awkward)] {
+                log.push_str(&format!(
+                    "203.0.113.7 - - [17/Nov/2026:09:{:02}:{second:02} +0000] \"{method} {target} HTTP/1.1\" 200 2 \
+                     \"replay\" \"{number}\"\n",
+                    number % 60
+                ));
+            }
+        }
+        self.replay("access.log", &log)
+    }
+
+    fn replay(&self, file: &str, log: &str) -> Vec<Verdict> {
+        std::fs::write(self.server.path(file), log).unwrap();
         let mut command = tidegate(self.server.folder.path());
-        let report = output(command.args(["replay", "--rules", "rules.yaml", "--format", "json", "log.jsonl"]));
+        let report = output(command.args(["replay", "--rules", "rules.yaml", "--format", "json", file]));
         let outcome = &report["outcome"];
         let has = |list: &Value, is: &dyn Fn(&Value) -> bool| list.as_array().unwrap().iter().any(is);
         (0..ROWS.len())
@@ -170,6 +210,14 @@ impl Listeners {
             })
             .collect()
     }
+}
+
+/// A request as the entries of a descriptor.
+fn entries(request: &Written, headers: &[(&str, &str)]) -> Vec<(String, String)> {
+    let stated = [("method", request.method), ("path", request.target), ("host", request.host)];
+    let stated = stated.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let named = headers.iter().map(|(name, value)| (format!("header:{name}"), (*value).to_owned()));
+    stated.into_iter().chain(named).collect()
 }
 
 /// A request as the HTTP API and logs of JSON lines have it.
@@ -205,7 +253,7 @@ fn status(status: u16) -> Verdict {
     }
 }
 
-/// Sends a request to the byte as it is given. Returns the status.
+/// Sends a request byte by byte as given. Returns the status.
 fn send(to: SocketAddr, method: &str, target: &str, host: &str, headers: &[(&str, &str)]) -> u16 {
     let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let mut stream = TcpStream::connect(to).unwrap();
@@ -219,7 +267,7 @@ fn send(to: SocketAddr, method: &str, target: &str, host: &str, headers: &[(&str
     status.parse().unwrap()
 }
 
-/// An upstream that answers each request with 204 and closes its connection.
+/// An upstream that answers each request with 204 and closes the connection.
 fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,8 +1,8 @@
-//! Requests that could be read in several ways, each beside a plain one.
+//! Requests that could be interpreted in several ways, each with a plain one.
 
 use crate::ask::Asker;
 
-/// A request as its client writes it.
+/// A request as the client writes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     pub(crate) method: &'static str,
@@ -11,27 +11,34 @@ pub(crate) struct Written {
     pub(crate) headers: &'static [(&'static str, &'static str)],
 }
 
-/// An answer to a request.
+/// The decision on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allow,
     Deny,
-    /// The request says more than once what a rule needs once.
+    /// The request repeats a part that a rule needs once.
     Refuse,
 }
 
-/// A rule, and two requests of which it allows the first.
+/// A rule, and two requests, of which it allows the first.
 pub(crate) struct Row {
-    /// More of the rule's conditions, each with a comma in front.
+    /// Further conditions of the rule, each after a comma.
     pub(crate) condition: &'static str,
-    /// More parts of the rule's key, each with a comma in front.
+    /// Further parts of the rule's key, each after a comma.
     pub(crate) key: &'static str,
     pub(crate) plain: Written,
     pub(crate) awkward: Written,
-    /// The verdict on the awkward request.
+    /// The verdict on the unusual request.
     pub(crate) verdict: Verdict,
-    /// Those that cannot be given this request.
+    /// Listeners and tools that cannot express this request.
     pub(crate) unknown_to: &'static [Asker],
+}
+
+impl Row {
+    /// Whether a log in the combined format has all that the rule asks for: that has neither hosts nor other headers.
+    pub(crate) fn is_in_combined_logs(&self) -> bool {
+        [self.plain, self.awkward].iter().all(|request| request.host == PLAIN.host && request.headers.is_empty())
+    }
 }
 
 const PLAIN: Written = Written { method: "GET", target: "/", host: "h.example", headers: &[] };
@@ -70,7 +77,7 @@ const KEY_A: Lines = &[("X-Key", "a")];
 const TOKEN: &str = ", 'header:Authorization'";
 const TOKEN_X: Lines = &[("Authorization", "Bearer x")];
 
-pub(crate) const ROWS: [Row; 36] = [
+pub(crate) const ROWS: [Row; 37] = [
     path("//a/../a//b"),
     path("/a/%2e%2e/a/%2E/b"),
     path("/%61/b/"),
@@ -94,6 +101,7 @@ pub(crate) const ROWS: [Row; 36] = [
     host("[::1]", "[::1]:8080"),
     host("[2001:db8::a]", "[2001:DB8::A]:80"),
     Row { condition: ", host: h.example", key: "", ..host("h.example", "h.Example:443") },
+    Row { key: ", 'header:Host'", ..host("h.example", "H.example.:80") },
     // In the target of a request to a proxy.
     Row {
         condition: ", path: /a/b, host: t.example",

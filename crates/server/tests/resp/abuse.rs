@@ -40,7 +40,7 @@ fn a_line_without_end_is_cut_off() {
     let server = Server::start();
     let mut raw = server.raw();
     let chunk = [b'a'; 16 * 1_024];
-    // A server that takes it all would be sent a gigabyte.
+    // A server that accepted it all would receive a gigabyte.
     let sent = (0..64 * 1_024).take_while(|_| raw.stream.write_all(&chunk).is_ok()).count();
     assert!(sent < 64 * 1_024);
     server.assert_serves();
@@ -92,7 +92,7 @@ fn idle_connections_are_closed() {
     server.assert_serves();
 }
 
-/// One byte at a time, often enough to be heard and too slowly to ever say anything.
+/// One byte at a time: often enough to avoid the idle timeout if it counted, and too slowly to complete a request.
 #[test]
 fn incomplete_requests_do_not_keep_a_connection_open() {
     let server = Server::with(Settings { idle: Some(Duration::from_millis(200)), ..Settings::default() });
@@ -111,7 +111,7 @@ fn incomplete_requests_do_not_keep_a_connection_open() {
     assert!((0..most).take_while(is_open).count() < most);
 }
 
-/// It asks for a lot and reads none of it: its requests are left unread, and others are served.
+/// The client sends many requests and reads no reply: its requests are left unread, and other clients are served.
 #[test]
 fn a_client_that_does_not_read_is_not_read_from() {
     let server = Server::with(Settings { most_unsent: 64 * 1_024, ..Settings::default() });
@@ -119,9 +119,9 @@ fn a_client_that_does_not_read_is_not_read_from() {
     raw.stream.set_nonblocking(true).unwrap();
     let request = format!("*2\r\n$4\r\nECHO\r\n$1000\r\n{}\r\n", "x".repeat(1_000)).repeat(64);
     let (mut sent, mut full) = (0usize, 0);
-    // The systems' own buffers take some megabytes on either side.
+    // The systems' socket buffers hold some megabytes on either side.
     while full < 100 && sent < 1 << 30 {
-        // From where the last write left off: what comes in between would break the protocol.
+        // Continues where the last write ended: a gap would break the protocol.
         match raw.stream.write(&request.as_bytes()[sent % request.len()..]) {
             Ok(written) => (sent, full) = (sent + written, 0),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -150,7 +150,7 @@ fn a_flood_of_keys_is_held_by_the_cap() {
     let keys: usize =
         info.lines().find_map(|line| line.strip_prefix("keys:")).and_then(|keys| keys.parse().ok()).unwrap();
     assert!(keys > 5_000 && keys <= 10_001, "{info}");
-    // Those that came first still owe what they owed.
+    // The first keys are still limited.
     let first: Vec<i64> = run(&mut client, "CL.THROTTLE key:0:0 0 1 86400").unwrap();
     assert_eq!(first[0], 1);
 }

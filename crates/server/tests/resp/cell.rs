@@ -1,5 +1,5 @@
-//! `CL.THROTTLE` on the wire. What it answers when is a table beside the code; here time is real, so waits are only compared
-//! with what they cannot be.
+//! `CL.THROTTLE` on the wire. A table next to the code specifies its replies by time; here time is real, so waits are
+//! only checked against bounds.
 
 use crate::support::{Server, error, run};
 
@@ -94,7 +94,7 @@ fn invalid_arguments_get_an_error() {
 fn a_period_may_have_a_fraction() {
     let server = Server::start();
     let mut client = server.client();
-    // One in 3600 s either way.
+    // One in 3600 s in both cases.
     for words in ["CL.THROTTLE a 15 30 108000.0 1", "CL.THROTTLE b 15 1 3600.000000 1"] {
         let answer: Vec<i64> = run(&mut client, words).unwrap();
         assert_eq!(answer, [0, 16, 15, -1, 3_600], "{words}");
@@ -109,7 +109,8 @@ fn a_period_may_have_a_fraction() {
     assert!(error.contains("a period of 31622400.5 seconds is longer than 366day"), "{error}");
 }
 
-/// The replies are those of its documentation, but for the fourth, which counts the time of a burst twice there.
+/// The replies are those of throttlecrab's documentation, except for the fourth, which counts the burst's time twice
+/// there.
 #[test]
 fn throttle_answers_as_throttlecrab_does() {
     let server = Server::start();
@@ -123,7 +124,7 @@ fn throttle_answers_as_throttlecrab_does() {
     assert!((1..=3_600).contains(&denied[4]), "{denied:?}");
     let never: Vec<i64> = run(&mut client, "THROTTLE user:123 10 100 360000 11").unwrap();
     assert_eq!((never[0], never[4]), (0, -1));
-    // The same key, as redis-cell's command names the limit.
+    // The same key, with the limit in the notation of redis-cell's command.
     let cell: Vec<i64> = run(&mut client, "CL.THROTTLE user:123 9 100 360000 0").unwrap();
     assert_eq!(cell[..3], [0, 10, 0]);
     for (words, why) in [

@@ -1,4 +1,4 @@
-//! Clients that we did not write.
+//! Third-party clients.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -71,7 +71,7 @@ fn redis_cli_lists_the_commands() {
     }
 }
 
-/// Begins as an interactive one does: with COMMAND DOCS, and with HELP from it.
+/// Starts like an interactive session: with COMMAND DOCS, and HELP from it.
 #[test]
 fn redis_cli_shows_help_from_command_docs() {
     let server = Server::start();
@@ -89,7 +89,7 @@ fn redis_cli_shows_a_password() {
     assert!(ping(&[]).starts_with("NOAUTH "));
 }
 
-/// The client of the distribution, for the interpreter of the distribution.
+/// The distribution's Python client, with the distribution's interpreter.
 #[test]
 fn the_python_client_asks() {
     const SCRIPT: &str = r#"
@@ -179,7 +179,7 @@ fn unauthenticated_clients_get_noauth() {
     assert_eq!(raw.ask("PING"), "+PONG");
     assert_eq!(raw.ask("RESET"), "+RESET");
     assert!(raw.ask("PING").starts_with("-NOAUTH "));
-    // What strangers send is held to less.
+    // Stricter bounds apply before authentication.
     raw.send("*11\r\n");
     assert!(raw.line().starts_with("-ERR Protocol error: invalid multibulk length"));
     assert_eq!(raw.rest(), "");
@@ -198,9 +198,9 @@ fn those_who_guess_passwords_are_slowed_down_and_cut_off() {
         assert_eq!(said.matches("-WRONGPASS ").count(), 8, "{said}");
         assert_eq!(said.lines().count(), 8, "nothing else is answered");
     }
-    // Each but the first has waited for the one before, a twentieth of a second.
+    // Each attempt but the first waits for 50 ms.
     assert!(begun.elapsed() >= Duration::from_millis(31 * 50), "{:?}", begun.elapsed());
-    // Whoever knows the password gets in from the same address, also by words in quotes, which are read only once.
+    // The right password works from the same address, even in quotes, whose unquoting must happen only once.
     let mut raw = server.raw();
     assert_eq!(raw.ask("AUTH \"s3cret\""), "+OK");
     assert_eq!(raw.ask("PING"), "+PONG");

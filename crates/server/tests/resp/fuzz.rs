@@ -1,4 +1,4 @@
-//! A fuzz target: whatever comes in, no panic, and an end before long.
+//! Fuzz target: any input is handled without a panic, in bounded time.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Stage {
         Stage { runtime, service }
     }
 
-    /// Sends bytes, and reads all that is answered.
+    /// Sends bytes, and reads all replies.
     fn send(&self, bytes: &[u8]) {
         let (client, stream) = tokio::io::duplex(1_024);
         let serving = self.service.serve(stream, "127.0.0.1:1".parse().unwrap(), CancellationToken::new());

@@ -1,4 +1,4 @@
-//! The Redis-protocol listener from the outside, with clients that we did not write and with raw sockets.
+//! Tests of the Redis-protocol listener, with third-party clients and raw sockets.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot do without may end it")]
 

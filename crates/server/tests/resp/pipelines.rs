@@ -1,4 +1,4 @@
-//! Many commands at once: one write for all replies, in their order.
+//! Pipelines: many commands at once get one write with all replies, in order.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{Server, engine};
 
-/// Counts how often it is written to.
+/// Counts the writes to it.
 struct Counted {
     stream: DuplexStream,
     writes: Arc<AtomicUsize>,

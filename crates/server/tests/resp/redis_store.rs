@@ -1,16 +1,16 @@
-//! With the state in a real Redis: commands of one pipeline travel together, and are decided and answered in order.
+//! State in a real Redis: commands of one pipeline are sent together, and are decided and answered in order.
 
 use tidegate::resp::Settings;
 use tidegate_redis::RedisStore;
 use tidegate_rules::OnStoreFailure;
 use tidegate_test_redis::Server as Redis;
 
-use crate::support::{PATIENCE, Server, run};
+use crate::support::{Server, TIMEOUT, run};
 
-/// A server that keeps its state there, and waits for it as long as it takes.
+/// A server with its state in this Redis, and a long deadline.
 fn server(redis: &Redis, on_store_failure: OnStoreFailure) -> Server {
     let mut store = tidegate_redis::Settings::standalone(&redis.url()).unwrap();
-    store.deadline = PATIENCE;
+    store.deadline = TIMEOUT;
     let settings = Settings { on_store_failure, ..Settings::default() };
     Server::start_with(settings, || RedisStore::open(store).unwrap().into())
 }

@@ -1,4 +1,4 @@
-//! `TG.*`: by the rules.
+//! `TG.*` commands, which apply the rules.
 
 use std::collections::HashMap;
 
@@ -40,7 +40,7 @@ fn a_request_is_decided_by_its_rules_in_both_versions() {
         let (wait, reset): (u64, u64) = (get(&map, "retry_after_ms"), get(&map, "reset_after_ms"));
         assert!(wait > 0 && wait <= 86_400_000 && reset <= 86_400_000);
         assert!(allowed(&mut client, "TG.CHECK path /api/items user bob"));
-        // No rule says anything of this one.
+        // No rule matches this request.
         let map: Map = run(&mut client, "TG.CHECK path /elsewhere user alice").unwrap();
         assert!(get::<bool>(&map, "allowed") && get::<Vec<Map>>(&map, "limits").is_empty());
         assert_eq!(get::<Option<u64>>(&map, "limit"), None);
@@ -70,7 +70,7 @@ fn a_request_states_its_cost_and_rules_in_shadow_mode_do_not_deny() {
     let rules: Vec<Map> = get(&map, "limits");
     assert_eq!((get::<String>(&rules[1], "mode"), get::<bool>(&rules[1], "allowed")), ("shadow".to_owned(), false));
     assert!(get::<bool>(&map, "allowed"));
-    // More than the limit can ever hold.
+    // More than the limit can ever admit.
     let map: Map = run(&mut client, "TG.CHECK path /search user carol cost 101").unwrap();
     assert_eq!((get::<bool>(&map, "allowed"), get::<Option<u64>>(&map, "retry_after_ms")), (false, None));
 }
@@ -125,7 +125,7 @@ fn slots_come_back_when_they_are_settled() {
     let map: Map = run(&mut client, take).unwrap();
     assert!(allowed(&mut client, take) && !allowed(&mut client, take));
     let receipt: String = get(&map, "receipt");
-    // From another connection, as programs do.
+    // From another connection, as programs may do.
     let settled: Map = run(&mut server.client(), &format!("TG.SETTLE {receipt} 0")).unwrap();
     assert!(get::<bool>(&settled, "settled"));
     assert!(allowed(&mut client, take) && !allowed(&mut client, take));

@@ -1,4 +1,4 @@
-//! A Redis-protocol listener, in a runtime of its own.
+//! A Redis-protocol listener, in a separate runtime.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 /// Long enough for anything that happens at all, on a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) const RULES: &str = "
 rules:
@@ -28,7 +28,7 @@ rules:
   - { id: keyed, key: api_key, match: { path: /keyed }, limit: fixed 5/day, on_missing_key: refuse }
 ";
 
-/// A server with a Redis-protocol listener and nothing else. Ends when dropped.
+/// A server with only a Redis-protocol listener. Stops on drop.
 pub(crate) struct Server {
     address: SocketAddr,
     stop: CancellationToken,
@@ -44,7 +44,7 @@ impl Server {
         Server::start_with(settings, || MemoryStore::new().into())
     }
 
-    /// A server over the store that `open` opens, in the server's runtime.
+    /// A server over the store that `open` opens within the server's runtime.
     pub(crate) fn start_with(settings: Settings, open: impl FnOnce() -> AnyStore) -> Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let _inside = runtime.enter();
@@ -68,25 +68,25 @@ impl Server {
         self.stop.cancel();
     }
 
-    /// A connection of the Rust client.
+    /// A connection by the Rust client.
     pub(crate) fn client(&self) -> Connection {
         self.client_at("")
     }
 
-    /// The same, by an address that ends in this.
+    /// A connection by the Rust client, with this text at the end of its URL.
     pub(crate) fn client_at(&self, rest: &str) -> Connection {
         let client = redis::Client::open(format!("redis://{}/{rest}", self.address)).unwrap();
-        let connection = client.get_connection_with_timeout(PATIENCE).unwrap();
-        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        let connection = client.get_connection_with_timeout(TIMEOUT).unwrap();
+        connection.set_read_timeout(Some(TIMEOUT)).unwrap();
         connection
     }
 
-    /// A bare socket.
+    /// A raw socket.
     pub(crate) fn raw(&self) -> Raw {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         Raw { stream }
     }
 
@@ -109,7 +109,7 @@ pub(crate) fn engine(store: AnyStore) -> Engine {
     Engine::new(Limiter::new(rules, store))
 }
 
-/// Runs a command of words with spaces between them.
+/// Runs a command of words separated by spaces.
 pub(crate) fn run<T: FromRedisValue>(connection: &mut Connection, words: &str) -> RedisResult<T> {
     let mut command = redis::Cmd::new();
     words.split(' ').for_each(|word| {
@@ -128,7 +128,7 @@ pub(crate) fn error(connection: &mut Connection, words: &str) -> String {
     }
 }
 
-/// A socket, for what no client would send.
+/// A socket, for input that no client would send.
 pub(crate) struct Raw {
     pub(crate) stream: TcpStream,
 }
@@ -138,7 +138,7 @@ impl Raw {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Reads as many bytes as are expected, and compares.
+    /// Reads as many bytes as are expected, and compares them.
     #[track_caller]
     pub(crate) fn expect(&mut self, expected: &str) {
         let mut bytes = vec![0; expected.len()];
@@ -146,7 +146,7 @@ impl Raw {
         assert_eq!(String::from_utf8_lossy(&bytes), expected);
     }
 
-    /// Reads to the end. A connection that was reset has ended too.
+    /// Reads to the end. A reset counts as the end too.
     pub(crate) fn rest(&mut self) -> String {
         let mut bytes = Vec::new();
         match self.stream.read_to_end(&mut bytes) {
@@ -162,7 +162,7 @@ impl Raw {
         self.line()
     }
 
-    /// One line, without its end.
+    /// A line without its line break.
     pub(crate) fn line(&mut self) -> String {
         let mut bytes = Vec::new();
         while !bytes.ends_with(b"\r\n") {

@@ -1,4 +1,4 @@
-//! `MULTI` and `EXEC`, beside a real Redis and with clients that we did not write.
+//! `MULTI` and `EXEC`, compared with a real Redis and with third-party clients.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use tidegate_redis::RedisStore;
 use tidegate_rules::OnStoreFailure;
 use tidegate_test_redis::Server as Redis;
 
-use crate::support::{PATIENCE, Raw, Server, error, run};
+use crate::support::{Raw, Server, TIMEOUT, error, run};
 
 /// The remaining amount of `key` under 10 a day.
 fn left(server: &Server, key: &str) -> i64 {
@@ -16,7 +16,7 @@ fn left(server: &Server, key: &str) -> i64 {
     answer[2]
 }
 
-/// Transactions of commands that both know.
+/// Transactions of commands that both servers support.
 const CONVERSATIONS: &[&[&str]] = &[
     &["MULTI", "PING", "ECHO hi", "EXEC", "PING"],
     &["MULTI", "EXEC"],
@@ -34,13 +34,13 @@ const CONVERSATIONS: &[&[&str]] = &[
     &["MULTI", "PING"],
 ];
 
-/// Everything that is answered to these lines, sent at once, with a goodbye.
+/// All replies to these lines, sent at once and followed by QUIT.
 fn answered(mut stream: impl Read + Write, lines: &[&str]) -> String {
     stream.write_all((lines.join("\r\n") + "\r\nQUIT\r\n").as_bytes()).unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     let text = String::from_utf8(bytes).unwrap();
-    // Who greets differs.
+    // Omits the greeting, which differs.
     text.split_once("$7\r\nmodules\r\n*0\r\n").map_or(text.clone(), |(_, rest)| rest.to_owned())
 }
 
@@ -50,7 +50,7 @@ fn transactions_are_answered_as_redis_answers_them() {
     let socket = redis.unix_socket();
     for lines in CONVERSATIONS {
         let theirs = UnixStream::connect(&socket).unwrap();
-        theirs.set_read_timeout(Some(PATIENCE)).unwrap();
+        theirs.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert_eq!(answered(server.raw().stream, lines), answered(theirs, lines), "{lines:?}");
     }
 }
@@ -68,7 +68,7 @@ fn queued_commands_are_charged_by_exec_only() {
     let mut raw = server.raw();
     raw.send("MULTI\r\nCL.THROTTLE k 9 10 86400\r\nDISCARD\r\n");
     raw.expect("+OK\r\n+QUEUED\r\n+OK\r\n");
-    // A client that leaves before EXEC has asked for nothing.
+    // A client that disconnects before EXEC is not charged.
     raw.send("MULTI\r\nCL.THROTTLE k 9 10 86400\r\n");
     raw.expect("+OK\r\n+QUEUED\r\n");
     drop(raw);
@@ -118,7 +118,7 @@ fn a_command_that_is_refused_charges_nothing_and_aborts_the_transaction() {
     assert_eq!(redis::from_redis_value::<i64>(peeked["remaining"].clone()).unwrap(), 3);
 }
 
-/// The same without a transaction: whatever is an error has charged nothing.
+/// The same without a transaction: a command with an error is not charged.
 #[test]
 fn a_refused_command_charges_nothing() {
     let server = Server::start();
@@ -170,7 +170,7 @@ fn a_transaction_larger_than_what_may_wait_is_run_to_its_end() {
     assert!(rest.contains(&format!("*{commands}\r\n*5\r\n:0\r\n:10000\r\n:9999\r\n")) && rest.ends_with("+OK\r\n"));
 }
 
-/// Nobody reads what EXEC answers, and it is more than the server keeps for them.
+/// No one reads the replies of EXEC, which exceed the server's limit on unsent bytes.
 #[test]
 fn a_transaction_is_run_to_its_end_though_the_client_leaves() {
     let server = Server::with(Settings { most_unsent: 1, ..Settings::default() });
@@ -187,7 +187,7 @@ fn a_transaction_is_run_to_its_end_though_the_client_leaves() {
         if answer[2] == 9_000 {
             break;
         }
-        assert!(begun.elapsed() < PATIENCE, "{answer:?}");
+        assert!(begun.elapsed() < TIMEOUT, "{answer:?}");
         std::thread::yield_now();
     }
 }
@@ -201,12 +201,12 @@ fn a_transaction_speaks_the_version_of_its_connection() {
     assert!(rest.contains("+OK\r\n+QUEUED\r\n*1\r\n%11\r\n$7\r\nallowed\r\n#t\r\n"), "{rest}");
 }
 
-/// Also where commands wait for the store, and some for each other.
+/// Even if commands wait for the store, and some for each other.
 #[test]
 fn a_transaction_is_run_in_order_with_the_state_in_redis() {
     let redis = Redis::start();
     let mut store = tidegate_redis::Settings::standalone(&redis.url()).unwrap();
-    store.deadline = PATIENCE;
+    store.deadline = TIMEOUT;
     let settings = Settings { on_store_failure: OnStoreFailure::Deny, ..Settings::default() };
     let server = Server::start_with(settings, || RedisStore::open(store).unwrap().into());
     let mut pipeline = redis::pipe();

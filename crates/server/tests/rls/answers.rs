@@ -1,4 +1,4 @@
-//! The answer to each kind of request.
+//! Responses to each kind of request.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use tidegate_rules::{Charging, DomainTerms};
 
 use super::support::{Served, descriptor, header, request, told, with_hits, with_limit};
 
-/// Units are years, so that no test meets the end of one.
+/// Units are years, so that no window ends during a test.
 const EDGE: &str = "
 domain: edge
 descriptors:
@@ -34,33 +34,33 @@ descriptors:
   - { key: M, rate_limit: { unit: month, requests_per_unit: 1 } }
 ";
 
-/// Each line: what is asked, and what is answered; one after the other, of one server.
+/// Consecutive requests to one server: each line has the descriptors and the expected response.
 #[tokio::test]
 async fn the_protocol_line_by_line() {
     let served = Served::new(EDGE).await;
     for (asked, answered) in [
-        // In order and complete, whether or not anything limits them.
+        // Statuses are in order and complete, including descriptors without a limit.
         (&["nothing=1", "user=a", "free=1", "open=1", "tenant=a"][..], "OK: OK 0, OK 4, OK 0, OK 4294967295, OK 2"),
         (&["user=a more=1"], "OK: OK 0"),
-        // Over the limit is an answer, and charges nobody.
+        // A denial is a normal response, and charges none of the descriptors.
         (&["tenant=a"], "OK: OK 1"),
         (&["tenant=a"], "OK: OK 0"),
         (&["user=a", "tenant=a"], "OVER_LIMIT: OK 4, OVER_LIMIT 0"),
         (&["user=a", "tenant=a"], "OVER_LIMIT: OK 4, OVER_LIMIT 0"),
         (&["user=a"], "OK: OK 3"),
-        // A shadow never denies; a quota says that it is over, and does not deny.
+        // A descriptor in shadow mode never reports a denial; one in quota mode reports it, but does not deny.
         (&["dark=1", "quota=1"], "OK: OK 0, OK 0"),
         (&["dark=1", "quota=1"], "OK: OK 0, OVER_LIMIT 0"),
-        // What is replaced has no say.
+        // A replaced limit does not apply.
         (&["user=a", "vip=1"], "OK: OK 0, OK 1"),
         (&["user=a"], "OK: OK 2"),
-        // Nothing at all.
+        // A limit of zero.
         (&["none=1"], "OVER_LIMIT: OVER_LIMIT 0"),
         (&["large=1"], "OK: OK 4294967294"),
     ] {
         assert_eq!(told(&served.ask(request("edge", asked)).await), answered, "{asked:?}");
     }
-    // A domain that nobody knows limits nothing.
+    // An unknown domain limits nothing.
     assert_eq!(told(&served.ask(request("other", &["user=a", "none=1"])).await), "OK: OK 0, OK 0");
 }
 
@@ -71,19 +71,19 @@ async fn hits_at_both_levels() {
         let request = RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend };
         told(&served.ask(request).await)
     };
-    // The request's: 0 means 1.
+    // The request's hits: 0 means 1.
     assert_eq!(ask(vec![descriptor("user=a"), descriptor("tenant=a")], 0).await, "OK: OK 4, OK 2");
     assert_eq!(ask(vec![descriptor("user=a"), descriptor("tenant=a")], 2).await, "OK: OK 2, OK 0");
-    // The descriptor's own counts instead, and its 0 is a check.
+    // The descriptor's hits take precedence, and 0 is a check without a charge.
     assert_eq!(ask(vec![with_hits("user=a", 2), descriptor("tenant=b")], 3).await, "OK: OK 0, OK 0");
     assert_eq!(ask(vec![with_hits("user=b", 0)], 3).await, "OK: OK 5");
     assert_eq!(ask(vec![with_hits("user=b", 0)], 0).await, "OK: OK 5");
     assert_eq!(ask(vec![with_hits("user=a", 0)], 3).await, "OVER_LIMIT: OVER_LIMIT 0");
     assert_eq!(ask(vec![descriptor("user=b"), with_hits("user=a", 0)], 3).await, "OVER_LIMIT: OK 5, OVER_LIMIT 0");
-    // More than can ever be had.
+    // More than the limit can ever admit.
     assert_eq!(ask(vec![with_hits("user=c", u64::MAX)], 0).await, "OVER_LIMIT: OVER_LIMIT 5");
     assert_eq!(ask(vec![descriptor("user=c")], u32::MAX).await, "OVER_LIMIT: OVER_LIMIT 5");
-    // Given back.
+    // Negative hits are a refund.
     let given_back = RateLimitDescriptor { is_negative_hits: true, ..with_hits("user=a", 2) };
     assert_eq!(ask(vec![given_back], 0).await, "OK: OK 2");
     assert_eq!(ask(vec![descriptor("user=a")], 0).await, "OK: OK 1");
@@ -154,7 +154,7 @@ async fn resets_are_exact() {
         let after = now();
         let reset = response.statuses[0].duration_until_reset.as_ref().unwrap();
         let reset = u128::try_from(reset.seconds).unwrap() * 1_000_000 + u128::try_from(reset.nanos).unwrap() / 1_000;
-        // The window's end is the same whoever asks, to the microsecond; the clocks may be a moment apart.
+        // The window's end is the same for all clients, to the microsecond; the clocks may differ slightly.
         let end = before - before % YEAR + YEAR;
         let slack = 50_000;
         assert!((end - after - slack..=end - before + slack).contains(&reset), "{reset} until {end} at {before}");
@@ -172,7 +172,7 @@ async fn responses_get_the_headers_of_the_chosen_style() {
         names.sort();
         names.join(" ")
     };
-    // Envoy writes the conventional ones itself.
+    // Envoy writes the conventional headers itself.
     let all = "ratelimit ratelimit-policy retry-after";
     assert_eq!(shown(&plain.ask(request("edge", &["tenant=a"])).await), "");
     assert_eq!(
@@ -190,7 +190,7 @@ async fn responses_get_the_headers_of_the_chosen_style() {
     let served = Served::with(EDGE, Settings { headers, ..Settings::default() }).await;
     let allowed = served.ask(request("edge", &["tenant=a", "user=a"])).await;
     assert_eq!(shown(&allowed), "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset");
-    // Of the one that is closest to its end.
+    // The headers of the limit that is closest to exhaustion.
     assert_eq!(header(&allowed, "x-ratelimit-remaining"), Some("2"));
 }
 
@@ -220,7 +220,7 @@ descriptors:
     let all = |descriptor| ["within", "over", "over_in_shadow"].map(|outcome| count(descriptor, outcome));
     assert_eq!(all("d.user"), [Some(10), Some(5), None], "{text}");
     assert_eq!(all("d.dark"), [Some(10), Some(0), Some(3)], "{text}");
-    // The sixth to the tenth leave nothing, and the first four leave enough.
+    // The sixth to the tenth hit leave nothing, and the first four leave enough.
     assert!(text.contains("tidegate_descriptors_near_limit_total{descriptor=\"d.user\"} 6\n"), "{text}");
 }
 
@@ -295,7 +295,7 @@ rules:
     assert_eq!(told(&none.ask(request("tidegate", &[login])).await), "OK: OK 0");
 }
 
-/// Envoy writes headers for clients from the statuses.
+/// Envoy writes clients' headers from the statuses.
 #[tokio::test]
 async fn a_limit_that_clients_may_not_see_is_not_in_the_statuses() {
     let rules = "rules: [{ id: shown, limit: fixed 5/year }, { id: hidden, limit: fixed 1/year, show: false }]";

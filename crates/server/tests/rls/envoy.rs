@@ -1,4 +1,4 @@
-//! A real Envoy, with the configuration that the guide has, between curl and a small application.
+//! A real Envoy, with the configuration in the guide, between curl and a small application.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ fn block(beginning: &str) -> &'static str {
     GUIDE[from..].split("```").next().unwrap()
 }
 
-/// An application that greets everyone.
+/// An application that greets every client.
 async fn application() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -39,7 +39,7 @@ async fn application() -> SocketAddr {
     address
 }
 
-/// The response that curl gets from Envoy: the status, `Retry-After`, and the remaining amount in Envoy's own headers.
+/// The response that curl receives from Envoy: the status, `Retry-After`, and the remaining amount in Envoy's headers.
 async fn curl(port: u16, user: &str) -> (u16, String, String) {
     let (url, user) = (format!("http://127.0.0.1:{port}/"), format!("x-user: {user}"));
     let run = move || {
@@ -53,7 +53,7 @@ async fn curl(port: u16, user: &str) -> (u16, String, String) {
     (next().parse().unwrap(), next(), next())
 }
 
-/// An Envoy of its own for a test.
+/// A separate Envoy for a test.
 struct Envoy {
     port: u16,
     _process: Running,
@@ -61,7 +61,8 @@ struct Envoy {
 }
 
 impl Envoy {
-    /// Between clients and `app`, with `tidegate` to ask, once it lets somebody pass.
+    /// Starts Envoy between clients and `app`, with `tidegate` as its rate-limit service. Returns once it forwards
+    /// requests.
     async fn start(config: &str, app: SocketAddr, tidegate: SocketAddr) -> Envoy {
         let port = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = config
@@ -79,7 +80,7 @@ impl Envoy {
             .stderr(log)
             .spawn();
         let mut envoy = Running(envoy.unwrap());
-        // A user of nobody's counts as one of its own: it tells when Envoy is up.
+        // A separate user for this check, which detects when Envoy is ready.
         eventually("Envoy", async || {
             let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
             assert!(envoy.0.try_wait().unwrap().is_none(), "Envoy has ended: {}", log());
@@ -93,7 +94,7 @@ impl Envoy {
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_does_as_it_is_told_without_an_answer() {
     let app = application().await;
-    // One takes connections and says nothing, and nobody listens at the other.
+    // One address accepts connections without responding, and the other has no listener.
     let silent = StdListener::bind("127.0.0.1:0").unwrap();
     let nobody = tokio::net::TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -108,10 +109,34 @@ async fn envoy_does_as_it_is_told_without_an_answer() {
     }
 }
 
+/// The actions that send the facts of rules, in the place of those in the guide's first configuration.
+#[test]
+fn envoy_knows_the_actions_of_the_guide() {
+    let configuration = block("static_resources");
+    let is_action = |line: &&str| !line.trim_start().starts_with("- actions:");
+    let lines: Vec<&str> = configuration.lines().filter(is_action).collect();
+    let (indent, _) = configuration.lines().find_map(|line| line.split_once("rate_limits:")).unwrap();
+    let actions: Vec<String> = block("rate_limits:").lines().map(|line| format!("{indent}{line}")).collect();
+    let replaced =
+        lines.iter().map(|line| if line.trim() == "rate_limits:" { actions.join("\n") } else { (*line).to_owned() });
+    let folder = tempfile::tempdir().unwrap();
+    let validate = |configuration: &str| {
+        let file = folder.path().join("envoy.yaml");
+        std::fs::write(&file, configuration).unwrap();
+        let mut envoy = Command::new(python_packages().join("envoy/_bin/envoy"));
+        envoy.args(["--mode", "validate", "--use-dynamic-base-id", "-c"]).arg(file).output().unwrap()
+    };
+    let text = replaced.collect::<Vec<_>>().join("\n");
+    assert!(text.contains("descriptor_key: path"), "{text}");
+    let output = validate(&text);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!validate(&text.replace("remote_address:", "remote_adress:")).status.success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_asks_and_obeys() {
     let (served, app) = (Served::new(block("domain: edge")).await, application().await);
-    // A busy machine may be slow; that is not what is tested.
+    // Longer timeouts, because the machine may be busy.
     let config = block("static_resources")
         .replace("timeout: 0.1s", "timeout: 60s")
         .replace("failure_mode_deny: false", "failure_mode_deny: true");
@@ -129,7 +154,7 @@ async fn envoy_asks_and_obeys() {
     assert_eq!((told[0].2.as_str(), told[2].2.as_str()), ("2", "0"), "{told:?}");
     assert_eq!(curl(port, "bob").await.0, 200);
 
-    // A denial has one family of the conventional headers: Envoy's own.
+    // A denial has the conventional headers only once: Envoy's.
     let head = move || {
         let url = format!("http://127.0.0.1:{port}/");
         let args = ["-s", "-D", "-", "-o", "/dev/null", "-H", "x-user: alice", &url];
@@ -158,13 +183,13 @@ async fn the_envoy_of_the_compose_file_counts_clients_by_their_address() {
     assert_eq!(statuses[3..], [429, 429], "{statuses:?}");
 }
 
-/// The value of the patch that an EnvoyFilter applies to this.
+/// The value of the patch in an EnvoyFilter that applies to `apply_to`.
 fn patch(filter: &Value, apply_to: &str) -> Value {
     let patches = filter["spec"]["configPatches"].as_array().unwrap();
     patches.iter().find(|patch| patch["applyTo"] == apply_to).unwrap()["patch"]["value"].clone()
 }
 
-/// Istio itself needs a cluster. Its patches go into the Envoy of the compose file, where Istio would put them.
+/// Istio itself needs a cluster. The test applies its patches to the Envoy of the compose file, where Istio would.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_filter_for_istio_tells_rules_the_address_and_the_path() {
     let served = Served::new("rules: [{ id: orders, match: { path: '/' }, key: address, limit: log 3/h }]").await;
@@ -172,7 +197,7 @@ async fn the_filter_for_istio_tells_rules_the_address_and_the_path() {
     let mut limiting = patch(&filter, "HTTP_FILTER");
     let service = limiting["typed_config"]["rate_limit_service"]["grpc_service"]["envoy_grpc"]["cluster_name"].clone();
     assert_eq!(service, "outbound|8081||tidegate.tidegate.svc.cluster.local", "the port of Kubernetes' Service");
-    // A busy machine may be slow; that is not what is tested.
+    // Longer timeouts, because the machine may be busy.
     limiting["typed_config"]["timeout"] = "60s".into();
 
     let inner = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

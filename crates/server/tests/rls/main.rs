@@ -1,13 +1,13 @@
-//! The server for Envoy, asked by clients that we did not write: the one generated from Envoy's messages, curl, Python's
-//! gRPC, and Envoy itself.
+//! Tests of the rate-limit service with third-party clients: one generated from Envoy's messages, curl, Python's gRPC,
+//! and Envoy itself.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod answers;
-mod beside;
 mod envoy;
+mod health_and_reflection;
+mod json_endpoint;
 mod messages;
 mod programs;
 mod redis_store;
 mod refusals;
 mod support;
-mod twin;

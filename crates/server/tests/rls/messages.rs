@@ -1,4 +1,4 @@
-//! The description of Envoy's messages that reflection serves.
+//! The description of Envoy's messages for reflection.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use prost_types::{FileDescriptorProto, FileDescriptorSet};
 
 const SERVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/rls/messages.bin");
 
-/// The crate that has the messages brings a description of all of Envoy, several megabytes of it. This takes what the
-/// rate-limit service refers to, without comments.
+/// The crate with the messages has a description of all of Envoy, several megabytes in size. This extracts what the
+/// rate-limit service uses, without comments.
 fn made_anew() -> Vec<u8> {
     let all = std::fs::read(crate_folder("envoy-types").join("src/generated/types.bin")).unwrap();
     let all = FileDescriptorSet::decode(&all[..]).unwrap();
@@ -22,7 +22,7 @@ fn made_anew() -> Vec<u8> {
     FileDescriptorSet { file: file.collect() }.encode_to_vec()
 }
 
-/// A file and all that it imports, what is imported first.
+/// Adds a file after all of its imports.
 fn need(name: &str, files: &BTreeMap<String, FileDescriptorProto>, needed: &mut Vec<String>) {
     if needed.iter().any(|known| known == name) {
         return;
@@ -37,7 +37,7 @@ fn need(name: &str, files: &BTreeMap<String, FileDescriptorProto>, needed: &mut 
 fn crate_folder(name: &str) -> PathBuf {
     let about = String::from_utf8(Command::new("rustc").arg("-vV").output().unwrap().stdout).unwrap();
     let host = about.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
-    // Of this platform only: what others need may never have been downloaded.
+    // Only for this platform: dependencies of other platforms may not have been downloaded.
     let metadata = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", host])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -48,7 +48,7 @@ fn crate_folder(name: &str) -> PathBuf {
     Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap().to_owned()
 }
 
-/// After an update of `envoy-types`, `UPDATE=1 cargo test -p tidegate --test rls messages` writes the file anew.
+/// After an update of `envoy-types`, `UPDATE=1 cargo test -p tidegate --test rls messages` writes the file again.
 #[test]
 fn reflection_serves_the_messages_that_we_speak() {
     let made = made_anew();

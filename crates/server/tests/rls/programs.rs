@@ -12,7 +12,7 @@ pub(crate) fn python_packages() -> PathBuf {
     packages
 }
 
-/// Runs a Python script to its end, and says what it printed.
+/// Runs a Python script to its end, and returns its output.
 pub(crate) async fn python(script: &str, args: &[&str]) -> String {
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", python_packages()).arg("-c").arg(script).args(args);
@@ -22,7 +22,7 @@ pub(crate) async fn python(script: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A program that ends with the test.
+/// A program that is killed when the test ends.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {

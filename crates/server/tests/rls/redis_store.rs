@@ -1,4 +1,4 @@
-//! With the state in a real Redis, which counts how often it is asked.
+//! State in a real Redis, which counts the calls.
 
 use std::time::Duration;
 
@@ -44,14 +44,14 @@ async fn asked(served: &Served, domain: &str, descriptors: &[&str]) -> String {
 async fn descriptors_are_one_question_whatever_is_in_the_shadow() {
     let redis = Redis::start();
     let served = served(&redis, LIMITS, Charging::Together).await;
-    // The first one may have to bring the script.
+    // The first call may have to load the script.
     assert_eq!(asked(&served, "edge", &ALL).await, "OK: OK 2, OK 9, OK 0, OK 9, OK 1");
     let before = redis.script_calls();
     assert_eq!(asked(&served, "edge", &ALL).await, "OK: OK 1, OK 8, OK 0, OK 8, OK 0");
     assert_eq!(redis.script_calls() - before, 1, "allowed, and over what is in the shadow");
     assert_eq!(asked(&served, "edge", &ALL).await, "OK: OK 0, OK 7, OK 0, OK 7, OVER_LIMIT 0");
     assert_eq!(redis.script_calls() - before, 2, "over what tells and does not deny");
-    // Over the limit: nothing else is charged, and what is in the shadow is only looked at.
+    // Over the limit: nothing else is charged, and descriptors in shadow mode are only read.
     assert_eq!(asked(&served, "edge", &ALL).await, "OVER_LIMIT: OVER_LIMIT 0, OK 7, OK 0, OK 6, OVER_LIMIT 0");
     assert_eq!(redis.script_calls() - before, 3, "denied");
     let checked = ALL.map(|asked| with_hits(asked, 0)).to_vec();
@@ -70,11 +70,11 @@ async fn descriptors_that_are_charged_one_by_one_are_still_one_question() {
     let before = redis.script_calls();
     assert_eq!(asked(&served, "edge", &["user=a", "path=/", "darker=a"]).await, "OK: OK 1, OK 8, OK 8");
     assert_eq!(redis.script_calls() - before, 1, "allowed");
-    // One key twice is charged twice, the second time after the first.
+    // A repeated key is charged twice, in order.
     assert_eq!(asked(&served, "edge", &["user=b", "user=b", "path=/"]).await, "OK: OK 2, OK 1, OK 7");
     assert_eq!(redis.script_calls() - before, 2, "the same key twice");
     assert_eq!(asked(&served, "edge", &["user=b", "path=/"]).await, "OK: OK 0, OK 6");
-    // What is denied is charged as well, in a question of its own; the others are charged all the same.
+    // A denied descriptor is charged too, in a separate call, and so are the others.
     let before = redis.script_calls();
     let answer = asked(&served, "edge", &["user=b", "path=/", "darker=a"]).await;
     assert_eq!(answer, "OVER_LIMIT: OVER_LIMIT 0, OK 5, OK 7");
@@ -90,7 +90,7 @@ async fn our_own_rules_are_one_question_too() {
     let before = redis.script_calls();
     assert_eq!(ask().await, "OK: OK 1");
     assert_eq!(redis.script_calls() - before, 1);
-    // Two descriptors that meet the same rules.
+    // Two descriptors that match the same rules.
     assert_eq!(asked(&served, "tidegate", &["user=a", "user=b"]).await, "OK: OK 0, OK 2");
     assert_eq!(redis.script_calls() - before, 2);
 }

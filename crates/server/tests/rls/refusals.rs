@@ -5,6 +5,7 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use tidegate::rls::Settings;
+use tidegate_core::contract::seed::seed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
@@ -29,14 +30,14 @@ async fn empty_requests_are_errors() {
     assert_eq!(refused(without_unit).await.0, Code::InvalidArgument);
     let large = format!("k={}", "x".repeat(2_000));
     assert_eq!(refused(request("d", &[&large])).await.0, Code::ResourceExhausted);
-    // Nothing of it was charged, and others are served.
+    // Nothing was charged, and other requests are served.
     assert_eq!(told(&served.ask(request("d", &["k=1", "="])).await), "OK: OK 999999, OK 0");
 }
 
-/// The bytes that a peer receives for those that it sent, until the server closes the connection or falls silent.
+/// The bytes that a peer receives after sending `bytes`, until the server closes the connection or is silent.
 async fn sent(served: &Served, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(served.address).await.unwrap();
-    // The server may hang up before it has read all.
+    // The server may close the connection before it has read everything.
     let _ = stream.write_all(bytes).await;
     let _ = stream.shutdown().await;
     let mut answer = Vec::new();
@@ -55,15 +56,8 @@ async fn garbage_ends_its_own_connection_and_no_other() {
     huge_frame.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1]);
     let mut bad_hpack = PREFACE.to_vec();
     bad_hpack.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 2, 1, 5, 0, 0, 0, 1, 0xff, 0xff]);
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let noise: Vec<u8> = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()[3]
-    })
-    .take(10_000)
-    .collect();
+    let mut dice = fastrand::Rng::with_seed(seed(9));
+    let noise: Vec<u8> = std::iter::repeat_with(|| dice.u8(..)).take(10_000).collect();
     let mut noise_behind_preface = PREFACE.to_vec();
     noise_behind_preface.extend_from_slice(&noise);
     for bytes in [
@@ -135,7 +129,7 @@ async fn idle_clients_are_disconnected() {
         let mut stream = TcpStream::connect(served.address).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
-        // The other half stays open: only the server can end this.
+        // The other half stays open: only the server can end the connection.
         let _ = stream.read_to_end(&mut answer).await;
         answer
     };
@@ -174,7 +168,7 @@ async fn requests_in_flight_are_answered_before_the_listener_closes() {
     for answer in answers {
         match answer.await.unwrap() {
             Ok(_) => {}
-            // It was not taken any more, and says so.
+            // The call was rejected, and the status says so.
             Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status}"),
         }
     }

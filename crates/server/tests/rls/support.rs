@@ -1,4 +1,4 @@
-//! A server on a socket of its own, and a client that was generated from Envoy's messages.
+//! A server on a separate socket, and a client generated from Envoy's messages.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// A server, open as long as this lives.
+/// A server that is open until dropped.
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     pub(crate) server: RlsServer,
     pub(crate) engine: Arc<Engine>,
     pub(crate) stop: CancellationToken,
-    /// Ends when the server has stopped accepting and all connections have ended.
+    /// Completes once the server has stopped accepting and all connections have ended.
     pub(crate) closed: tokio::task::JoinHandle<()>,
     _stops: DropGuard,
 }
@@ -80,7 +80,7 @@ async fn serve(listener: TcpListener, server: RlsServer, stop: CancellationToken
     while open.join_next().await.is_some() {}
 }
 
-/// Asks about descriptors such as `user=alice path=/`.
+/// A request with descriptors such as `user=alice path=/`.
 pub(crate) fn request(domain: &str, descriptors: &[&str]) -> RateLimitRequest {
     RateLimitRequest {
         domain: domain.to_owned(),
@@ -106,7 +106,7 @@ pub(crate) fn with_limit(asked: &str, requests_per_unit: u32, unit: RateLimitUni
     RateLimitDescriptor { limit: Some(limit), ..descriptor(asked) }
 }
 
-/// `OK: OK 4, OVER_LIMIT 0`: the overall code, and each descriptor's with what is left.
+/// Formats a response as `OK: OK 4, OVER_LIMIT 0`: the overall code, and each descriptor's with the remaining amount.
 pub(crate) fn told(response: &RateLimitResponse) -> String {
     let of = |status: &envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus| {
         format!("{} {}", status.code().as_str_name(), status.limit_remaining)

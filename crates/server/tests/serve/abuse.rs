@@ -1,4 +1,4 @@
-//! Clients that mean no good: the server answers or closes, and goes on serving others.
+//! Malicious clients: the server responds or closes the connection, and continues to serve others.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::support::{Server, until};
 
-/// A server that has little patience.
+/// A server with short timeouts.
 fn impatient() -> Server {
     let args = ["--limits-header-time", "300ms", "--limits-request-time", "300ms", "--limits-body-bytes", "10000"];
     Server::start(&[], &args)
 }
 
-/// All that comes until the other end closes, whichever way it does.
+/// Everything received until the peer closes or resets the connection.
 fn rest_of(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut some = [0; 4_096];
@@ -29,12 +29,12 @@ fn rest_of(stream: &mut TcpStream) -> String {
 
 fn sent(server: &Server, bytes: &[u8]) -> TcpStream {
     let mut stream = server.connect();
-    // The other end may have closed before all was written.
+    // The peer may close the connection before everything is written.
     let _ = stream.write_all(bytes);
     stream
 }
 
-/// Whether everybody else is served as before, and nothing went wrong inside.
+/// Checks that other clients are served as before, and that nothing panicked.
 fn serves_on(server: &Server) {
     assert_eq!(server.check(r#"{"path":"/"}"#)["allowed"], true);
     assert!(!server.log().contains("panicked"), "{}", server.log());
@@ -49,7 +49,7 @@ fn heads_and_bodies_that_do_not_come_are_not_waited_for() {
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", ""),
         (b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", "HTTP/1.1 408"),
         (b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{", "HTTP/1.1 408"),
-        // An answer, and then silence.
+        // A response, and then silence.
         (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200"),
         (b"PRI * HTTP/2.0\r\n\r\nSM", ""),
     ] {
@@ -110,7 +110,7 @@ fn half_closed_connections_are_answered_and_closed() {
             assert!(!said.starts_with("HTTP/1.1 200"), "{bytes:?}: {said}");
         }
     }
-    // The other way round: those who never read an answer.
+    // The reverse: clients that never read a response.
     for _ in 0..20 {
         let stream = sent(&server, b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let _ = stream.shutdown(Shutdown::Read);
@@ -156,7 +156,7 @@ fn everything_oversized_is_refused() {
         ),
     ] {
         let said = rest_of(&mut sent(&server, request.as_bytes()));
-        // A reset may overtake the answer where more was sent than is read.
+        // A reset may overtake the response if more was sent than is read.
         assert!(
             said.starts_with(answer) || (said.is_empty() && request.len() > 50_000),
             "{}…: {said}",
@@ -195,7 +195,7 @@ fn input_that_is_not_http_is_refused() {
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A frame of HTTP/2.
+/// An HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
@@ -206,7 +206,7 @@ fn malformed_http2_is_refused() {
     let server = impatient();
     let settings = frame(4, 0, 0, &[]);
     let (headers, end) = (1, 5);
-    // `:method: GET`, `:scheme: http`, `:path: /`: all of them by number.
+    // `:method: GET`, `:scheme: http`, `:path: /`, all by index.
     let request = [0x82, 0x86, 0x84];
     for (what, frames) in [
         ("a preface and nothing else", vec![]),
@@ -234,11 +234,11 @@ fn malformed_http2_is_refused() {
         ),
     ] {
         let mut stream = sent(&server, &[PREFACE, &frames.concat()].concat());
-        // It ends, whatever is said before: a GOAWAY, a RST_STREAM or nothing.
+        // The connection ends, after a GOAWAY, a RST_STREAM or nothing.
         rest_of(&mut stream);
         assert!(!server.log().contains("panicked"), "{what}: {}", server.log());
     }
-    // Requests that are taken back at once, over and over.
+    // Requests that are cancelled immediately, repeatedly.
     let resets = (0..5_000_u32).flat_map(|number| {
         let stream = 2 * number + 1;
         [frame(headers, end, stream, &request), frame(3, 0, stream, &[0, 0, 0, 8])].concat()
@@ -252,7 +252,7 @@ fn a_flood_of_pings_or_settings_is_cut_off() {
     let server = Server::start(&[], &["--limits-header-time", "1h"]);
     for (flood, what) in [(frame(6, 0, 0, &[0; 8]), "pings"), (frame(4, 0, 0, &[]), "settings")] {
         let mut stream = sent(&server, &[PREFACE, &frame(4, 0, 0, &[])].concat());
-        // So that its answers do not hold up the flood.
+        // Reads the responses, so that they do not block the flood.
         let mut answers = stream.try_clone().unwrap();
         let reading = std::thread::spawn(move || rest_of(&mut answers));
         let many = flood.repeat(20_000);

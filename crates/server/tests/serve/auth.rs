@@ -1,5 +1,6 @@
-//! Forward-auth, and who is believed.
+//! Tests of forward-auth, and of the headers that it trusts.
 
+use std::io::{Read, Write};
 use std::process::Command;
 
 use serde_json::Value;
@@ -33,7 +34,7 @@ fn the_answer_is_what_the_client_is_to_see() {
     assert_eq!(server.get_with("/v1/auth", &forwarded("203.0.113.8")).status, 200);
 }
 
-/// The lines of a server's access log, once there are so many.
+/// The lines of a server's access log, once there are this many.
 fn logged(server: &Server, count: usize) -> Vec<Value> {
     until("the access log", || {
         let text = std::fs::read_to_string(server.path("access.log")).unwrap_or_default();
@@ -68,7 +69,7 @@ fn requests_that_proxies_ask_about_are_in_the_access_log() {
     assert_eq!(server.get_with("/v1/auth/nginx", &nginx).status, 403);
     assert_eq!(server.get_with("/v1/auth", &about("GET", "/a%2fb")).status, 400);
     assert_eq!(server.get_with("/v1/auth", &about("GET", "/free")).status, 200);
-    // These are about no request, or about none that is passed on.
+    // Requests without a description, or that are not forward-auth, have no line.
     assert_eq!(server.get_with("/v1/auth", &[]).status, 400);
     server.check(r#"{"path": "/limited", "address": "203.0.113.9"}"#);
     let free = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/user"), ("x-forwarded-for", "203.0.113.8")];
@@ -104,7 +105,7 @@ fn a_proxy_that_hangs_up_while_an_answer_is_held_back_is_in_the_access_log() {
         .concat();
     let server = Server::start(&[("rules.yaml", rules)], &args);
     assert_eq!(server.get_with("/v1/auth", &forwarded("203.0.113.7")).status, 200);
-    // Over HTTP/1 a listener does not look for the end of a connection while it answers.
+    // Over HTTP/1, a listener does not detect the end of a connection while it is serving a request.
     let mut proxy = Command::new("curl");
     proxy.args(["-s", "--http2-prior-knowledge", &server.url("/v1/auth"), "-H", "X-Forwarded-Method: GET"]);
     proxy.args(["-H", "X-Forwarded-Uri: /held", "-H", "X-Forwarded-For: 203.0.113.7"]);
@@ -154,12 +155,12 @@ fn nginx_gets_the_statuses_that_it_takes() {
 
 #[test]
 fn a_client_cannot_write_what_its_proxy_does_not() {
-    // What comes through Caddy may carry the headers of the form for nginx, and the other way round.
+    // Requests through Caddy may contain the headers of nginx's form, and vice versa.
     let server = server(&[]);
     let caddy = [&forwarded("203.0.113.7")[..], &[("x-original-uri", "/free"), ("x-original-method", "GET")]].concat();
     assert_eq!(server.get_with("/v1/auth", &caddy).status, 200);
     assert_eq!(server.get_with("/v1/auth", &caddy).status, 429);
-    // Nobody has said that these headers mean anything.
+    // These headers are not configured.
     let user = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/user"), ("x-user", "alice")];
     assert_eq!(server.get_with("/v1/auth", &user).status, 403);
 }
@@ -181,13 +182,13 @@ fn the_configured_headers_identify_the_client() {
 
 #[test]
 fn a_thousand_made_up_addresses_are_one_client() {
-    // Only the proxy is trusted, and it is not us.
+    // Only the proxy is trusted, and the test is not the proxy.
     let server = server(&["--trusted-proxies", "192.0.2.1"]);
     let answer = server.get_with("/v1/auth", &forwarded("203.0.113.7"));
     assert_eq!(answer.status, 400);
     assert!(answer.json()["detail"].as_str().unwrap().contains("127.0.0.1 is not one of the `trusted_proxies`"));
 
-    // The proxy is trusted: what stands to the left of what it says is what the client says.
+    // The proxy is trusted. Addresses to the left of the one that it appended come from the client.
     let server = self::server(&[]);
     let allowed = (0..1_000).filter(|number| {
         let list = format!("10.{}.{}.1, 203.0.113.7", number / 256, number % 256);
@@ -236,7 +237,7 @@ fn a_shaper_holds_the_answer_back() {
         let headers = [(names[0], "GET"), (names[1], "/"), ("x-forwarded-for", "203.0.113.7")];
         assert_eq!(server.get_with(form, &headers).status, 200);
     }
-    // The second leaves half a second behind the first, however long the machine takes.
+    // The second request is forwarded half a second after the first, however slow the machine is.
     assert!(begun.elapsed() >= std::time::Duration::from_millis(490), "{:?}", begun.elapsed());
 }
 
@@ -253,4 +254,20 @@ fn a_delay_beyond_hold_time_is_denied_and_leaves_the_queue() {
         let wait: u64 = denied.header("retry-after").unwrap().parse().unwrap();
         assert!((3_000..=3_600).contains(&wait), "{wait}");
     }
+}
+
+#[test]
+fn only_options_asks_for_the_server_as_a_whole() {
+    let server = server(&[]);
+    let ask = |method: &str| {
+        let mut stream = server.connect();
+        let said = format!("X-Forwarded-Method: {method}\r\nX-Forwarded-Uri: *\r\nX-Forwarded-For: 203.0.113.7");
+        write!(stream, "GET /v1/auth HTTP/1.1\r\nHost: localhost\r\n{said}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ask("OPTIONS").starts_with("HTTP/1.1 200 "));
+    let refused = ask("GET");
+    assert!(refused.starts_with("HTTP/1.1 400 ") && refused.contains("only OPTIONS may have"), "{refused}");
 }

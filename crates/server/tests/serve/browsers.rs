@@ -1,4 +1,4 @@
-//! Requests that a web page could make a visitor's browser send.
+//! Requests that a web page could send through a visitor's browser.
 
 use crate::support::{Answer, Server};
 
@@ -15,7 +15,7 @@ fn left(server: &Server) -> u64 {
     server.post("/v1/peek", QUESTION).good()["limits"][0]["remaining"].as_u64().unwrap()
 }
 
-/// The response of another of the server's listeners.
+/// The response of another listener of the server.
 fn at(server: &Server, listener: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     server.post_to(&format!("http://{}{path}", server.listener(listener)), headers, body)
 }
@@ -75,7 +75,7 @@ fn a_local_listener_answers_for_this_machine_alone() {
         let nobody = ENVOY.replace("user", "nobody");
         assert_eq!(at(&server, "Envoy", "/json", &headers, &nobody).status, envoy, "{host}");
     }
-    // A proxy that asks on behalf of a client may pass on for which host the client's request was.
+    // A proxy may pass on the host of the client's request.
     let asked = [("host", "shop.example"), ("x-forwarded-method", "GET"), ("x-forwarded-uri", "/")];
     assert_eq!(server.get_with("/v1/auth", &asked).status, 200);
     let asked = [("host", "shop.example"), ("x-original-method", "GET"), ("x-original-uri", "/")];

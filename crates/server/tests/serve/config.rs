@@ -1,4 +1,4 @@
-//! Settings: where they come from, and what is wrong with them.
+//! Settings: their sources, and errors in them.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ fn run(files: &[(&str, &str)], variables: &[(&str, &str)], args: &[&str]) -> Ran
     Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// A setting's value and where it comes from.
+/// A setting's value and source.
 fn setting(ran: &Ran, name: &str) -> (String, String) {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let all: Value = serde_json::from_str(&ran.out).unwrap();
@@ -66,6 +66,35 @@ fn secrets_are_not_shown() {
         assert!(!ran.out.contains("hunter"), "{}", ran.out);
         assert!(ran.out.contains("redis://(hidden)@127.0.0.1:6379"), "{}", ran.out);
     }
+}
+
+#[test]
+fn the_short_form_of_the_store_is_shown_as_the_settings_that_it_sets() {
+    let json = ["config", "--format", "json"];
+    for (url, kind, primary) in [
+        ("redis://me:hunter2@10.0.0.1", "redis", ""),
+        ("cluster://me:hunter2@10.0.0.1,10.0.0.2", "cluster", ""),
+        ("sentinel://me:hunter2@10.0.0.1,10.0.0.2/first", "sentinel", "first"),
+    ] {
+        let ran = run(&[], &[], &[&json[..], &["--redis", url]].concat());
+        assert!(!ran.out.contains("hunter2"), "{}", ran.out);
+        let shown = url.replace("me:hunter2", "(hidden)");
+        assert_eq!(setting(&ran, "store.kind"), (kind.to_owned(), "--redis".to_owned()));
+        assert_eq!(setting(&ran, "store.redis.urls"), (shown, "--redis".to_owned()));
+        assert_eq!(setting(&ran, "store.redis.primary").0, primary);
+    }
+    let ran = run(&[], &[("TIDEGATE_REDIS", "redis://10.0.0.1")], &["config", "--changed"]);
+    assert!(
+        ran.out.lines().any(|line| line.starts_with("store.kind ") && line.ends_with("TIDEGATE_REDIS")),
+        "{}",
+        ran.out
+    );
+    // Settings of their own that come from a later layer are in force instead.
+    let variables = [("TIDEGATE_REDIS", "redis://10.0.0.1")];
+    let ran =
+        run(&[], &variables, &[&json[..], &["--store-kind", "cluster", "--store-redis-urls", "redis://b"]].concat());
+    assert_eq!(setting(&ran, "store.kind"), ("cluster".to_owned(), "--store-kind".to_owned()));
+    assert_eq!(setting(&ran, "store.redis.urls"), ("redis://b".to_owned(), "--store-redis-urls".to_owned()));
 }
 
 #[test]
@@ -150,7 +179,7 @@ fn init_writes_files_that_work_and_writes_over_none() {
     };
     let defaults = values(&text(&run(&["config", "--format", "json"]).stdout));
 
-    // What is written in the comments is what holds without them.
+    // The commented values are the defaults.
     let written = std::fs::read_to_string(folder.path().join("new/tidegate.yaml")).unwrap();
     let names: Vec<String> = defaults.iter().map(|(name, _)| name.as_str().unwrap().to_owned()).collect();
     let is_setting = |line: &str| {
@@ -171,7 +200,7 @@ fn init_writes_files_that_work_and_writes_over_none() {
     let second = run(&["init", "new"]);
     assert_eq!(second.status.code(), Some(1));
     assert!(text(&second.stderr).contains("already exists and was not changed"));
-    // Rules that are there are kept.
+    // Existing rules are kept.
     let own = "rules: [{ id: own, limit: 1/s }]\n";
     std::fs::remove_file(folder.path().join("new/tidegate.yaml")).unwrap();
     std::fs::write(&rules, own).unwrap();

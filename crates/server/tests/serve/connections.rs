@@ -1,4 +1,4 @@
-//! Share of one address in the connections of a listener, and its metrics.
+//! Limit on the connections of one address, and its metrics.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::{Server, until};
 
-/// A connection from this address, with the time to notice whether it is closed.
+/// A connection from this address, with time to detect whether it is closed.
 fn connect_from(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stream = runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! `/v1/check` and its kin.
+//! `/v1/check` and related operations.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -59,7 +59,7 @@ fn a_question_may_come_in_pieces_however_they_arrive() {
         }
         request.extend_from_slice(b"0\r\n\r\n");
         let mut stream = server.connect();
-        // All at once: the connection has more of it while some is taken.
+        // Sent at once, so that the connection has more of the request while some is being read.
         stream.write_all(&request).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -142,7 +142,7 @@ fn a_reservation_is_settled_once_at_its_actual_cost() {
     let reserved = reserve();
     assert_eq!(reserved["held"], json!([{"id": "tokens", "taken": 600}, {"id": "calls", "taken": 1}]));
     assert_eq!(remaining(&server), (400, 9));
-    // A second one does not fit, and so takes nothing.
+    // A second reservation does not fit, and is not charged.
     assert_eq!(reserve()["allowed"], false);
 
     let settle = |actual: Value| {
@@ -257,7 +257,7 @@ fn json_errors_are_reported_with_their_place() {
         ("/v1/check", "{\"hits\": -1}", "integer `-1`, expected a whole number such as 3.", "hits"),
         ("/v1/check", "{\"hits\": \"3\"}", "string \"3\", expected a whole number such as 3.", "hits"),
         ("/v1/reserve", "{\"ttl\": 10}", "integer `10`, expected a span of time such as \"10s\".", "ttl"),
-        ("/v1/check", "{\"ttl\": \"1s\"}", "it belongs to /v1/reserve", ""),
+        ("/v1/check", "{\"ttl\": \"1s\"}", "send it to /v1/reserve", ""),
         ("/v1/reserve", "{\"ttl\": \"soon\"}", "`soon` is no span of time", "ttl"),
         ("/v1/reserve", "{\"ttl\": \"2year\"}", "write up to 1day", ""),
         ("/v1/settle", "{}", "missing field `receipt`.", "."),
@@ -301,10 +301,10 @@ fn paths_and_methods_that_mean_nothing_come_with_what_was_meant() {
     assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
 }
 
-/// hyper reads a body only as far as it is wanted, and whoever takes it sees to it that it reads on.
+/// hyper reads a body only as far as it is polled, so the reader must keep polling.
 #[test]
 fn bodies_are_read_to_their_end_in_whatever_pieces_they_come() {
-    // Nobody comes to look whether it reads on.
+    // Without idle checks, nothing else polls the connection.
     let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml", "--limits-header-time", "1h"]);
     let question = format!(r#"{{"path":"/","user":"a","headers":{{"x-long":"{}"}}}}"#, "x".repeat(200_000));
     let whole = format!(
@@ -320,7 +320,7 @@ fn bodies_are_read_to_their_end_in_whatever_pieces_they_come() {
     for (request, pieces) in
         [(whole.as_str(), 1), (&whole, 7), (&chunked, 1), (&chunked, 7), (small, 1), (small, 3), (small, small.len())]
     {
-        // Three on one connection, so that each but the first follows another.
+        // Three on one connection, so that each but the first follows another one.
         let mut stream = server.connect();
         for _ in 0..3 {
             for piece in request.as_bytes().chunks(request.len().div_ceil(pieces)) {
@@ -329,13 +329,13 @@ fn bodies_are_read_to_their_end_in_whatever_pieces_they_come() {
             assert!(answer_on(&mut stream).contains("\"allowed\":true"));
         }
     }
-    // All of them ahead of the first answer.
+    // All of them before the first response.
     let mut stream = server.connect();
     stream.write_all(small.repeat(20).as_bytes()).unwrap();
     (0..20).for_each(|_| assert!(answer_on(&mut stream).starts_with("HTTP/1.1 200")));
 }
 
-/// One answer, of those that come on a connection.
+/// The next response on a connection.
 fn answer_on(stream: &mut TcpStream) -> String {
     let (mut answer, mut byte) = (Vec::new(), [0]);
     while !answer.ends_with(b"]}") {
@@ -345,7 +345,7 @@ fn answer_on(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Takes out the times when limits are full again, which are there but differ.
+/// Removes the times at which limits are full again, which vary.
 fn forget_times(answer: &mut Value) {
     match answer {
         Value::Array(answers) => answers.iter_mut().for_each(forget_times),
@@ -358,7 +358,7 @@ fn forget_times(answer: &mut Value) {
     }
 }
 
-/// The guide's requests get the answers of the guide, but for times and receipts.
+/// The guide's requests get the responses in the guide, except for times and receipts.
 #[test]
 fn the_guide_shows_what_the_server_answers() {
     let guide = include_str!("../../../../docs/http-api.md");

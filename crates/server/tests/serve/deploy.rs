@@ -1,4 +1,4 @@
-//! The files under `deploy/` hold only settings, ports and paths that the program has.
+//! The files under `deploy/` contain only existing settings, ports and paths.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ pub(crate) fn strings(value: &Value) -> Vec<String> {
     value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// Panics unless the program takes these settings.
+/// Panics unless the program accepts these settings.
 #[track_caller]
 pub(crate) fn assert_accepted(command: &mut Command) {
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -28,7 +28,7 @@ pub(crate) fn listening<'t>(texts: impl Iterator<Item = &'t String>) -> Vec<u64>
     texts.filter_map(|text| text.split_once("0.0.0.0:")?.1.parse().ok()).collect()
 }
 
-/// The help of `tidegate serve`, in one line.
+/// The help of `tidegate serve`, as one line.
 pub(crate) fn read_help() -> String {
     let files = folder(&[]);
     let help = tidegate(files.path()).args(["serve", "--help"]).output().unwrap().stdout;
@@ -47,7 +47,8 @@ fn the_container_has_settings_of_the_program_and_a_health_check_that_works() {
     assert!(variables.len() >= 4);
     let files = folder(&[("rules.yaml", "rules: []")]);
     let set = variables.iter().map(|(name, value)| (name, value.replace("/etc/tidegate/", "")));
-    assert_accepted(tidegate(files.path()).arg("config").envs(set));
+    let checked = tidegate(files.path()).arg("config").envs(set).output().unwrap();
+    assert!(checked.status.success() && checked.stderr.is_empty(), "{}", String::from_utf8_lossy(&checked.stderr));
     let help = read_help();
     for (name, _) in &variables {
         assert!(help.contains(&format!("env: {name}")), "{name}");
@@ -69,6 +70,42 @@ fn the_container_has_settings_of_the_program_and_a_health_check_that_works() {
     assert!(!tidegate(files.path()).args(&args).output().unwrap().status.success(), "nobody answers any more");
 }
 
+/// The verdict of systemd on a unit, if it is installed.
+fn verified(unit: &str) -> Option<String> {
+    let unit = unit.replace("/usr/bin/tidegate", env!("CARGO_BIN_EXE_tidegate"));
+    let files = folder(&[("tidegate.service", &unit)]);
+    let mut command = Command::new("systemd-analyze");
+    let output = command.args(["verify", "--man=no", "tidegate.service"]).current_dir(files.path()).output().ok()?;
+    Some(String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn systemd_understands_the_whole_unit() {
+    let unit = read("systemd/tidegate.service");
+    let Some(said) = verified(&unit) else { return };
+    assert_eq!(said, "");
+    let said = verified(&unit.replace("LimitNOFILE=", "LimtNOFILE=")).unwrap();
+    assert!(said.contains("Unknown key"), "{said}");
+}
+
+#[test]
+fn the_container_is_built_of_the_source_alone_and_has_no_shell() {
+    let text = read("Dockerfile").replace("\\\n", " ");
+    let stages: Vec<&str> = text.split("\nFROM ").skip(1).collect();
+    let [build, image] = stages[..] else { panic!("{} stages", stages.len()) };
+    assert!(build.contains("\nARG TIDEGATE_COMMIT\n") && build.contains("cargo build --release --locked"), "{build}");
+    assert!(image.starts_with("gcr.io/distroless/cc-debian12:nonroot\n") && !image.contains("\nRUN "), "{image}");
+    // Both are Debian 12: the program needs the glibc that it was built with.
+    assert!(build.starts_with("rust:1-slim-bookworm "), "{build}");
+    let left_out = read("../.dockerignore");
+    let left_out: Vec<&str> = left_out.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(left_out.contains(&"target") && left_out.contains(&".git"), "{left_out:?}");
+    let workspace = read("../Cargo.toml");
+    for name in left_out {
+        assert!(!workspace.contains(&format!("\"{name}")), "{name} is part of the workspace");
+    }
+}
+
 #[test]
 fn the_compose_file_and_the_system_service_run_commands_of_the_program() {
     let compose: Value = serde_saphyr::from_str(&read("compose/compose.yaml")).unwrap();
@@ -86,7 +123,7 @@ fn the_compose_file_and_the_system_service_run_commands_of_the_program() {
     assert_accepted(tidegate(files.path()).arg("config").args(["--rules", "rules.yaml"]).args(&args));
     let volumes = strings(&single["volumes"]);
     assert!(args[1].starts_with("/var/lib/tidegate/") && volumes.contains(&"state:/var/lib/tidegate".to_owned()));
-    assert!(read("Dockerfile").contains("install -d -o 65532 -g 65532 /var/lib/tidegate"));
+    assert!(read("Dockerfile").contains("--chown=65532:65532 /image/var/lib/tidegate /var/lib/tidegate"));
     for volume in ["rules.yaml", "envoy.yaml"] {
         assert!(compose.to_string().contains(&format!("./{volume}:")), "{volume}");
         read(&format!("compose/{volume}"));
@@ -104,4 +141,6 @@ fn the_compose_file_and_the_system_service_run_commands_of_the_program() {
     let start = exec("ExecStart=");
     assert_eq!(start[0], "serve");
     assert_eq!(start[1..], exec("ExecStartPre=")[1..3], "what is checked is what is started");
+    let has = |line: &str| assert!(unit.lines().any(|known| known == line), "{line}");
+    ["Type=notify", "NotifyAccess=all", "ExecReload=/bin/kill -HUP $MAINPID"].into_iter().for_each(has);
 }

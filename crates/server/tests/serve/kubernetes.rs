@@ -1,4 +1,4 @@
-//! The objects for Kubernetes, plain and rendered by Helm, fit the program and each other.
+//! The Kubernetes objects, plain and rendered by Helm, match the program and each other.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 
 use super::deploy::{assert_accepted, listening, read, read_help, strings};
 use crate::support::{Server, folder, tidegate};
+
+/// The version whose schemas objects are held against.
+const KUBERNETES: &str = "1.31";
 
 /// Objects that are applied together.
 struct Manifests(Vec<Value>);
@@ -55,13 +58,32 @@ impl Manifests {
         containers.iter().find(|container| container["name"] == "tidegate").unwrap()
     }
 
-    /// Holds everything against the program, and the objects against each other.
+    /// Checks the objects against the program and against each other.
     fn check(&self) {
+        self.check_schemas();
         self.check_settings();
         self.check_ports();
         self.check_volumes();
         self.check_selectors();
         self.check_paths();
+    }
+
+    fn check_schemas(&self) {
+        let (is_good, said) = self.validated();
+        assert!(is_good, "{said}");
+    }
+
+    /// Whether the objects of Kubernetes itself match its schemas, which allow no unknown fields, and what is said otherwise.
+    fn validated(&self) -> (bool, String) {
+        const OTHERS: [&str; 1] = ["ServiceMonitor"];
+        let objects = self.0.iter().filter(|object| !OTHERS.contains(&object["kind"].as_str().unwrap()));
+        let texts: Vec<String> = objects.map(Value::to_string).collect();
+        let files = folder(&[("objects.yaml", &texts.join("\n---\n"))]);
+        let mut command = Command::new("python3");
+        command.args(["-m", "kubernetes_validate", "--strict", "--kubernetes-version", KUBERNETES, "objects.yaml"]);
+        let output = command.current_dir(files.path()).env("PYTHONPATH", installed("kubernetes")).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), said)
     }
 
     fn check_settings(&self) {
@@ -112,7 +134,7 @@ impl Manifests {
         let args = strings(&self.container()["args"]);
         let has_state = args.iter().any(|arg| arg == "--store-file=/var/lib/tidegate/state");
         assert_eq!(mounted("/var/lib/tidegate"), has_state);
-        // The group of the volume is that of the program.
+        // The volume's group is that of the program.
         assert!(!has_state || pod["securityContext"]["fsGroup"] == 65_532, "{pod}");
         for volume in pod["volumes"].as_array().unwrap() {
             if let Some(map) = volume["configMap"]["name"].as_str() {
@@ -145,6 +167,7 @@ impl Manifests {
             selects(&monitor["spec"]["selector"]["matchLabels"], &labels(service));
         }
         if let Some(scaler) = self.find("HorizontalPodAutoscaler") {
+            assert_eq!(workload["spec"].get("replicas"), None, "the autoscaler sets them");
             assert_eq!(scaler["spec"]["scaleTargetRef"]["name"], workload["metadata"]["name"]);
         }
     }
@@ -170,14 +193,19 @@ impl Manifests {
     }
 }
 
-/// Runs Helm on the chart. Returns whether it succeeded, and what it printed.
-fn helm(args: &[&str], values: &[&str]) -> (bool, String) {
+/// A folder that `tools/setup` installs into.
+fn installed(tool: &str) -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"))).unwrap();
-    let helm = cache.join("tidegate/helm/bin/helm");
-    assert!(helm.is_file(), "there is no {}: run tools/setup", helm.display());
+    let folder = cache.join("tidegate").join(tool);
+    assert!(folder.is_dir(), "there is no {}: run tools/setup", folder.display());
+    folder
+}
+
+/// Runs Helm on the chart. Returns whether it succeeded, and what it printed.
+fn helm(args: &[&str], values: &[&str]) -> (bool, String) {
     let chart = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/helm/tidegate");
-    let mut command = Command::new(helm);
+    let mut command = Command::new(installed("helm").join("bin/helm"));
     command.args(args).args(values.iter().flat_map(|value| ["--set", value])).current_dir(chart);
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
@@ -191,6 +219,19 @@ fn a_fleet_of_plain_manifests_fits_the_program() {
     fleet.check();
     let kinds = ["ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "PodDisruptionBudget"];
     assert_eq!(fleet.kinds(), kinds.into_iter().chain(["Service", "ServiceMonitor"]).collect());
+}
+
+#[test]
+fn a_misspelt_field_is_found() {
+    let file = "kubernetes/tidegate.yaml";
+    for (right, wrong) in
+        [("readinessProbe:", "readynessProbe:"), ("minReplicas:", "minReplica:"), ("maxSkew: 1", "maxSkew: one")]
+    {
+        let text = read(file);
+        assert!(text.contains(right), "{right}");
+        let (is_good, said) = Manifests::parse(&text.replace(right, wrong)).validated();
+        assert!(!is_good, "{wrong}: {said}");
+    }
 }
 
 #[test]
@@ -228,7 +269,11 @@ fn the_chart_renders_objects_that_fit_the_program() {
     let app = ["sidecar.containers[0].name=app", "sidecar.containers[0].image=app:1", "redis=redis://redis:6379"];
     let sidecar = Manifests::rendered(&[&app[..], &["form=sidecar", "replicas=3"]].concat());
     sidecar.check();
-    assert_eq!(sidecar.workload()["spec"]["template"]["spec"]["containers"].as_array().unwrap().len(), 2);
+    let pod = |manifests: &Manifests| manifests.workload()["spec"]["template"]["spec"].clone();
+    assert_eq!(pod(&sidecar)["containers"].as_array().unwrap().len(), 2);
+    // The token is for the containers beside it.
+    assert_eq!(pod(&sidecar).get("automountServiceAccountToken"), None);
+    assert_eq!(pod(&fleet)["automountServiceAccountToken"], false);
     assert_eq!(sidecar.get("Service")["spec"]["ports"][0]["targetPort"], "gateway");
 
     let closed = Manifests::rendered(&["metrics.enabled=false", "persistence.enabled=false"]);

@@ -16,21 +16,21 @@ rules:
     on_store_failure: deny
 ";
 
-/// Requests of both nodes that hold a slot.
+/// Number of requests at both nodes that hold a slot.
 #[derive(Default)]
 struct Slots {
     held: AtomicUsize,
     most: AtomicUsize,
 }
 
-/// A node, and the requests that are in progress at it.
+/// A node, and its requests in progress.
 struct Node<'s> {
     server: Server,
     slots: &'s Slots,
     receipts: Vec<Value>,
-    /// Requests that were denied.
+    /// Number of denied requests.
     denied: u64,
-    /// Requests that began, ended or were denied.
+    /// Number of calls: requests that began, ended or were denied.
     calls: u64,
 }
 
@@ -41,7 +41,7 @@ impl Node<'_> {
         Node { server, slots, receipts: Vec::new(), denied: 0, calls: 0 }
     }
 
-    /// Begins a request. It counts as soon as it may go ahead.
+    /// Begins a request. It counts as soon as it is allowed.
     fn begin(&mut self) {
         let answer = self.server.check("{}");
         self.calls += 1;
@@ -54,7 +54,7 @@ impl Node<'_> {
         }
     }
 
-    /// Ends the oldest request. It counts no longer, before it gives its slot back.
+    /// Ends the oldest request. It is no longer counted before it releases its slot.
     fn end(&mut self) {
         if self.receipts.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Node<'_> {
         assert_eq!(released["settled"], true, "{released}");
     }
 
-    /// So many requests in turn, of which up to `most` are in progress at a time.
+    /// Sends this many requests in turn, of which up to `most` are in progress at a time.
     fn serve(&mut self, requests: usize, most: usize) {
         for _ in 0..requests {
             self.begin();
@@ -83,7 +83,7 @@ fn script_calls(redis: &Redis) -> u64 {
     of_script.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or_default()
 }
 
-/// Requests at both nodes at the same time. Returns what both have asked meanwhile.
+/// Sends requests to both nodes concurrently. Returns the number of calls.
 fn serve(nodes: &mut [Node<'_>; 2], requests: usize, most: usize) -> u64 {
     let calls = |nodes: &[Node<'_>; 2]| nodes.iter().map(|node| node.calls).sum::<u64>();
     let before = calls(nodes);
@@ -99,7 +99,7 @@ fn serve(nodes: &mut [Node<'_>; 2], requests: usize, most: usize) -> u64 {
 fn two_nodes_share_the_slots_of_a_rule_with_few_calls_of_redis() {
     let (redis, slots) = (Redis::start(), Slots::default());
     let mut nodes = [Node::start(&redis, &slots), Node::start(&redis, &slots)];
-    // Until both have blocks for all of their requests.
+    // Until both have leased slots for all of their requests.
     until("slots that are leased", || {
         let before = script_calls(&redis);
         let asked = serve(&mut nodes, 50, 16);
@@ -111,7 +111,7 @@ fn two_nodes_share_the_slots_of_a_rule_with_few_calls_of_redis() {
     println!("{calls} calls of Redis for {asked} requests that begin or end");
     assert!(5 * calls <= asked, "{calls} calls for {asked}");
 
-    // Together they want more than there is.
+    // Together, they request more slots than there are.
     serve(&mut nodes, 400, 44);
     let most = slots.most.load(Ordering::SeqCst);
     println!("{most} slots held at most, {:?} requests denied", nodes.each_ref().map(|node| node.denied));

@@ -1,4 +1,4 @@
-//! Starting, reloading, stopping.
+//! Start, reload and shutdown.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,11 +14,11 @@ use crate::support::{Server, folder, tidegate, until};
 const HALF_A_REQUEST: &[u8] = b"POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{\"path\"";
 const THE_OTHER_HALF: &[u8] = b":\"/\"} ";
 
-/// Has the server wait for the rest of a request.
+/// Sends half a request, so that the server waits for the rest.
 fn begin_a_request(server: &Server) -> TcpStream {
     let mut stream = server.connect();
     stream.write_all(HALF_A_REQUEST).unwrap();
-    // The server answers others after it has begun to read this one.
+    // Responses to later requests show that the server is reading this one.
     for _ in 0..3 {
         server.get("/healthz").good();
     }
@@ -36,7 +36,7 @@ fn it_starts_with_no_file_and_the_lines_to_try_work() {
     assert!(server.banner.contains(&format!("kill {}", server.pid())), "{}", server.banner);
     let run = |line: &str| String::from_utf8(Command::new("sh").args(["-c", line]).output().unwrap().stdout).unwrap();
     let lines = server.banner.split("try  ").skip(1).map(|rest| rest.lines().next().unwrap());
-    // The last line starts `tidegate top`, which has tests of its own.
+    // The last line starts `tidegate top`, which has separate tests.
     let tried: Vec<String> = lines.take(3).map(run).collect();
     let [http, envoy, redis] = &tried[..] else { panic!("{tried:?}") };
     assert!(http.starts_with("{\"allowed\":true"), "{http}");
@@ -44,7 +44,7 @@ fn it_starts_with_no_file_and_the_lines_to_try_work() {
     assert_eq!(redis, "0\n16\n15\n-1\n2\n");
 }
 
-/// Pastes the command that the banner says to try for a listener into a shell, and types a line.
+/// Runs the command that the banner suggests for a listener in a shell, and types a line.
 fn tried(server: &Server, listener: &str, typed: &str) -> String {
     let (_, rest) = server.banner.split_once(&format!("\n  {listener} ")).unwrap();
     let (_, line) = rest.split_once("try  ").unwrap();
@@ -83,7 +83,7 @@ descriptors:
 
 #[test]
 fn a_first_start_warns_of_nothing() {
-    // Whatever the system lets it have.
+    // With the system's limit on open files, and with a low one.
     for server in [Server::start(&[], &[]), Server::start_with_files(700, &[])] {
         server.check(r#"{"path":"/"}"#);
         assert!(!server.log().contains("WARN"), "{}", server.log());
@@ -100,7 +100,7 @@ fn told_to_stop_it_finishes_what_is_in_flight_and_exits_with_0() {
         let mut stream = begin_a_request(&server);
         server.signal(signal);
         until("no new connections", || is_refusing(&server));
-        // A connection on which nothing is asked is closed at once.
+        // An idle connection is closed immediately.
         assert!(matches!(idle.read(&mut [0; 1]), Ok(0) | Err(_)));
         stream.write_all(THE_OTHER_HALF).unwrap();
         let mut answer = String::new();
@@ -146,7 +146,7 @@ fn rules_are_followed_and_a_broken_file_changes_nothing() {
 
     std::fs::write(server.path("rules.yaml"), rules("20/h")).unwrap();
     until("the new limit", || (limit_of(&server) == 20).then_some(()));
-    // What was spent stays spent.
+    // Spent cost is kept.
     assert_eq!(server.check(r#"{"user":"alice"}"#)["limits"][0]["remaining"], 18);
 
     std::fs::write(server.path("rules.yaml"), rules("20/fortnight")).unwrap();
@@ -212,7 +212,7 @@ fn a_handover_path_that_is_no_socket_of_ours_is_refused_and_left_alone() {
     std::fs::create_dir(path("directory")).unwrap();
     std::os::unix::fs::symlink("notes.txt", path("link")).unwrap();
     std::os::unix::fs::symlink("wrong.sock", path("link.sock")).unwrap();
-    // Programs that answer something else, or nothing.
+    // Programs that respond with something else, or with nothing.
     for (name, answer) in [("wrong.sock", &b"hello"[..]), ("closes.sock", b"")] {
         let listener = UnixListener::bind(path(name)).unwrap();
         std::thread::spawn(move || listener.incoming().for_each(|stream| drop(stream.unwrap().write_all(answer))));
@@ -264,7 +264,7 @@ fn logs_can_be_json() {
     let up = server.log().lines().find(|line| line.contains("the server is up")).map(str::to_owned).unwrap();
     let up: serde_json::Value = serde_json::from_str(&up).unwrap();
     assert_eq!(up["api"], server.address.to_string(), "{up}");
-    // The banner is for programs then.
+    // With a JSON log, the banner is JSON too.
     let banner: serde_json::Value = serde_json::from_str(server.banner.lines().next().unwrap()).unwrap();
     assert_eq!((&banner["listeners"]["api"], &banner["listeners"]["gateway"]), (&up["api"], &serde_json::Value::Null));
     assert_eq!((&banner["store"], &banner["rules"]["rules"]), (&"memory".into(), &3.into()));

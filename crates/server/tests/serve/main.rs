@@ -1,4 +1,4 @@
-//! The server, as those who run it and those who ask it meet it.
+//! Tests of the server, for operators and clients.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 #[path = "../support/spellings.rs"]
@@ -13,21 +13,25 @@ mod abuse;
 mod auth;
 mod browsers;
 mod config;
+mod config_reload;
 mod connections;
 mod decisions;
 mod deploy;
+mod hot_keys;
 mod kubernetes;
 mod leased_fleet;
+mod leased_nodes;
 mod leased_slots;
 mod life;
-mod logging;
+mod log_output;
 mod memory;
 mod openapi;
 mod proxies;
 mod receipts;
 mod redis_protocol;
-mod reloading;
+mod returned_leases;
 mod secrets;
+mod service_manager;
 mod state;
 mod store;
 mod tls;

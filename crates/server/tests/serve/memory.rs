@@ -1,4 +1,4 @@
-//! A server whose state is in memory, and whose memory is sought after.
+//! A server with state in memory, under memory pressure.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use crate::support::{Server, until};
 const RULES: &str = "rules: [{ id: login, key: user, limit: 5/min }]";
 const ADMIN_TOKEN: &str = "0123456789abcdef";
 
-/// Spends one token of each of so many keys, by the Redis protocol.
+/// Spends one token of each of this many keys, through the Redis protocol.
 fn flood(server: &Server, keys: usize) {
     let mut stream = TcpStream::connect(server.listener("Redis")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

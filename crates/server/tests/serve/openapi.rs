@@ -16,7 +16,7 @@ rules:
   - { id: costly, match: { path: /costly }, limit: 10/h, cost: header:x-cost }
 ";
 
-/// Holds questions and answers against the description, and remembers which it has seen.
+/// Compares requests and responses with the description, and records which were covered.
 struct Held {
     server: Server,
     description: Value,
@@ -29,7 +29,7 @@ impl Held {
         Held { server, description, seen }
     }
 
-    /// Whether a document fits a part of the description.
+    /// Checks a document against a part of the description.
     fn fits(&self, schema: &Value, document: &Value) -> Result<(), String> {
         let mut whole = schema.clone();
         whole["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
@@ -68,7 +68,7 @@ impl Held {
         let schema = self.operation(path)["requestBody"]["content"]["application/json"]["schema"].clone();
         let fits = self.fits(&schema, body);
         let answer = self.server.post(path, &body.to_string());
-        // What is described is understood, and what is not described is not.
+        // Requests that match the description are accepted, and others are rejected.
         assert_eq!(
             fits.is_ok(),
             answer.status != 400 || body["receipt"] == "wrong",
@@ -137,7 +137,7 @@ fn the_description_is_true_and_complete() {
     held.get("/healthcheck", &[]);
     held.get("/openapi.json", &[]);
 
-    // Small bodies only, a store that is not there, and tokens that are verified.
+    // A server with small bodies, an unavailable store, and token verification.
     let rules = "rules: [{ id: api, limit: 5/h, on_store_failure: deny }]";
     let reserved = held.post("/v1/reserve", &json!({"path": "/chat", "user": "eve", "hits": 1}));
     let (receipt, seen) = (reserved["receipt"].clone(), held.seen);
@@ -181,7 +181,7 @@ fn the_description_is_true_and_complete() {
         let responses = operations.as_object().unwrap().values().next().unwrap()["responses"].as_object().unwrap();
         described.extend(responses.keys().map(|status| (path.clone(), status.parse::<u16>().unwrap())));
     }
-    // Bodies that are slow to come have a test of their own.
+    // Slow bodies have a separate test.
     let unseen: Vec<_> = described.difference(&held.seen).filter(|(_, status)| *status != 408).collect();
     assert!(unseen.is_empty(), "described, but never seen: {unseen:?}");
 }

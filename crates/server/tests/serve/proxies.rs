@@ -1,4 +1,4 @@
-//! The real nginx, Caddy, HAProxy and Traefik in front of an upstream, configured as the guides say.
+//! Real nginx, Caddy, HAProxy and Traefik in front of an upstream, configured as in the guides.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::spellings::{RULES as LOGIN, node, served_as_login, spellings};
+use crate::spellings::{RULES as LOGIN, node, rule_denies, served_as_login, spellings};
 use crate::support::{Process, Server, free_port, until};
 
 const RULES: &str = "rules: [{ id: limited, match: { path: /limited }, key: address, limit: log 3/h }]";
 
-/// Answers every request with its own body, and remembers them.
+/// An upstream that answers every request with its own body, and records the requests.
 struct Upstream {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
@@ -59,7 +59,7 @@ fn answer(stream: TcpStream, requests: &Mutex<Vec<String>>) -> std::io::Result<(
     stream.write_all(&body)
 }
 
-/// The blocks of a guide in a language.
+/// A guide's blocks in a language.
 fn blocks(guide: &str, language: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(guide);
     let text = std::fs::read_to_string(path).unwrap();
@@ -142,7 +142,7 @@ impl Proxy {
         let mut command = Command::new(program);
         command.arg("--configFile=traefik.yaml");
         let proxy = Proxy::start(command, folder, port);
-        // It listens before it has read its routes.
+        // Traefik listens before it has loaded its routes.
         until("the routes", || (proxy.ask("/free", &[]).0 == 200).then_some(()));
         upstream.seen.lock().unwrap().clear();
         proxy
@@ -178,7 +178,7 @@ impl Proxy {
         names.map(|name| counts[header.iter().position(|column| *column == name).unwrap()].parse().unwrap())
     }
 
-    /// Asks by curl. Says the status, the headers and the body.
+    /// Sends a request with curl. Returns the status, the headers and the body.
     fn ask(&self, path: &str, args: &[&str]) -> (u16, String, String) {
         let mut command = Command::new("curl");
         command.args(["-s", "-i", "--max-time", "60"]).args(args).arg(format!("http://{}{path}", self.address));
@@ -189,7 +189,7 @@ impl Proxy {
     }
 }
 
-/// A configuration in which Tidegate may take its time, as it does on a busy machine.
+/// A configuration with long timeouts for Tidegate, because the machine may be busy.
 fn patient(configuration: &str) -> String {
     let times = [
         ("timeout connect 200ms", "timeout connect 60s"),
@@ -202,13 +202,13 @@ fn patient(configuration: &str) -> String {
     times.iter().fold(configuration.to_owned(), |text, (quick, slow)| text.replace(quick, slow))
 }
 
-/// Starts a proxy in front of Tidegate and an upstream. Says what its clients get once Tidegate is stopped, and then once it
-/// is gone.
+/// Starts a proxy in front of Tidegate and an upstream. Returns the statuses that clients receive while Tidegate is
+/// suspended, and after it was killed.
 fn unanswered(start: impl Fn(SocketAddr, SocketAddr) -> Proxy) -> (Proxy, [u16; 2]) {
     let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
     let upstream = Upstream::start();
     let proxy = start(server.address, upstream.address);
-    // On a busy machine the first answers may come too late for the guides' timeouts.
+    // On a busy machine, the first responses may exceed the guides' timeouts.
     until("an answer through the proxy", || (proxy.ask("/free", &["-d", "hi"]).0 == 200).then_some(()));
     server.signal(Signal::STOP);
     let stopped = proxy.ask("/limited", &["-d", "hi"]).0;
@@ -266,9 +266,9 @@ fn traefik_answers_500_without_an_answer() {
     assert_eq!(upstream.seen(), 0);
 }
 
-/// The checks that every proxy must pass.
+/// Checks that every proxy must pass.
 fn limits_by_address(proxy: &Proxy, upstream: &Upstream, headers_on_allowed: bool) {
-    // What a client says of itself changes nothing: not whom it claims to be, nor what it claims to ask for.
+    // Headers sent by the client change neither its address nor the request that is checked.
     let spoofs: [&[&str]; 4] = [
         &["-H", "X-Forwarded-For: 198.51.100.1"],
         &["-H", "X-Forwarded-Uri: /free", "-H", "X-Forwarded-Method: GET"],
@@ -337,8 +337,8 @@ fn traefik_limits_as_its_guide_says() {
     limits_by_address(&proxy, &upstream, false);
 }
 
-/// Two logins pass and no spelling brings a third; taken as they are, spellings dodge the rule. `start` starts the proxy in
-/// front of an upstream that decodes paths.
+/// Two logins are allowed, and no spelling adds a third. With the policy `as-is`, spellings evade the rule. `start`
+/// starts the proxy in front of an upstream that decodes paths.
 fn is_not_dodged(start: impl Fn(SocketAddr, SocketAddr) -> Proxy) {
     let ((_node, upstream), targets) = (node(), spellings());
     for policy in ["canonical", "strict", "as-is"] {
@@ -351,9 +351,7 @@ fn is_not_dodged(start: impl Fn(SocketAddr, SocketAddr) -> Proxy) {
             continue;
         }
         assert!(served.len() <= 2, "{policy}: {served:#?}");
-        // The rule is what has stopped them.
-        let plain = vec!["/login".to_owned(); 3];
-        assert_eq!(served.len() + served_as_login(address, &plain).len(), 2, "{policy}: {served:#?}");
+        rule_denies(address, &served);
         let (status, head, body) = proxy.ask("/x/..%2flogin", &["--path-as-is"]);
         assert_eq!(status, 400, "{head}");
         let problem: serde_json::Value = serde_json::from_str(&body).unwrap();
@@ -393,8 +391,6 @@ fn no_spelling_dodges_a_rule_behind_traefik() {
         let listener = proxy.address.parse().unwrap();
         let served = served_as_login(listener, &targets);
         assert!(served.len() <= 2, "{policy}: {served:#?}");
-        // The rule is what has stopped them.
-        let plain = vec!["/login".to_owned(); 3];
-        assert_eq!(served.len() + served_as_login(listener, &plain).len(), 2, "{policy}: {served:#?}");
+        rule_denies(listener, &served);
     }
 }

@@ -1,4 +1,4 @@
-//! Receipts of one listener, settled at another.
+//! Receipts from one listener, settled through another.
 
 use std::collections::HashMap;
 
@@ -37,19 +37,19 @@ fn left(server: &Server) -> Value {
     server.post("/v1/peek", r#"{"path":"/chat","user":"alice"}"#).good()["limits"][0]["remaining"].clone()
 }
 
-/// From HTTP to Redis and back, by `one` and `other`, which may be the same server.
+/// Passes receipts from HTTP to the Redis protocol and back, through `one` and `other`, which may be the same server.
 fn receipts_pass(one: &Server, other: &Server) {
-    // What HTTP reserved.
+    // Reserved through HTTP.
     let reserved = one.post("/v1/reserve", r#"{"path":"/chat","user":"alice","hits":300}"#).good();
     assert_eq!(reserved["limits"][0]["remaining"], 700);
     let settled = resp(other, &format!("TG.SETTLE {} 100", receipt(&reserved)));
     assert_eq!((number(&settled, "settled"), number(&settled, "given_back")), (1, 200));
     assert_eq!(left(one), 900);
-    // Once.
+    // A receipt is settled only once.
     let again = one.post("/v1/settle", &json!({"receipt": reserved["receipt"], "actual": 0}).to_string()).good();
     assert_eq!(again, json!({"settled": false, "given_back": 0, "charged": 0}));
 
-    // What Redis' protocol reserved, charged on top.
+    // Reserved through the Redis protocol, and settled at a higher cost.
     let checked = resp(one, "TG.CHECK path /chat user alice cost 200");
     let word: String = redis::from_redis_value(checked["receipt"].clone()).unwrap();
     let settled = other.post("/v1/settle", &json!({"receipt": word, "actual": 250}).to_string()).good();
@@ -90,7 +90,7 @@ fn receipts_are_valid_at_all_servers_that_share_a_store() {
     receipts_pass(&one, &other);
 }
 
-/// A settlement reports the cost that it charged, which the bound on debt may hold below the cost that was asked for.
+/// A settlement reports the charged cost, which may be less than the stated one because debt is bounded.
 #[test]
 fn a_settlement_reports_no_more_than_it_charged() {
     const RULES: &str = "
@@ -100,7 +100,7 @@ rules: [{ id: api, key: user, limits: [{ name: tokens, limit: 10/2s burst 10, co
     let reserved = server.post("/v1/reserve", r#"{"user":"alice","hits":10}"#).good();
     let settled = server.post("/v1/settle", &json!({"receipt": reserved["receipt"], "actual": 400}).to_string()).good();
     let charged = settled["charged"].as_u64().unwrap();
-    // The debt is at most twice the burst. The bucket refills while the two requests travel.
+    // The debt is at most twice the burst. The bucket refills while the two requests are in transit.
     assert!((10..=20).contains(&charged), "{settled}");
     assert_eq!(settled, json!({"settled": true, "given_back": 0, "charged": charged}));
 }

@@ -7,7 +7,7 @@ use tidegate_test_redis::Server as Redis;
 
 use crate::support::{Server, until};
 
-/// A server whose state is there, and a client of it.
+/// A server with its state in this Redis, and a client.
 fn server(redis: &Redis, args: &[&str]) -> (Server, Connection) {
     let url = redis.url();
     let own = ["--store-kind", "redis", "--store-redis-urls", &url];
@@ -19,7 +19,7 @@ fn server(redis: &Redis, args: &[&str]) -> (Server, Connection) {
     (server, connection)
 }
 
-/// Whether it is limited, and how many are left.
+/// Whether the request is limited, and the remaining amount.
 fn throttle(connection: &mut Connection) -> (i64, i64) {
     let told: Vec<i64> = redis::cmd("CL.THROTTLE").arg("alice").arg(2).arg(3).arg(86_400).query(connection).unwrap();
     (told[0], told[2])
@@ -28,10 +28,10 @@ fn throttle(connection: &mut Connection) -> (i64, i64) {
 #[test]
 fn without_the_store_the_failure_policy_of_resp_decides() {
     for (policy, alone) in [
-        // All of it, and nothing is counted.
+        // The whole limit remains, and nothing is counted.
         ("allow", [(0, 3), (0, 3), (0, 3), (0, 3)]),
         ("deny", [(1, 0), (1, 0), (1, 0), (1, 0)]),
-        // The whole limit once more, in this process.
+        // The whole limit again, in this process.
         ("local", [(0, 2), (0, 1), (0, 0), (1, 0)]),
     ] {
         let redis = Redis::start();
@@ -47,10 +47,10 @@ fn without_the_store_the_failure_policy_of_resp_decides() {
 #[test]
 fn throttle_waits_for_the_store_until_its_deadline() {
     let redis = Redis::start();
-    // The store would be waited for until the client gives up.
+    // Without its own deadline, the command would wait for the store until the client gives up.
     let args = ["--resp-on-store-failure", "deny", "--resp-store-deadline", "50ms", "--store-redis-deadline", "60s"];
     let (_server, mut client) = server(&redis, &args);
-    // On a busy machine it may be late once or twice.
+    // On a busy machine, the first responses may be late.
     until("an answer of the store", || (throttle(&mut client).0 == 0).then_some(()));
     redis.freeze();
     assert_eq!(throttle(&mut client), (1, 0), "it stands still, and so the policy decides");

@@ -1,4 +1,4 @@
-//! Names of keys that are secret: keyed by the installation, rotated without admitting too much.
+//! Hashed keys: dependent on the installation's key, and rotated without admitting too much.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ fn node(redis: &Redis, rules: &str, variables: &[(&str, &str)]) -> Server {
     server
 }
 
-/// The name of an API key's state in Redis under a secret.
+/// The name of an API key's state in Redis, under a key for hashes.
 fn name(secret: &Secret, api_key: &str) -> String {
     format!("tidegate:{{{}}}:api", secret.hide(api_key))
 }
@@ -40,12 +40,12 @@ fn the_name_of_an_api_key_in_redis_does_not_follow_from_public_constants() {
 
 const OTHER_KEY: &str = "ffeeddccbbaa99887766554433221100";
 
-/// The remaining amount for an API key at a node.
+/// The remaining amount of an API key at a node.
 fn left(server: &Server) -> u64 {
     server.post("/v1/peek", r#"{"api_key":"k_7f3a"}"#).good()["limits"][0]["remaining"].as_u64().unwrap()
 }
 
-/// Requests of several clients at each of the nodes at once, of which so many were allowed.
+/// Sends requests from several clients to each node concurrently. Returns how many were allowed.
 fn load(nodes: &[&Server], each: usize) -> usize {
     let ask = |node: &Server| (0..each).filter(|_| node.check(r#"{"api_key":"k_7f3a"}"#)["allowed"] == true).count();
     std::thread::scope(|scope| {
@@ -67,7 +67,7 @@ fn a_fleet_that_rotates_its_key_step_by_step_admits_exactly_the_limit() {
 
     let (one, other) = (start(&old), start(&old));
     let mut admitted = load(&[&one, &other], 5);
-    // The first step, node by node.
+    // The first step of the rotation, node by node.
     drop(one);
     let one = start(&both);
     admitted += load(&[&one, &other], 5);
@@ -77,12 +77,12 @@ fn a_fleet_that_rotates_its_key_step_by_step_admits_exactly_the_limit() {
     assert_eq!(admitted, 60);
     assert_eq!((left(&one), left(&other)), (40, 40));
 
-    // The window is over: what only nodes with the old key have charged does not count any more.
+    // The window has ended: charges by nodes with only the old key no longer count.
     for secret in [KEY, OTHER_KEY] {
         redis.run::<()>(&["DEL", &name(&secret.parse().unwrap(), "k_7f3a")]);
     }
     admitted = load(&[&one, &other], 10);
-    // The second step, and on until the limit is reached.
+    // The second step, until the limit is reached.
     drop(one);
     let one = start(&new);
     admitted += load(&[&one, &other], 10);
@@ -91,7 +91,7 @@ fn a_fleet_that_rotates_its_key_step_by_step_admits_exactly_the_limit() {
     admitted += load(&[&one, &other], 20);
     assert_eq!(admitted, 100);
     assert_eq!((left(&one), left(&other)), (0, 0));
-    // Both names were charged alike while both were charged.
+    // Both names have equal charges from the time when both were charged.
     assert!([KEY, OTHER_KEY].iter().all(|secret| exists(&redis, &name(&secret.parse().unwrap(), "k_7f3a"))));
 }
 
@@ -121,11 +121,11 @@ fn the_first_key_follows_the_built_in_one_and_a_signal_is_enough() {
     assert_eq!(left(&server), 90);
     assert_eq!(load(&[&server], 5), 10);
     assert_eq!(left(&server), 80);
-    // Rules that are read again stay under the key.
+    // Reloaded rules keep the key.
     std::fs::write(server.path("rules.yaml"), RULES.replace("100", "200")).unwrap();
     until("new rules", || (left(&server) == 180).then_some(()));
     rotate(&format!("secrets: {{ key: {KEY} }}\n"), "secrets.previous");
-    // Under the new name there is only what was charged since.
+    // The new name has only the charges since the rotation.
     assert_eq!(left(&server), 190);
     assert!(!server.log().contains(KEY), "{}", server.log());
 }
@@ -143,14 +143,14 @@ fn during_a_rotation_receipts_keys_and_metrics_speak_of_one_limit() {
     for secret in [KEY, OTHER_KEY] {
         assert!(exists(&redis, &name(&secret.parse().unwrap(), "k_7f3a")));
     }
-    // A node of a fleet that has not come so far settles both names, too.
+    // A node that has not been rotated yet also settles both names.
     let behind = node(&redis, rules, &[("TIDEGATE_SECRETS_KEY", KEY)]);
     let settle = serde_json::json!({"receipt": answer["receipt"], "actual": 4}).to_string();
     let settled = behind.post("/v1/settle", &settle).good();
     assert_eq!(settled, serde_json::json!({"settled": true, "given_back": 6, "charged": 0}));
     assert_eq!((left(&server), left(&behind)), (96, 96));
 
-    // At the Redis listener, one number for one thing held.
+    // Through the Redis listener, one number settles one held cost.
     let client = redis::Client::open(format!("redis://{}/", server.listener("Redis"))).unwrap();
     let mut connection = client.get_connection().unwrap();
     let reserved = server.check(r#"{"api_key":"k_7f3a"}"#);
@@ -227,8 +227,7 @@ fn commands_use_the_key_and_warn_where_there_is_none() {
     assert!(!run(&["config", "--config", "t.yaml"], &[]).contains(command));
 }
 
-/// Has clients ask all nodes without a break while `change` is under way, and a little on both sides of it. Says how
-/// many requests were allowed.
+/// Sends requests to all nodes continuously before, during and after `change`. Returns how many were allowed.
 fn under_load(nodes: &[&Server], api_key: &str, change: impl FnOnce()) -> u64 {
     const MOST: usize = 20_000;
     let (allowed, done) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -289,7 +288,7 @@ fn nothing_is_lost_or_counted_twice_while_nodes_change_their_keys_under_load() {
             .unwrap()
     };
     let both = format!("{{ key: {OTHER_KEY}, previous: {KEY} }}");
-    // Nodes return the leases that they do not use.
+    // Nodes return unused leases.
     let settled = |api_key: &str, admitted: u64| {
         until("all leases are returned, and nothing else is charged", || {
             (nodes.map(|node| left(node, api_key)) == [LIMIT - admitted; 2]).then_some(())
@@ -297,7 +296,7 @@ fn nothing_is_lost_or_counted_twice_while_nodes_change_their_keys_under_load() {
     };
     let admitted = under_load(&nodes, "k1", || nodes.iter().for_each(|node| rotate(node, &both)));
     settled("k1", admitted);
-    // A client whose window has begun since all nodes know both keys, as all have after the longest window.
+    // A client whose window began after all nodes had both keys, as is the case once the longest window has passed.
     let new = format!("{{ key: {OTHER_KEY} }}");
     let admitted = under_load(&nodes, "k2", || nodes.iter().for_each(|node| rotate(node, &new)));
     settled("k2", admitted);
@@ -308,7 +307,7 @@ fn an_invalid_key_is_reported_with_its_place_but_not_quoted() {
     for (file, place, told) in [
         (format!("secrets:\n  key: {KEY}\n  previous: {KEY}\n"), "t.yaml:3:13", "it is the same as `secrets.key`"),
         (format!("secrets: {{ previous: {KEY} }}\n"), "t.yaml:1:22", "set `secrets.key`"),
-        (format!("secrets: {{ key: {KEY}0 }}\n"), "t.yaml:1:17", "write what `openssl rand -hex 16` prints"),
+        (format!("secrets: {{ key: {KEY}0 }}\n"), "t.yaml:1:17", "write the output of `openssl rand -hex 16`"),
         (format!("secrets: {{ key: {KEY}, prevoius: built-in }}\n"), "t.yaml:1:51", "did you mean `previous`?"),
         (format!("secrets: {{ kee: {KEY} }}\n"), "t.yaml:1:12", "did you mean `key`?"),
         (format!("secrets: {{ key: {KEY}\n"), "t.yaml:", "error"),

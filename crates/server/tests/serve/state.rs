@@ -1,7 +1,8 @@
 //! State in memory that survives restarts.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +16,7 @@ const RULES: &str = "
 rules:
   - { id: quota, key: user, limit: fixed 1000000/year }
   - { id: keys, match: { path: /keyed }, key: api_key, limit: fixed 100/year }
+  - { id: small, match: { path: /small }, key: user, limit: fixed 4000/year }
   - { id: held, match: { path: /held }, key: user, limits: [{ limit: fixed 100/year, cost: 60, reserve: 1h }] }
 ";
 
@@ -91,7 +93,7 @@ fn a_restart_forgets_nothing_if_there_is_a_file() {
 fn a_server_that_is_killed_forgets_no_more_than_was_spent_after_its_last_snapshot() {
     let folder = folder(&[]);
     let state = folder.path().join("state");
-    // The most that can be known to be spent: what was answered, and what two clients were not told any more.
+    // Upper bound of the spent cost: answered requests, and two that were in flight.
     let mut most = 0;
     for life in 0..3_u64 {
         let mut server = start(&state, &["--store-save-every", "100ms"]);
@@ -102,15 +104,15 @@ fn a_server_that_is_killed_forgets_no_more_than_was_spent_after_its_last_snapsho
         let kept = std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    while !is_over.load(Ordering::SeqCst) && admitted(address).unwrap_or(false) {
+                    while !is_over.load(Ordering::SeqCst) && admitted(address, "/").unwrap_or(false) {
                         count.fetch_add(1, Ordering::SeqCst);
                     }
                 });
             }
-            // Two snapshots later, at least one was begun after this.
+            // After two further snapshots, at least one began after this count.
             let (kept, saves) = (count.load(Ordering::SeqCst), metric(&server, "tidegate_state_saves_total"));
             until("two snapshots", || (metric(&server, "tidegate_state_saves_total") >= saves + 2.0).then_some(()));
-            // Killed at any moment of one of the next, while requests are decided.
+            // Killed at some time during one of the next snapshots, while requests are decided.
             std::thread::sleep(Duration::from_millis(37 * life));
             server.signal(Signal::KILL);
             server.ended();
@@ -127,9 +129,57 @@ fn a_server_that_is_killed_forgets_no_more_than_was_spent_after_its_last_snapsho
     }
 }
 
+#[test]
+fn however_often_a_server_is_killed_no_more_is_admitted_than_the_limit_and_an_interval_each_time() {
+    const LIMIT: u64 = 4_000;
+    let folder = folder(&[]);
+    let state = folder.path().join("state");
+    let count = AtomicU64::new(0);
+    let (mut forgotten, mut kills, is_denied) = (0, 0, AtomicBool::new(false));
+    while !is_denied.load(Ordering::SeqCst) {
+        let mut server = start(&state, &["--store-save-every", "100ms"]);
+        let address = server.connect().peer_addr().unwrap();
+        let before = count.load(Ordering::SeqCst);
+        let (saves, mut seen) = (|| metric(&server, "tidegate_state_saves_total"), Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let Ok(is_admitted) = admitted(address, "/small") {
+                        if !is_admitted {
+                            is_denied.store(true, Ordering::SeqCst);
+                            return;
+                        }
+                        count.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+            // Killed at some moment after a quarter of the limit and some snapshots, while requests are decided.
+            let mut more = fastrand::u32(1..20);
+            while more > 0 && !is_denied.load(Ordering::SeqCst) {
+                let admitted = count.load(Ordering::SeqCst);
+                seen.push((admitted, saves()));
+                let is_long = admitted >= before + LIMIT / 4 && seen.last().is_some_and(|(_, saves)| *saves >= 4.0);
+                more -= u32::from(is_long);
+            }
+            server.signal(Signal::KILL);
+        });
+        server.ended();
+        if !is_denied.load(Ordering::SeqCst) {
+            // What was counted before the last snapshot but one was complete is in the last one.
+            let last = seen.last().unwrap().1;
+            let kept = seen.iter().rfind(|(_, saves)| *saves <= last - 2.0).map_or(before, |(admitted, _)| *admitted);
+            forgotten += count.load(Ordering::SeqCst) - kept;
+            kills += 1;
+        }
+    }
+    let admitted = count.load(Ordering::SeqCst);
+    assert!(kills > 0 && admitted > LIMIT - 10 * kills, "{admitted}, {kills}");
+    assert!(admitted <= LIMIT + forgotten, "{admitted} with {forgotten} forgotten by {kills}");
+}
+
 /// Whether a request was answered, and admitted.
-fn admitted(address: SocketAddr) -> io::Result<bool> {
-    let body = r#"{"method":"GET","path":"/","user":"ann"}"#;
+fn admitted(address: SocketAddr, path: &str) -> io::Result<bool> {
+    let body = format!(r#"{{"method":"GET","path":"{path}","user":"ann"}}"#);
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let length = body.len();
@@ -137,7 +187,10 @@ fn admitted(address: SocketAddr) -> io::Result<bool> {
     stream.write_all(format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    Ok(answer.contains(r#""allowed":true"#))
+    // The answer of a server that is killed may end early.
+    let (_, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let answer: Value = serde_json::from_str(body)?;
+    Ok(answer["allowed"] == true)
 }
 
 #[test]
@@ -174,7 +227,7 @@ fn a_second_server_is_refused_the_same_file() {
     assert_eq!(spend(&first, "ann"), 999_999);
     first.signal(Signal::KILL);
     first.ended();
-    // The lock of a process that was killed is free.
+    // The lock of a killed process is released.
     drop(start(&state, &[]));
 }
 
@@ -191,6 +244,135 @@ fn a_handover_passes_the_file_on_too() {
     second.signal(Signal::TERM);
     assert!(second.ended().success());
     assert_eq!(spend(&start(&state, &[]), "ann"), 999_997);
+}
+
+#[test]
+fn a_server_goes_on_saving_while_a_successor_is_starting() {
+    let folder = folder(&[]);
+    let (path, state) = (folder.path().join("handover.sock"), folder.path().join("state"));
+    let server = start(&state, &["--store-save-every", "100ms", "--handover", path.to_str().unwrap()]);
+    let saves = || metric(&server, "tidegate_state_saves_total");
+    // A successor that has begun to read the state.
+    let mut successor = UnixStream::connect(&path).unwrap();
+    successor.read_exact(&mut [0; 2]).unwrap();
+    let before = saves();
+    until("snapshots", || (saves() >= before + 2.0).then_some(()));
+    drop(successor);
+    let before = saves();
+    until("snapshots after it has ended", || (saves() >= before + 2.0).then_some(()));
+}
+
+/// Names and contents of a folder's files, without the handover socket.
+fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let files = std::fs::read_dir(folder).unwrap().map(|found| found.unwrap());
+    let files = files.filter(|found| found.file_type().unwrap().is_file());
+    let read =
+        |found: std::fs::DirEntry| (found.file_name().into_string().unwrap(), std::fs::read(found.path()).unwrap());
+    let mut files: Vec<_> = files.map(read).collect();
+    files.sort();
+    files
+}
+
+/// Why a server that should take over did not start.
+fn refused(folder: &Path, state: &str, more: &[&str]) -> String {
+    let args = ["serve", "--rules", "rules.yaml", "--handover", "handover.sock", "--store-file", state];
+    let off = ["--api-listen", "127.0.0.1:0", "--rls-listen", "off", "--admin-listen", "off"];
+    let output = tidegate(folder).args(args).args(off).args(more).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_handover_that_fails_leaves_the_file_as_it_is_and_the_first_server_deciding() {
+    let folder = folder(&[("rules.yaml", RULES)]);
+    let path = folder.path().join("handover.sock");
+    let handover = ["--handover", path.to_str().unwrap(), "--store-save-every", "1h"];
+    let mut first = start(&folder.path().join("state"), &handover);
+    assert_eq!(spend(&first, "ann"), 999_999);
+    let before = contents(folder.path());
+    // It takes the state over, with room for few keys, and then finds that its last listener cannot be opened.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let more = ["--resp-listen", &address, "--store-keys", "1000"];
+    for left in [999_998, 999_997] {
+        let said = refused(folder.path(), "state", &more);
+        assert!(said.contains(&format!("cannot listen at {address}")), "{said}");
+        assert_eq!(contents(folder.path()), before);
+        assert_eq!(spend(&first, "ann"), left);
+    }
+    let second = start(&folder.path().join("state"), &handover);
+    assert!(first.ended().success());
+    assert_eq!(spend(&second, "ann"), 999_996);
+}
+
+#[test]
+fn a_successor_gets_the_state_although_the_file_cannot_be_written_any_more() {
+    let (home, folder) = (folder(&[]), folder(&[]));
+    let (path, state) = (folder.path().join("handover.sock"), home.path().join("state/file"));
+    std::fs::create_dir(home.path().join("state")).unwrap();
+    let handover = ["--handover", path.to_str().unwrap()];
+    let mut first = start(&state, &handover);
+    assert_eq!(spend(&first, "ann"), 999_999);
+    // A snapshot cannot be put in the place of a directory.
+    let lock = home.path().join("state/file.lock");
+    std::fs::remove_file(&state).unwrap();
+    std::fs::create_dir(&state).unwrap();
+    let second = start(&state, &handover);
+    assert!(first.ended().success() && lock.exists());
+    assert_eq!(spend(&second, "ann"), 999_998);
+    until("the error", || second.log().contains("the state cannot be saved").then_some(()));
+}
+
+#[test]
+fn a_successor_with_another_file_takes_its_lock_or_is_refused() {
+    let folder = folder(&[("rules.yaml", RULES), ("notes", "something else entirely")]);
+    let at = |name: &str| folder.path().join(name);
+    let path = at("handover.sock");
+    let handover = ["--handover", path.to_str().unwrap()];
+    let mut first = start(&at("first"), &handover);
+    assert_eq!(spend(&first, "ann"), 999_999);
+    let mut owner = start(&at("second"), &[]);
+    let in_use = "is in use by another server: give each server its own `store.file`";
+    let said = refused(folder.path(), "second", &["--resp-listen", "off"]);
+    assert!(said.contains(in_use), "{said}");
+    let said = refused(folder.path(), "notes", &["--resp-listen", "off"]);
+    assert!(said.contains("it is not a snapshot of Tidegate's state"), "{said}");
+    assert_eq!(std::fs::read_to_string(at("notes")).unwrap(), "something else entirely");
+    assert_eq!(spend(&first, "ann"), 999_998);
+
+    owner.signal(Signal::TERM);
+    assert!(owner.ended().success());
+    let mut second = start(&at("second"), &handover);
+    assert!(first.ended().success());
+    assert_eq!(spend(&second, "ann"), 999_997, "the state of the first, not that in the file");
+    let args = ["serve", "--rules", "rules.yaml", "--api-listen", "127.0.0.1:0", "--store-file", "second"];
+    let said = tidegate(folder.path()).args(args).output().unwrap();
+    assert!(String::from_utf8(said.stderr).unwrap().contains(in_use), "the lock is held");
+    // The file of the first is free.
+    drop(start(&at("first"), &[]));
+    second.signal(Signal::TERM);
+    assert!(second.ended().success());
+    assert_eq!(spend(&start(&at("second"), &[]), "ann"), 999_996);
+}
+
+#[test]
+fn what_a_killed_server_has_left_unfinished_is_removed_and_never_that_of_a_live_one() {
+    let folder = folder(&[("rules.yaml", RULES)]);
+    let (path, state) = (folder.path().join("handover.sock"), folder.path().join("state"));
+    let unfinished = folder.path().join("state.0123456789abcdef.new");
+    let leave = || std::fs::write(&unfinished, "half a snapshot").unwrap();
+    leave();
+    let handover = ["--handover", path.to_str().unwrap()];
+    let mut first = start(&state, &handover);
+    assert!(!unfinished.exists());
+    // The live one is in the middle of a snapshot when a second server is started by mistake.
+    leave();
+    let args = ["serve", "--rules", "rules.yaml", "--api-listen", "127.0.0.1:0", "--store-file", "state"];
+    assert!(!tidegate(folder.path()).args(args).output().unwrap().status.success());
+    assert!(unfinished.exists());
+    let _second = start(&state, &handover);
+    assert!(first.ended().success());
+    until("the removal after a handover", || (!unfinished.exists()).then_some(()));
 }
 
 #[test]

@@ -1,6 +1,8 @@
-//! A server whose state is in Redis.
+//! A server with its state in Redis.
 
+use std::cell::Cell;
 use std::process::Command;
+use std::time::Instant;
 
 use serde_json::json;
 use tidegate_test_redis::{Flavour, Server as Redis};
@@ -37,12 +39,12 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
     assert_eq!(one.check(r#"{"user":"alice"}"#)["limits"][0]["remaining"], 9);
     assert_eq!(other.check(r#"{"user":"alice"}"#)["limits"][0]["remaining"], 8);
 
-    // A receipt of one node is settled by another.
+    // A receipt from one node is settled by another.
     let reserved = one.post("/v1/reserve", r#"{"user":"alice"}"#).good();
     let released = other.post("/v1/release", &json!({"receipt": reserved["receipt"]}).to_string()).good();
     assert_eq!(released, json!({"settled": true, "given_back": 1, "charged": 0}));
 
-    // A kill switch reaches both.
+    // A kill switch reaches both nodes.
     let switch = |mode: &str| {
         let switched = tidegate(one.folder.path()).args(["mode", "api", mode, "--redis", &url]).output().unwrap();
         assert!(switched.status.success(), "{}", String::from_utf8_lossy(&switched.stderr));
@@ -67,7 +69,7 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
 
     drop(store);
     until("the outage", || (ready(&one).status == 503).then_some(()));
-    // It still decides, as the rules say, and says what is wrong.
+    // The server still decides by failure policies, and reports the fault.
     let answer = one.check(r#"{"user":"alice"}"#);
     assert_eq!((&answer["allowed"], &answer["limits"][0]["by"]), (&json!(true), &json!("allow")));
     let state = one.get("/readyz").good();
@@ -80,6 +82,48 @@ fn a_fleet_shares_one_limit_and_readiness_tells_how_the_store_is() {
         one.check(r#"{"user":"alice"}"#);
         (ready(&one).status == 200).then_some(())
     });
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the deadline is a share of the time that a batch takes on this machine")]
+fn each_check_of_a_large_batch_has_the_deadline_for_itself() {
+    let port = free_port();
+    let _store = redis(port);
+    let url = format!("redis://:hunter2@127.0.0.1:{port}");
+    let start = |deadline: &str| {
+        let args = ["--rules", "rules.yaml", "--redis", &url, "--store-redis-deadline", deadline];
+        let server = Server::start(&[("rules.yaml", RULES)], &args);
+        until("the store", || (server.get("/readyz?store=required").status == 200).then_some(()));
+        server
+    };
+    // Keys that no node has seen: the store decides each of them.
+    let users = Cell::new(0);
+    let batch = |server: &Server| {
+        let questions: Vec<_> = (0..1_000)
+            .map(|_| {
+                users.set(users.get() + 1);
+                json!({"user": format!("user {}", users.get())})
+            })
+            .collect();
+        let begun = Instant::now();
+        let answers = server.post("/v1/check", &serde_json::Value::from(questions).to_string()).good();
+        let by_store = answers.as_array().unwrap().iter().filter(|answer| answer["limits"][0]["by"] == "store").count();
+        (by_store, begun.elapsed())
+    };
+    let patient = start("10s");
+    batch(&patient);
+    let (by_store, took) = batch(&patient);
+    assert_eq!(by_store, 1_000);
+    drop(patient);
+    // Too short for a whole batch, and plenty for the part of it that is in flight.
+    let server = start(&format!("{}ms", took.as_millis().div_ceil(3).max(1)));
+    let mut counts = Vec::new();
+    let is_whole = (0..5).any(|_| {
+        until("the store", || (server.get("/readyz?store=required").status == 200).then_some(()));
+        counts.push(batch(&server).0);
+        counts.ends_with(&[1_000])
+    });
+    assert!(is_whole, "decided by the store within a third of {took:?}: {counts:?} of 1000");
 }
 
 /// The status that gRPC's health service gives for each of the names that it is asked by.
@@ -113,7 +157,8 @@ fn grpc_health_follows_a_store_that_is_required_without_any_traffic() {
     until_all(ServingStatus::Serving);
     drop(store);
     until_all(ServingStatus::NotServing);
-    // A load balancer sends nothing to a server that is not serving: it has to notice by itself.
+    // A load balancer sends no requests to a server that is not serving, so the server must detect the recovery by
+    // itself.
     let _store = redis(port);
     until_all(ServingStatus::Serving);
 }
@@ -131,7 +176,7 @@ fn a_store_that_does_not_answer_at_the_start_is_told_of_and_so_is_its_return() {
     assert!(!server.log().contains("the store answers"), "{}", server.log());
     let _store = redis(port);
     until("the store", || server.log().contains("the store answers: limits are decided there").then_some(()));
-    // On a busy machine the first connection may take longer than a start waits for it.
+    // On a busy machine, the first connection may take longer than startup waits for it.
     until("a start that tells of no trouble", || {
         let healthy = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml", "--redis", &url]);
         (!healthy.banner.contains("does not answer") && !healthy.log().contains("does not answer")).then_some(())

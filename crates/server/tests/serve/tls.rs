@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::certificates::{authority, issued};
 use crate::support::{Server, folder, until};
 
-/// The protocol and the status as curl prints them, or its error.
+/// The protocol and the status printed by curl, or its error.
 fn curl(server: &Server, folder: &Path, args: &[&str]) -> Result<String, i32> {
     let mut command = Command::new("curl");
     command.args(["-s", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "--max-time", "60"]).args(args);
@@ -35,7 +35,7 @@ fn a_tls_listener_picks_up_a_new_certificate_while_open() {
     assert_eq!(asking(&["--cacert", "first.pem", "--http1.1"]).as_deref(), Ok("1.1 200"));
     assert!(asking(&["--cacert", "second.pem"]).is_err());
 
-    // Half an exchange is of no use, and changes nothing.
+    // Replacing only the certificate makes the files unusable, and changes nothing.
     let (certificate, key) = issued(&second);
     std::fs::write(server.path("server.pem"), &certificate).unwrap();
     until("the complaint", || server.log().contains("certificates cannot be used").then_some(()));
@@ -88,7 +88,7 @@ fn whom_a_connection_comes_from_stands_in_its_proxy_header() {
         let output = command.arg(server.url("/v1/auth")).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    // A source that is not a trusted proxy, and so cannot ask on behalf of others.
+    // The source is not a trusted proxy, so it cannot ask on behalf of others.
     let mut stream = server.connect();
     let request =
         "PROXY TCP4 203.0.113.7 192.0.2.1 4711 80\r\nGET /v1/auth HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -98,6 +98,6 @@ fn whom_a_connection_comes_from_stands_in_its_proxy_header() {
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("203.0.113.7 is not one of"), "{answer}");
     assert_eq!(ask(&["--haproxy-protocol"]), "200");
     assert_eq!(ask(&["--haproxy-protocol"]), "429");
-    // Without the header there is no answer.
+    // Without the header, there is no response.
     assert_eq!(ask(&[]), "000");
 }

@@ -1,4 +1,4 @@
-//! Traces, as a collector receives them: by the service that OpenTelemetry publishes.
+//! Traces as received by a collector: OpenTelemetry's own service definition.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ impl TraceService for Collector {
 }
 
 impl Collector {
-    /// Collects for as long as the test runs.
+    /// Runs a collector until the test ends.
     fn start() -> (Collector, SocketAddr) {
         let collector = Collector::default();
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -99,7 +99,7 @@ fn started(collector: SocketAddr, args: &[&str], variables: &[(&str, &str)]) -> 
     let always = [&["--rules", rules_in.to_str().unwrap()], &always[2..]].concat();
     let variables = [&[("OTEL_BSP_SCHEDULE_DELAY", "50")], variables].concat();
     let server = Server::start_with(&[], &[&always[..], args].concat(), &variables);
-    // It has read them, and this test does not change them.
+    // The server has read the files, and this test does not change them.
     drop(folder);
     server
 }
@@ -126,7 +126,7 @@ fn a_request_is_a_span_in_the_trace_of_its_caller() {
     post(server.address, "/v1/check", "01", body);
     let envoy = r#"{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"alice"}]}]}"#;
     post(server.listener("Envoy"), "/json", "01", envoy);
-    // Neither those whose caller does not want them, nor, with a share of 0, those that begin here.
+    // Neither traces that the caller does not sample, nor, with a share of 0, new ones.
     post(server.address, "/v1/check", "00", body);
     server.check(body);
     let spans = until("three spans", || Some(collector.spans()).filter(|spans| spans.len() >= 3));

@@ -1,12 +1,12 @@
-//! The clients of a soak, on plain sockets.
+//! Clients of a soak test, on raw sockets.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Nothing takes longer than this unless it hangs.
+/// Timeout after which an operation counts as hanging.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
-/// A server that takes so many thousand frames that ask for nothing does not mind any number of them.
+/// A server that accepts this many thousand control frames is assumed to accept any number.
 const MOST_FLOODS: usize = 1_000;
 
 fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
@@ -17,7 +17,7 @@ fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
     Ok(BufReader::new(stream))
 }
 
-/// A client of HTTP/1.1 that keeps its connection.
+/// An HTTP/1.1 client that keeps its connection.
 pub(crate) struct Http {
     address: SocketAddr,
     stream: Option<BufReader<TcpStream>>,
@@ -49,7 +49,7 @@ impl Http {
     }
 }
 
-/// A response: its status, its body, and whether another may follow.
+/// A response: its status, its body, and whether the connection stays open.
 fn answer(stream: &mut impl BufRead) -> io::Result<(u16, String, bool)> {
     let broken = || io::Error::from(io::ErrorKind::UnexpectedEof);
     let mut line = String::new();
@@ -75,7 +75,7 @@ fn answer(stream: &mut impl BufRead) -> io::Result<(u16, String, bool)> {
     Ok((status, String::from_utf8_lossy(&body).into_owned(), keeps))
 }
 
-/// A client of the Redis protocol.
+/// A Redis-protocol client.
 pub(crate) struct Resp(BufReader<TcpStream>);
 
 impl Resp {
@@ -83,7 +83,7 @@ impl Resp {
         connect(address).map(Resp)
     }
 
-    /// Sends words, and returns the reply as it came.
+    /// Sends a command, and returns the raw reply.
     pub(crate) fn ask(&mut self, words: &str) -> io::Result<String> {
         self.0.get_mut().write_all(format!("{words}\r\n").as_bytes())?;
         let mut reply = String::new();
@@ -112,12 +112,12 @@ impl Resp {
     }
 }
 
-/// Opens many connections, says the same on each, and leaves.
+/// Opens many connections, sends the same bytes on each, and closes them.
 pub(crate) fn flood(address: SocketAddr, connections: usize, bytes: &[u8]) {
     let open: Vec<TcpStream> = (0..connections)
         .filter_map(|_| {
             let mut stream = TcpStream::connect(address).ok()?;
-            // The server may close before all is written.
+            // The server may close the connection before everything is written.
             let _ = stream.write_all(bytes);
             Some(stream)
         })
@@ -125,7 +125,7 @@ pub(crate) fn flood(address: SocketAddr, connections: usize, bytes: &[u8]) {
     drop(open);
 }
 
-/// Acknowledges pings that nobody sent, without end, until the server closes the connection.
+/// Sends acknowledgements of pings that were never sent, until the server closes the connection.
 pub(crate) fn flood_http2(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_write_timeout(Some(HANGS_AFTER))?;
@@ -139,7 +139,7 @@ pub(crate) fn flood_http2(address: SocketAddr) -> io::Result<()> {
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// Asks for something large, and goes away when it begins to come.
+/// Requests a large response, and disconnects when it begins to arrive.
 pub(crate) fn leave_in_the_middle(gateway: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(gateway)?;
     stream.set_read_timeout(Some(HANGS_AFTER))?;

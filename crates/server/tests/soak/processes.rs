@@ -1,4 +1,4 @@
-//! The programs of a soak: servers of ours, a Redis with a replica and a sentinel, upstreams.
+//! Processes of a soak test: servers, a Redis with a replica and a sentinel, upstreams.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tidegate_test_redis::{Flavour, Server as RedisServer, free_port as free_redis_port};
 
-/// The name by which the sentinel knows the primary.
+/// The sentinel's name for the primary.
 const PRIMARY: &str = "soak";
 /// The longest time that programs may take to start, to take over and to end. It is long because machines may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// A sentinel that has not promoted anybody by then is asked again.
 const FAILOVER_TIME: Duration = Duration::from_secs(10);
 
 pub(crate) fn until<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
     let pause = Duration::from_millis(20);
-    for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
+    for _ in 0..TIMEOUT.as_millis() / pause.as_millis() {
         if let Some(found) = so() {
             return found;
         }
@@ -39,7 +39,7 @@ pub(crate) const fn local(port: u16) -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), port)
 }
 
-/// A process that ends with this.
+/// A process that is killed on drop.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -63,7 +63,7 @@ impl Drop for Process {
     }
 }
 
-/// A primary, a replica, and the sentinel that promotes the replica when the primary is gone.
+/// A primary, a replica, and the sentinel that promotes the replica if the primary fails.
 pub(crate) struct Redis {
     servers: [RedisServer; 2],
     sentinel: RedisServer,
@@ -101,7 +101,7 @@ impl Redis {
         replicas.iter().any(linked).then_some(())
     }
 
-    /// The number of promotions of a replica.
+    /// The number of promotions so far.
     pub(crate) fn promotions(&self) -> u64 {
         let about: HashMap<String, String> = self.sentinel.run(&["SENTINEL", "MASTER", PRIMARY]);
         about["config-epoch"].parse().unwrap()
@@ -126,7 +126,7 @@ impl Redis {
         primary.thaw();
     }
 
-    /// Kills the primary. The replica is promoted, and the killed one returns as its replica.
+    /// Kills the primary. The replica is promoted, and the killed server returns as its replica.
     pub(crate) fn kill_primary(&mut self) {
         let primary = self.primary();
         let killed = primary.port();
@@ -137,10 +137,10 @@ impl Redis {
         until("the replica's return", || self.knows_a_replica());
     }
 
-    /// Has the sentinel promote the replica while the primary is healthy.
+    /// Makes the sentinel promote the replica while the primary is healthy.
     pub(crate) fn fail_over(&mut self) {
         let before = self.primary().port();
-        // It refuses for a while after another one, and gives up if the replica does not answer in time.
+        // The sentinel refuses for a while after a failover, and gives up if the replica does not respond in time.
         let mut asked: Option<Instant> = None;
         until("a promotion", || {
             if asked.is_none_or(|asked| asked.elapsed() > FAILOVER_TIME) {
@@ -153,7 +153,7 @@ impl Redis {
     }
 }
 
-/// An nginx that answers with a few bytes, or with many.
+/// An nginx that responds with a few bytes, or with many.
 pub(crate) struct Upstream {
     folder: PathBuf,
     pub(crate) address: SocketAddr,
@@ -177,7 +177,7 @@ impl Upstream {
         Upstream { folder, address, process }
     }
 
-    /// Dies, is gone for a moment, and comes back.
+    /// Kills the upstream, and restarts it after a moment.
     pub(crate) fn restart(&mut self) {
         self.process.kill();
         std::thread::sleep(Duration::from_millis(500));
@@ -193,7 +193,7 @@ fn nginx(folder: &Path, address: SocketAddr) -> Process {
     process
 }
 
-/// A server of ours, with what it logs.
+/// A Tidegate server, with its log.
 pub(crate) struct Server {
     pub(crate) name: &'static str,
     process: Process,
@@ -203,7 +203,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Runs `program serve` with all listeners at free ports.
+    /// Runs `program serve` with all listeners on free ports.
     pub(crate) fn start(program: &Path, folder: &Path, name: &'static str, arguments: &[&str]) -> Server {
         let mut command = Command::new(program);
         command.arg("serve").current_dir(folder);
@@ -228,21 +228,21 @@ impl Server {
         Server { name, process, banner, log, reading }
     }
 
-    /// The address of a listener in the banner.
+    /// Address of a listener, from the banner.
     pub(crate) fn listener(&self, name: &str) -> SocketAddr {
         let (_, rest) = self.banner.split_once(&format!("\n  {name} ")).unwrap();
         let words = rest.lines().next().unwrap().split([' ', ',', '/']);
         words.filter_map(|word| word.parse().ok()).next().unwrap_or_else(|| panic!("{}", self.banner))
     }
 
-    /// Bytes of memory that it occupies.
+    /// Resident memory in bytes.
     pub(crate) fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.0.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
     }
 
-    /// Has it end, and returns what it logged.
+    /// Stops the server, and returns its log.
     pub(crate) fn stop(mut self) -> String {
         self.process.signal(Signal::TERM);
         let status = until("the server's end", || self.process.0.try_wait().unwrap());

@@ -1,8 +1,9 @@
-//! A soak: real servers under mixed load while their store, their upstreams and their clients fail, for as long as one likes.
+//! A soak test: real servers under mixed load while their store, their upstreams and their clients fail, for any length
+//! of time.
 //!
-//! Two servers share a Redis behind a sentinel and are asked through four listeners, a gateway among them; a third is a gateway
-//! with its state in memory. Meanwhile the Redis is paused, killed and failed over, upstreams die and come back, listeners are flooded, and rules
-//! are reloaded every second.
+//! Two servers share a Redis behind a sentinel and serve requests on four listeners, including a gateway; a third one
+//! is a gateway with its state in memory. Meanwhile, the Redis is paused, killed and failed over, upstreams stop and
+//! restart, listeners are flooded, and rules are reloaded every second.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,16 +19,16 @@ use serde_json::Value;
 use crate::clients::{Http, Resp, flood, flood_http2, leave_in_the_middle};
 use crate::processes::{Redis, Server, Upstream, until};
 
-/// The most that each key may spend under the limits that are checked against a bound.
+/// The capacity of each key under the limits that are checked against a bound.
 const CAPACITY: u64 = 5;
 const PER_SECOND: u64 = 5;
 const KEYS: u64 = 4;
 const SLOTS: u64 = 1_000;
 const HELD: u64 = 20;
-/// The longest time that a decision may wait for the store.
+/// Deadline of decisions by the store.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(20);
 
-/// Rules of the two servers that share a store. `turn` makes them new each time.
+/// Rules of the two servers that share a store. `turn` changes the text each time.
 fn shared_rules(turn: u64) -> String {
     format!(
         "rules:
@@ -53,37 +54,37 @@ fn gateway_rules(turn: u64) -> String {
     )
 }
 
-/// The findings of a soak.
+/// The findings of a soak test.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) seconds: f64,
     pub(crate) questions: u64,
     pub(crate) admitted: u64,
-    /// Questions that got no answer, or one that makes no sense.
+    /// Requests without a response, or with an invalid one.
     pub(crate) unanswered: Vec<String>,
     pub(crate) faults: BTreeMap<&'static str, u64>,
-    /// The number of reloads of the server with the fewest.
+    /// The smallest number of reloads of any server.
     pub(crate) reloads: u64,
-    /// The slowest decision, and how many took longer than their deadline and the allowance.
+    /// The slowest decision, and the number of decisions later than their deadline plus the allowance.
     pub(crate) slowest: Duration,
     pub(crate) late: u64,
-    /// By limit and key: how many were admitted, and how many may have been.
+    /// By limit and key: the number of admissions, and their bound.
     pub(crate) bounds: Vec<(String, u64, u64)>,
-    /// By server: bytes when a fifth of the time was over, bytes at the end, and bytes an hour between them.
+    /// By server: bytes after a fifth of the time, bytes at the end, and the growth in bytes per hour in between.
     pub(crate) memory: Vec<(&'static str, u64, u64, f64)>,
-    /// By limit: how many slots were free at the end, and how many there are.
+    /// By limit: free slots at the end, and all slots.
     pub(crate) slots: Vec<(&'static str, u64, u64)>,
-    /// Warnings and errors that no fault explains, and panics.
+    /// Warnings and errors without a matching fault, and panics.
     pub(crate) unexpected: Vec<String>,
 }
 
 impl Findings {
-    /// The share of its bound that the key nearest to it has used.
+    /// The highest fraction of its bound that any key has used.
     pub(crate) fn fullest(&self) -> f64 {
         self.bounds.iter().map(|(_, admitted, most)| *admitted as f64 / *most as f64).fold(0.0, f64::max)
     }
 
-    /// The errors. None of them depends on how busy the machine is.
+    /// The errors. None of them depends on the load of the machine.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let over = self.bounds.iter().filter(|(_, admitted, most)| admitted > most);
         let leaked = self.slots.iter().filter(|(_, free, all)| free != all);
@@ -95,7 +96,7 @@ impl Findings {
     }
 }
 
-/// The clients' observations so far.
+/// Observations of the clients.
 struct Tally {
     stop: AtomicBool,
     allowance: Duration,
@@ -107,7 +108,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Repeats `ask` until the end, which says under which key something was admitted, if it was.
+    /// Repeats `ask` until the end. `ask` returns the key of an admission, if any.
     fn repeat(
         self: &Arc<Self>,
         every: Duration,
@@ -142,13 +143,14 @@ impl Tally {
     }
 }
 
-/// Runs `program` for `lasts`, with a fault every `between`. Decisions count as late past their deadline and `allowance`.
+/// Runs `program` for `lasts`, with a fault every `between`. Decisions later than their deadline plus `allowance` count
+/// as late.
 pub(crate) fn run(program: &Path, lasts: Duration, between: Duration, allowance: Duration) -> Findings {
     let folder = Folder::new();
     let rules = [folder.0.join("shared.yaml"), folder.0.join("gateway.yaml")];
     let write_rules = |turn: u64| {
         for (path, text) in rules.iter().zip([shared_rules(turn), gateway_rules(turn)]) {
-            // Whole, as an editor saves: half a file would be told as a mistake.
+            // Atomically, as an editor saves: a partial file would be reported as invalid.
             fs::write(path.with_extension("new"), text).unwrap();
             fs::rename(path.with_extension("new"), path).unwrap();
         }
@@ -192,7 +194,7 @@ pub(crate) fn run(program: &Path, lasts: Duration, between: Duration, allowance:
     clients.push(pass_through(&tally, servers[2].listener("Gateway"), "gateway"));
     let gateway = servers[2].listener("Gateway");
     clients.push(tally.repeat(Duration::from_millis(100), move |_| {
-        // An upstream may be gone just then: what counts is the slot.
+        // The upstream may be unavailable at this time: the test is about the slot.
         let _ = leave_in_the_middle(gateway);
         Ok(None)
     }));
@@ -244,13 +246,13 @@ pub(crate) fn run(program: &Path, lasts: Duration, between: Duration, allowance:
     findings
 }
 
-/// The most of a key that may be admitted. A promotion may lose what the replica was not told yet, and for a moment both may decide: at
-/// most two more capacities. A share that is decided locally starts full in every outage of each server.
+/// Upper bound of a key's admissions. A promotion may lose what was not replicated yet, and both servers may decide for
+/// a moment: at most two more capacities. A limit that is decided locally starts full at each outage of each server.
 fn bound(key: &str, seconds: f64, promotions: u64, outages: u64) -> Option<u64> {
     let limit = CAPACITY + (PER_SECOND as f64 * seconds).ceil() as u64 + 1;
     match key.split(' ').next()? {
         "deny" | "through" => Some(limit + 2 * CAPACITY * promotions),
-        // One more than the burst, as `redis-cell` counts.
+        // One more than the burst, as in redis-cell.
         "throttle" => Some(limit + 1 + 2 * (CAPACITY + 1) * promotions),
         "local" => Some(limit + 2 * CAPACITY * promotions + CAPACITY * outages),
         "gateway" => Some(limit),
@@ -302,7 +304,7 @@ fn ask_redis(tally: &Arc<Tally>, address: SocketAddr) -> JoinHandle<()> {
     })
 }
 
-/// Takes slots, and gives every second one back; the others come back when their lease ends.
+/// Reserves slots, and releases every second one; the others are released when their lease ends.
 fn reserve(tally: &Arc<Tally>, address: SocketAddr) -> JoinHandle<()> {
     let mut client = Http::new(address);
     tally.repeat(Duration::from_millis(200), move |number| {
@@ -312,7 +314,7 @@ fn reserve(tally: &Arc<Tally>, address: SocketAddr) -> JoinHandle<()> {
         if let (Some(receipt), true) = (answer["receipt"].as_str(), number % 2 == 0) {
             let body = format!(r#"{{"receipt":"{receipt}"}}"#);
             let (status, answer) = client.post("/v1/release", &body).map_err(|error| format!("release: {error}"))?;
-            // A store that is away cannot be told: the lease ends by itself.
+            // While the store is unavailable, the lease ends by itself.
             if ![200, 404, 503].contains(&status) {
                 return Err(format!("release: {status} {answer}"));
             }
@@ -321,7 +323,7 @@ fn reserve(tally: &Arc<Tally>, address: SocketAddr) -> JoinHandle<()> {
     })
 }
 
-/// Asks a gateway for what `rule` limits by address.
+/// Sends requests to a gateway under `rule`, which limits by address.
 fn pass_through(tally: &Arc<Tally>, address: SocketAddr, rule: &'static str) -> JoinHandle<()> {
     let mut client = Http::new(address);
     let path = if rule == "through" { "/through" } else { "/" };
@@ -329,7 +331,7 @@ fn pass_through(tally: &Arc<Tally>, address: SocketAddr, rule: &'static str) -> 
         let key = number % KEYS;
         match client.get(path, &format!("X-Forwarded-For: 203.0.113.{key}\r\n")) {
             Ok((200, _)) => Ok(Some(format!("{rule} {key}"))),
-            // Denied, or the upstreams or the store are gone just then.
+            // Denied, or the upstreams or the store are unavailable at this time.
             Ok((429 | 502 | 503 | 504, _)) => Ok(None),
             other => Err(format!("gateway: {other:?}")),
         }
@@ -370,7 +372,7 @@ impl Fault {
         }
     }
 
-    /// Has the fault happen. What should have ended and did not is an error.
+    /// Causes the fault. An unfinished recovery is an error.
     fn strike(self, redis: &mut Redis, upstreams: &mut [Upstream; 2], servers: &[Server; 3]) -> Result<(), String> {
         let listeners = |name: &str| servers.iter().map(|server| server.listener(name)).collect::<Vec<_>>();
         match self {
@@ -404,7 +406,7 @@ fn metric(server: &Server, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
 }
 
-/// The number of free slots after all leases have ended.
+/// The number of free slots once all leases have ended.
 fn free_slots(server: &Server, path: &str, limit: &str, all: u64) -> u64 {
     let mut free = 0;
     let mut client = Http::new(server.listener("HTTP"));
@@ -419,7 +421,7 @@ fn free_slots(server: &Server, path: &str, limit: &str, all: u64) -> u64 {
     free
 }
 
-/// Memory once all is warm, memory at the end, and the slope of the line through all samples between them.
+/// Memory after the warm-up, memory at the end, and the slope of the regression line through the samples in between.
 fn slope(name: &'static str, samples: &[(f64, [u64; 3])], number: usize) -> (&'static str, u64, u64, f64) {
     let warm: Vec<(f64, f64)> =
         samples.iter().skip(samples.len() / 5).map(|(at, bytes)| (*at, bytes[number] as f64)).collect();
@@ -432,17 +434,17 @@ fn slope(name: &'static str, samples: &[(f64, [u64; 3])], number: usize) -> (&'s
     (name, at(ends.0), at(ends.1), 3_600.0 * rise / run.max(1.0))
 }
 
-/// Warnings that faults explain.
+/// Warnings that faults cause.
 const EXPLAINED: [&str; 9] = [
-    "the store cannot decide",
+    "the store is unavailable",
     "breaker opens",
     "not settled; its slots come back",
     "upstream failed",
     "an upstream is unhealthy",
     "log lines were",
     "connection limit of the listener reached",
-    "connections were still busy",
-    "what an unserved request was charged",
+    "grace period ended: closing busy connections",
+    "the charges of an unserved request were not refunded",
 ];
 
 fn unexpected(log: &str) -> impl Iterator<Item = &str> {
@@ -450,7 +452,7 @@ fn unexpected(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter(is_grave).filter(|line| !EXPLAINED.iter().any(|known| line.contains(known)))
 }
 
-/// A folder that goes with the soak.
+/// A folder that is removed with the soak test.
 struct Folder(PathBuf);
 
 impl Folder {

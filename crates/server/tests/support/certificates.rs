@@ -1,4 +1,4 @@
-//! Certificates, and who signs them.
+//! Certificates and their authorities.
 #![allow(dead_code, unreachable_pub, reason = "not every test needs everything")]
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 pub type Authority = CertifiedIssuer<'static, KeyPair>;
 
-/// Somebody who signs. Clients look for an authority by its name, so no two should share one.
+/// A certificate authority. Clients find authorities by name, so names should be unique.
 pub fn authority(name: &str) -> Authority {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);

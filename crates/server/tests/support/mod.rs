@@ -1,4 +1,4 @@
-//! The real server, for tests that talk to it.
+//! The real server, for tests that send requests to it.
 #![allow(dead_code, unreachable_pub, reason = "not every test needs everything")]
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Waits until something is so. A busy machine may take its time.
+/// Waits until a condition holds, with a timeout that is long enough for a busy machine.
 pub fn until<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
     for _ in 0..3_000 {
         if let Some(found) = so() {
@@ -25,7 +25,7 @@ pub fn until<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
     panic!("in vain: {what}");
 }
 
-/// A folder with files in it.
+/// A folder with these files.
 pub fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -34,7 +34,7 @@ pub fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// The program, in a folder, with none of the settings of whoever runs the tests.
+/// The program in a folder, without settings from the environment of the test run.
 pub fn tidegate(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.current_dir(folder).env_remove("CLICOLOR_FORCE");
@@ -44,7 +44,7 @@ pub fn tidegate(folder: &Path) -> Command {
     command
 }
 
-/// A server that runs until it is dropped.
+/// A server that runs until dropped.
 pub struct Server {
     process: Process,
     pub folder: TempDir,
@@ -55,7 +55,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Runs `tidegate serve` in a folder with these files, with these arguments, at a free port.
+    /// Runs `tidegate serve` with these files and arguments, on a free port.
     pub fn start(files: &[(&str, &str)], args: &[&str]) -> Server {
         Server::start_with(files, args, &[])
     }
@@ -66,19 +66,19 @@ impl Server {
         Server::run(command, folder, args, variables)
     }
 
-    /// The same, with no more open files than this.
+    /// Like [`Server::start`], with this limit on open files.
     pub fn start_with_files(most: u32, args: &[&str]) -> Server {
         Server::start_by(&format!("ulimit -n {most} && exec"), &[], args)
     }
 
-    /// The same, with a standard error that nobody reads until [`Server::read_log`].
+    /// Like [`Server::start`], with a standard error that is not read until [`Server::read_log`].
     pub fn start_unread(files: &[(&str, &str)], args: &[&str]) -> Server {
         let folder = folder(files);
         let command = tidegate(folder.path());
         Server::run_unread(command, folder, args, &[])
     }
 
-    /// The same, on one core of those that the tests may use.
+    /// Like [`Server::start`], on one of the available cores.
     pub fn start_on_one_core(files: &[(&str, &str)], args: &[&str]) -> Server {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
@@ -86,7 +86,7 @@ impl Server {
         Server::start_by(&format!("exec taskset -c {first}"), files, args)
     }
 
-    /// The same, with this in front of it in a shell.
+    /// Like [`Server::start`], with this text before the command in a shell.
     fn start_by(shell: &str, files: &[(&str, &str)], args: &[&str]) -> Server {
         let folder = folder(files);
         let program = tidegate(folder.path());
@@ -102,7 +102,7 @@ impl Server {
         server
     }
 
-    /// Reads from now on what the server writes to its log.
+    /// Starts reading the server's log.
     pub fn read_log(&mut self) {
         let (mut stderr, written) = (self.process.0.stderr.take().unwrap(), Arc::clone(&self.log));
         std::thread::spawn(move || {
@@ -114,7 +114,7 @@ impl Server {
     }
 
     fn run_unread(mut command: Command, folder: TempDir, args: &[&str], variables: &[(&str, &str)]) -> Server {
-        // A test that wants it elsewhere says so with a flag, which counts before a variable.
+        // Tests that need another address use a flag, which takes precedence over the variable.
         command.env("TIDEGATE_ADMIN_LISTEN", "127.0.0.1:0");
         command
             .args([
@@ -142,7 +142,7 @@ impl Server {
             }
         }
         if let Ok(said) = serde_json::from_str::<Value>(&banner) {
-            // As people get it, for those who look for addresses in it.
+            // In the form for people, for tests that look for addresses in it.
             for (listener, name) in
                 [("gateway", "Gateway"), ("api", "HTTP"), ("rls", "Envoy"), ("resp", "Redis"), ("admin", "Admin")]
             {
@@ -180,7 +180,7 @@ impl Server {
         Answer::of(request.call())
     }
 
-    /// From a listener of its own, by its whole URL.
+    /// GET from another listener, by its complete URL.
     pub fn get_from(&self, url: &str, headers: &[(&str, &str)]) -> Answer {
         let request = headers.iter().fold(agent().get(url), |request, (name, value)| request.header(*name, *value));
         Answer::of(request.call())
@@ -190,12 +190,12 @@ impl Server {
         self.post_with(path, &[("content-type", "application/json")], body)
     }
 
-    /// With these headers. Without a type among them, it is plain text.
+    /// POST with these headers. Without a content type, the body is plain text.
     pub fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         self.post_to(&self.url(path), headers, body)
     }
 
-    /// To a listener of its own, by its whole URL.
+    /// POST to another listener, by its complete URL.
     pub fn post_to(&self, url: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let request = agent().post(url);
         Answer::of(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send(body))
@@ -227,7 +227,7 @@ impl Server {
         kill_process(Pid::from_child(&self.process.0), signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits until the server ends.
     pub fn ended(&mut self) -> ExitStatus {
         let child = &mut self.process.0;
         until("the server's end", || child.try_wait().unwrap())
@@ -266,7 +266,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
-    /// The answer to a question that was understood.
+    /// The JSON of a successful response.
     pub fn good(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.body);
         self.json()
@@ -277,7 +277,7 @@ impl Answer {
     }
 }
 
-/// A process that ends with the test.
+/// A process that is killed on drop.
 pub struct Process(pub Child);
 
 impl Drop for Process {
@@ -287,7 +287,7 @@ impl Drop for Process {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that was free when it was chosen.
 pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -1,4 +1,4 @@
-//! A run of the program that has ended.
+//! A completed run of the program.
 #![allow(dead_code, reason = "not every test needs everything")]
 
 use std::process::Output;
@@ -20,19 +20,19 @@ impl Ran {
         std::str::from_utf8(&self.0.stderr).unwrap()
     }
 
-    /// The output, of a run that went well.
+    /// The output of a successful run.
     pub(crate) fn good(&self) -> &str {
         assert_eq!(self.code(), Some(0), "{}{}", self.out(), self.err());
         self.out()
     }
 
-    /// The message, of a run that failed.
+    /// The error message of a failed run.
     pub(crate) fn bad(&self) -> &str {
         assert_eq!(self.code(), Some(1), "{}{}", self.out(), self.err());
         self.err()
     }
 
-    /// The message, of a run that was not understood.
+    /// The error message of a run with invalid arguments.
     pub(crate) fn usage_error(&self) -> &str {
         assert_eq!((self.code(), self.out()), (Some(2), ""), "{}", self.err());
         self.err()

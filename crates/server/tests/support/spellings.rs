@@ -1,4 +1,4 @@
-//! Spellings of `/login` and of what may be taken for it, to be sent to servers that read paths in their own ways.
+//! Spellings of `/login` and of similar paths, for servers that interpret paths differently.
 #![allow(dead_code, reason = "not every test needs everything")]
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
@@ -7,15 +7,18 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use fastrand::Rng;
+use tidegate_core::contract::seed::seed;
+
 use crate::support::Process;
 
-/// The answer of an upstream that serves `/login`.
+/// The response of an upstream that serves `/login`.
 pub(crate) const SERVED: &str = "served by login";
 
-/// The rule that every test holds spellings against: two logins an hour, whoever asks.
+/// The rule that every test uses: two logins an hour for all clients together.
 pub(crate) const RULES: &str = "rules: [{ id: login, match: { path: /login }, limit: log 2/h }]";
 
-/// So many spellings are sent to each upstream, unless `TIDEGATE_TEST_SPELLINGS` says otherwise.
+/// Number of spellings that are sent to each upstream. `TIDEGATE_TEST_SPELLINGS` overrides it.
 fn how_many() -> usize {
     std::env::var("TIDEGATE_TEST_SPELLINGS").ok().and_then(|count| count.parse().ok()).unwrap_or(300)
 }
@@ -108,61 +111,60 @@ const ENDS: [&str; 36] = [
     "%5c",
 ];
 
-/// A fixed sequence that looks like chance.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap()
-    }
-
-    fn of<'t>(&mut self, all: &[&'t str]) -> &'t str {
-        all[self.next() % all.len()]
-    }
+fn one_of<'t>(dice: &mut Rng, all: &[&'t str]) -> &'t str {
+    all[dice.usize(..all.len())]
 }
 
-/// Targets, each of which begins with a slash, the ones that have dodged rules before first.
+/// Targets, each beginning with a slash. Spellings that evaded rules in the past come first.
 pub(crate) fn spellings() -> Vec<String> {
     let known =
         ["/%2flogin", "/x/..%2flogin", "/x%2f..%2flogin", "//x/login", "/\\x/login", "/login%0a", "/login/../x"];
     let mut all: Vec<String> = known.into_iter().map(str::to_owned).collect();
-    let mut chance = Chance(0x5eed_0fa7_1de6_a7e5);
+    let mut dice = Rng::with_seed(seed(25));
     while all.len() < how_many() {
         let mut target = String::from("/");
-        for _ in 0..chance.next() % 3 {
-            target.push_str(chance.of(&DECOYS));
-            target.push_str(chance.of(&SEPARATORS));
+        for _ in 0..dice.u8(..3) {
+            target.push_str(one_of(&mut dice, &DECOYS));
+            target.push_str(one_of(&mut dice, &SEPARATORS));
         }
-        if chance.next().is_multiple_of(2) {
-            target.push_str(chance.of(&SEPARATORS));
+        if dice.bool() {
+            target.push_str(one_of(&mut dice, &SEPARATORS));
         }
-        target.push_str(chance.of(&WORDS));
-        target.push_str(chance.of(&ENDS));
+        target.push_str(one_of(&mut dice, &WORDS));
+        target.push_str(one_of(&mut dice, &ENDS));
         all.push(target);
     }
     all
 }
 
-/// Sends each of the targets. Says which of them the upstream has served as `/login`.
+/// Sends each target. Returns those that the upstream has served as `/login`.
 pub(crate) fn served_as_login(address: SocketAddr, targets: &[String]) -> Vec<String> {
-    let is_served = |target: &&String| {
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.starts_with("HTTP/1."), "{target}: {answer:?}");
-        answer.contains(SERVED)
-    };
-    targets.iter().filter(is_served).cloned().collect()
+    targets.iter().filter(|target| response(address, target).contains(SERVED)).cloned().collect()
 }
 
-/// A server of Node whose router takes paths as browsers do, and then decodes them.
+/// Asserts that the rule is what denies further logins, and that it admitted no more than two, these spellings included.
+///
+/// It may have admitted fewer: some spellings count as `/login` although the upstream serves another page, such as `/login%20`.
+pub(crate) fn rule_denies(address: SocketAddr, served: &[String]) {
+    let plain = vec!["/login".to_owned(); 3];
+    assert!(served.len() + served_as_login(address, &plain).len() <= 2, "{served:#?}");
+    let response = response(address, "/login");
+    assert!(response.starts_with("HTTP/1.1 429 "), "{response}");
+}
+
+fn response(address: SocketAddr, target: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response);
+    let response = String::from_utf8_lossy(&response).into_owned();
+    assert!(response.starts_with("HTTP/1."), "{target}: {response:?}");
+    response
+}
+
+/// A Node server whose router parses paths as browsers do, and then decodes them.
 pub(crate) fn node() -> (Process, SocketAddr) {
     let script = format!(
         r#"

@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -9,7 +11,7 @@ use http_body_util::BodyExt;
 use tidegate_core::adaptive::{AdaptiveConcurrency, SampleWindow};
 use tidegate_core::{Micros, SystemClock};
 use tidegate_rules::Priority;
-use tidegate_tower::{AdaptiveConcurrencyLayer, RateLimitLayer};
+use tidegate_tower::{AdaptiveConcurrencyLayer, PriorityShedLayer, RateLimitLayer};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::{ChannelBody, channel_body, left, limiter, request};
@@ -20,7 +22,7 @@ fn one() -> AdaptiveConcurrencyLayer {
 
 async fn unending(_: Request<()>) -> Result<Response<ChannelBody>, Infallible> {
     let (sender, body) = channel_body();
-    // The body lasts for as long as the response is kept.
+    // The body stays open as long as the response is kept.
     tokio::spawn(async move { sender.closed().await });
     Ok(Response::new(body))
 }
@@ -64,7 +66,8 @@ async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
 #[tokio::test]
 async fn errors_of_the_service_lower_the_limit_and_cancelled_requests_do_not() {
     // Each request is a window.
-    let window = SampleWindow { length: Micros::ZERO, min_samples: 1, min_round_trip: Micros::ZERO };
+    let window =
+        SampleWindow { length: Micros::ZERO, min_samples: 1, min_round_trip: Micros::ZERO, ..SampleWindow::default() };
     let controller = "aimd 1..10 initial 10".parse().unwrap();
     let layer = AdaptiveConcurrencyLayer::with(AdaptiveConcurrency::with(controller, window, &[], SystemClock::new()));
     let hanging = layer.layer(service_fn(async |_: Request<()>| {
@@ -104,8 +107,30 @@ async fn exempt_requests_pass_above_the_limit() {
     let service = layer.layer(service_fn(unending));
     let _held = service.clone().oneshot(request()).await.unwrap();
     assert_eq!(service.clone().oneshot(request()).await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
-    let health = Request::builder().uri("/healthz").body(()).unwrap();
-    assert_eq!(service.oneshot(health).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(service.oneshot(health_check()).await.unwrap().status(), StatusCode::OK);
+}
+
+fn health_check() -> Request<()> {
+    Request::builder().uri("/healthz").body(()).unwrap()
+}
+
+#[tokio::test]
+async fn exempt_requests_in_flight_take_no_room_from_others() {
+    let is_health_check = |head: &http::request::Parts| head.uri.path() == "/healthz";
+    let layer = one().exempt_with(is_health_check);
+    let shedding = PriorityShedLayer::new().limit(layer.concurrency()).exempt_with(is_health_check);
+    let service = shedding.layer(layer.layer(service_fn(unending)));
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        held.push(service.clone().oneshot(health_check()).await.unwrap());
+    }
+    assert_eq!(layer.concurrency().in_flight(), 0);
+    // Windows of the shedder end after 2000 arrivals.
+    for _ in 0..5_000 {
+        assert_eq!(service.clone().oneshot(request()).await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(shedding.shedder().threshold(), 0);
+    assert!(held.iter().all(|response| response.status() == StatusCode::OK));
 }
 
 #[tokio::test]
@@ -127,4 +152,46 @@ async fn grpc_calls_are_refused_in_their_own_way() {
     call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
     let refused = service.oneshot(call).await.unwrap();
     assert_eq!((refused.status(), refused.headers()["grpc-status"].to_str().unwrap()), (StatusCode::OK, "14"));
+}
+
+#[tokio::test]
+async fn errors_and_slow_responses_of_the_service_lower_a_rate_that_adapts() {
+    const RULES: &str =
+        "rules: [{ id: api, adapt: { between: 100/s..1000/s, on: [latency > 200ms, errors > 5%], increase: 50% } }]";
+    let limiter = limiter(RULES);
+    let clock = limiter.clock().clone();
+    let (fails, millis) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(1)));
+    let (is_failing, takes, working) = (Arc::clone(&fails), Arc::clone(&millis), clock.clone());
+    let service = RateLimitLayer::new(limiter.clone()).layer(service_fn(move |_: Request<()>| {
+        working.advance(Micros::from_millis(takes.load(Ordering::Relaxed)));
+        let status = if is_failing.load(Ordering::Relaxed) { 500 } else { 200 };
+        let response = Response::builder().status(status).body(http_body_util::Empty::<Bytes>::new()).unwrap();
+        std::future::ready(Ok::<_, Infallible>(response))
+    }));
+    let rate = || limiter.rules().rules.adaptive_rates().next().unwrap().tokens();
+    // Twenty requests a second of a service that is fast.
+    let serve_until = async |is_so: &dyn Fn(u64) -> bool| {
+        for _ in 0..200 {
+            service.clone().oneshot(request()).await.unwrap();
+            clock.advance(Micros::from_millis(50));
+            tokio::task::yield_now().await;
+            if is_so(rate()) {
+                return;
+            }
+        }
+        panic!("the rate stays at {}", rate());
+    };
+    for (is_failing, takes) in [(true, 1), (false, 300)] {
+        fails.store(is_failing, Ordering::Relaxed);
+        millis.store(takes, Ordering::Relaxed);
+        serve_until(&|rate| rate < 1_000).await;
+        fails.store(false, Ordering::Relaxed);
+        millis.store(1, Ordering::Relaxed);
+        serve_until(&|rate| rate == 1_000).await;
+    }
+    let decreases = limiter.rules().rules.adaptive_rates().next().unwrap().decreases();
+    for _ in 0..60 {
+        serve_until(&|rate| rate == 1_000).await;
+    }
+    assert_eq!(limiter.rules().rules.adaptive_rates().next().unwrap().decreases(), decreases, "a healthy service");
 }

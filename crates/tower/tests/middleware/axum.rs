@@ -71,17 +71,17 @@ async fn a_client_that_hangs_up_at_any_stage_frees_its_slot() {
     let app = Router::new().route("/silent", silent).route("/endless", endless);
     let address = serve(app.layer(RateLimitLayer::new(Arc::clone(&limiter)))).await;
 
-    // In the middle of the request's head: nothing is held yet.
+    // Disconnects in the middle of the request's head: nothing is held yet.
     let mut early = TcpStream::connect(address).await.unwrap();
     early.write_all(b"GET /silent HTTP/1.1\r\nHo").await.unwrap();
     drop(early);
 
-    // Before the response.
+    // Disconnects before the response.
     let mut before = TcpStream::connect(address).await.unwrap();
     before.write_all(b"GET /silent HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     until("the request", || free(&limiter) == 2).await;
 
-    // In the middle of the body.
+    // Disconnects in the middle of the body.
     let mut within = TcpStream::connect(address).await.unwrap();
     within.write_all(b"GET /endless HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     let mut read = Vec::new();

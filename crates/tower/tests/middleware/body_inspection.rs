@@ -16,7 +16,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use crate::language_model::{QUESTION, RULES, answer, ask, layer, question, spent};
 use crate::support::{ChannelBody, channel_body, is_pending, left, limiter};
 
-/// JSON parsers differ in which of these fields they find. None finds more than is charged.
+/// JSON parsers differ in which of these fields they find. No parser finds more than is charged.
 #[tokio::test]
 async fn a_body_that_can_be_read_in_two_ways_costs_the_most_that_any_reader_finds() {
     let padding = format!("{{\"max_tokens\": 1, \"text\": \"{}\", \"max_tokens\": 9000}}", "x".repeat(70_000));
@@ -217,7 +217,7 @@ async fn a_body_that_fails_during_inspection_fails_in_the_service() {
     let (body, _) = pieces(vec![data("{\"max_tokens\": 5, "), Err("gone")]);
     let ((bytes, trailers, error, _), tokens) = read_through(body, 65_536).await;
     assert_eq!((&bytes[..], trailers, error), (&b"{\"max_tokens\": 5, "[..], None, Some("gone")));
-    // The field might have come again after the error.
+    // The field might have been repeated after the error.
     assert_eq!(tokens, 1_000);
 }
 

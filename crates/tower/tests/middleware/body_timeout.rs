@@ -73,7 +73,7 @@ async fn the_rest_of_a_body_has_no_inspection_timeout() {
     let response = layer.layer(service_fn(serve)).oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{\"n\": 7} the rest");
-    // The rest of the body might have had another number.
+    // The rest of the body might have contained another number.
     assert_eq!(spent(&limiter), 100);
 }
 

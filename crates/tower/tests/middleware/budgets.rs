@@ -56,7 +56,7 @@ async fn the_last_usage_in_a_stream_of_events_counts() {
     hear(&mut body, &tell, " \"prompt_tokens\": 20, \"total_tokens\": 70}}\r\n\r\n").await;
     assert_eq!(spent(&limiter), [1, 400, 6_000, 1]);
     hear(&mut body, &tell, "data: [DONE]\n\n").await;
-    // Clients hang up after this event.
+    // The client disconnects after this event.
     drop(body);
     assert_eq!(spent(&limiter), [1, 70, 810, 0]);
 }

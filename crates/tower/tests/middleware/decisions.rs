@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
-use tidegate_core::{Micros, now_or_never};
+use tidegate_core::Micros;
+use tidegate_core::store::now_or_never;
 use tidegate_http::{Audience, ForwardingHeader, HeaderStyle, TrustedProxies};
 use tidegate_rules::{DecidedBy, KeyScope, Limiter};
 use tidegate_tower::{ApiKeyHeader, Peer, RateLimit, RateLimitLayer};

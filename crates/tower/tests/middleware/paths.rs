@@ -1,4 +1,4 @@
-//! Paths with several spellings, under each path policy.
+//! Ambiguous paths, under each path policy.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,8 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::limiter;
 
-/// The statuses of these targets, sent in turn under a rule of one login, and the targets that the service receives.
+/// Sends these targets in turn under a rule of one login. Returns their statuses, and the targets that the service
+/// receives.
 async fn asked(policy: Option<PathPolicy>, targets: &[&str]) -> (Vec<u16>, Vec<String>) {
     let limiter = limiter("rules: [{ id: login, match: { path: /login }, limit: log 1/h }]");
     let mut layer = RateLimitLayer::new(limiter);
@@ -53,6 +54,16 @@ async fn the_service_sees_the_path_that_the_rules_matched() {
     assert_eq!((statuses, seen), (vec![400, 200, 200, 429], vec!["/a/b?c=//".to_owned(), "/login".to_owned()]));
     let (statuses, seen) = asked(Some(PathPolicy::Strict), &TARGETS).await;
     assert_eq!((statuses, seen), (vec![400, 400, 400, 200], vec!["/login".to_owned()]));
+}
+
+#[tokio::test]
+async fn only_options_asks_for_the_server_as_a_whole() {
+    let layer = RateLimitLayer::new(limiter("rules: []")).paths(PathPolicy::Canonical);
+    let service = layer.layer(service_fn(crate::support::empty));
+    for (method, status) in [("OPTIONS", 200), ("GET", 400), ("POST", 400)] {
+        let request = Request::builder().method(method).uri("*").body(()).unwrap();
+        assert_eq!(service.clone().oneshot(request).await.unwrap().status(), status, "{method}");
+    }
 }
 
 #[tokio::test]

@@ -16,11 +16,11 @@ use tower::{Layer, ServiceExt, service_fn};
 use crate::support::rules;
 
 /// A timeout that is long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn limiter(redis: &Server, text: &str) -> Arc<Limiter<RedisStore>> {
     let mut settings = Settings::standalone(&redis.unix_url()).unwrap();
-    settings.deadline = PATIENCE;
+    settings.deadline = TIMEOUT;
     Arc::new(Limiter::new(rules(text), RedisStore::open(settings).unwrap()))
 }
 
@@ -33,7 +33,7 @@ rules:
       - { name: streams, slots: 2, ttl: 1min }
 ";
 
-/// The remainder under each limit.
+/// The remaining amount under each limit.
 async fn left(limiter: &Limiter<RedisStore>) -> Vec<u64> {
     let ruling = limiter.peek(&tidegate_rules::Request::new("POST", "/")).await;
     assert!(!ruling.is_by_policy());
@@ -47,7 +47,7 @@ async fn until_left(limiter: &Limiter<RedisStore>, expected: [u64; 3]) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let came = tokio::time::timeout(PATIENCE, waiting).await;
+    let came = tokio::time::timeout(TIMEOUT, waiting).await;
     assert!(came.is_ok(), "{expected:?} never came, but {:?}", left(limiter).await);
 }
 
@@ -142,7 +142,7 @@ async fn while_redis_is_unavailable_each_rule_follows_its_on_store_failure() {
                     tokio::task::yield_now().await;
                 }
             };
-            tokio::time::timeout(PATIENCE, settled).await.expect("380 can pass");
+            tokio::time::timeout(TIMEOUT, settled).await.expect("380 can pass");
         }
     }
 }

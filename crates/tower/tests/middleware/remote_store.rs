@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use tidegate_core::store::{Adjustment, Answer, Decisions};
+use tidegate_core::store::{Adjustment, Answer, Decisions, NowOrLater};
 use tidegate_core::{
-    Charge, Decision, Key, ManualClock, MemoryStore, NowOrLater, Question, Receipt, RuleId, Settlement, Store,
-    StoreError,
+    Charge, Decision, Key, ManualClock, MemoryStore, Question, Receipt, RuleId, Settlement, Store, StoreError,
 };
 use tidegate_rules::Limiter;
 use tidegate_tower::RateLimitLayer;

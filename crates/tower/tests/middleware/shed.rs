@@ -10,7 +10,9 @@ use http_body_util::{BodyExt, Empty};
 use tidegate_core::adaptive::AdaptiveConcurrency;
 use tidegate_core::shed::{LoadShedder, OverloadBounds};
 use tidegate_rules::Priority;
-use tidegate_tower::{ClientHash, Peer, PriorityShedLayer, RateLimitLayer, record_runtime_load};
+use tidegate_tower::{
+    AdaptiveConcurrencyLayer, ClientHash, Peer, PriorityShedLayer, RateLimitLayer, record_runtime_load,
+};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::{left, limiter, request};
@@ -68,6 +70,27 @@ async fn while_a_limit_is_reached_the_least_important_requests_are_refused() {
     assert_eq!(service.oneshot(call).await.unwrap().headers()["grpc-status"], "14");
 }
 
+/// The flood holds the limit for as long as its requests take, also when no more of them are admitted.
+#[tokio::test]
+async fn a_flood_of_low_requests_gets_no_critical_ones_refused() {
+    let concurrency = AdaptiveConcurrencyLayer::new("aimd 10..10".parse().unwrap());
+    let layer = PriorityShedLayer::new().limit(concurrency.concurrency());
+    let service = layer.layer(concurrency.layer(service_fn(empty)));
+    let mut held = Vec::new();
+    while !concurrency.concurrency().is_full() {
+        held.extend(concurrency.concurrency().try_acquire(Priority::Low as usize));
+    }
+    // 25 windows, which end after 2000 arrivals.
+    for client in 0..25 * 100 {
+        for _ in 0..19 {
+            assert_eq!(service.clone().oneshot(of(client % 4, Priority::Low)).await.unwrap().status(), 503);
+        }
+        assert_eq!(service.clone().oneshot(of(client, Priority::Critical)).await.unwrap().status(), 200, "{client}");
+    }
+    let counts = layer.shedder().counts();
+    assert!(counts.shed[0] > 0 && counts.shed[3] == 0, "{counts:?}");
+}
+
 #[tokio::test]
 async fn health_checks_are_never_shed() {
     let layer = PriorityShedLayer::new().limit(&full()).exempt_with(|head| head.uri.path() == "/healthz");
@@ -82,6 +105,28 @@ async fn health_checks_are_never_shed() {
 }
 
 #[tokio::test]
+async fn rules_that_shed_let_health_checks_pass_and_others_count_them() {
+    let limiter = limiter("rules: [{ id: quota, limit: fixed 100/h }, { id: fleet, shed: { slots: 1 } }]");
+    let layer = RateLimitLayer::new(limiter.clone()).shed_exempt_with(|head| head.uri.path() == "/healthz");
+    let service = layer.layer(service_fn(async |request: Request<()>| {
+        if request.uri().path() == "/held" {
+            std::future::pending::<()>().await;
+        }
+        empty(request).await
+    }));
+    let of_path = |path: &str| Request::builder().uri(path).body(()).unwrap();
+    let mut held = Box::pin(service.clone().oneshot(of_path("/held")));
+    tokio::select! {
+        biased;
+        _ = &mut held => panic!("it is held"),
+        () = std::future::ready(()) => {}
+    }
+    assert_eq!(service.clone().oneshot(of_path("/")).await.unwrap().status(), 503, "the slot is taken");
+    assert_eq!(service.oneshot(of_path("/healthz")).await.unwrap().status(), 200);
+    assert_eq!(left(limiter.store(), "quota", "fixed 100/h"), 98);
+}
+
+#[tokio::test]
 async fn a_shed_request_gets_its_charges_back() {
     let limiter = limiter("rules: [{ id: quota, limit: fixed 100/h, priority: low }]");
     let layer = shedding(PriorityShedLayer::new().limit(&full())).await;
@@ -90,7 +135,7 @@ async fn a_shed_request_gets_its_charges_back() {
     assert_eq!(left(limiter.store(), "quota", "fixed 100/h"), 100);
 }
 
-/// The client that a service is told of.
+/// The client hash that the service receives.
 async fn told(rules: &str, name: &str, hashes: bool) -> Option<ClientHash> {
     let mut layer = RateLimitLayer::new(limiter(rules));
     if hashes {
@@ -135,7 +180,7 @@ async fn requests_of_unknown_clients_are_clients_of_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn tasks_that_wait_for_their_turn_are_overload() {
-    // Time is virtual here, and how busy the worker is is not.
+    // Time is virtual here, but the measured load of the worker is not.
     let shedder = LoadShedder::with_bounds(OverloadBounds { busy: 1.0, ..OverloadBounds::default() });
     let watch = tokio::spawn(record_runtime_load(vec![shedder.clone()]));
     let threshold_after = async |steps: Duration| {

@@ -1,4 +1,4 @@
-//! Blocks of slots: no more requests at once than there are slots.
+//! Blocks of slots: there are never more requests than slots.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -17,7 +17,7 @@ enum Step {
     Wait(u64),
     /// A request takes a slot from the store.
     Decide,
-    /// A node asks for a block. The answer comes after so long, or never.
+    /// A node asks for a block. The answer arrives after this delay, or never.
     Take {
         node: usize,
         slots: u64,
@@ -34,7 +34,7 @@ enum Step {
     Finish(usize),
     /// The request that began first renews its slot.
     Prolong(usize),
-    /// A node releases its block, if it is idle. The release may be lost.
+    /// A node releases its block if the block is idle. The release may be lost.
     Release {
         node: usize,
         arrives: bool,
@@ -63,11 +63,11 @@ struct World {
     slots: Concurrency,
     state: State,
     nodes: Vec<Node>,
-    /// The ends of slots that were taken from the store by itself.
+    /// The ends of slots that were taken directly from the store.
     direct: Vec<u64>,
     now: u64,
     receipts: u128,
-    /// Whether requests begin in a block that may end before them.
+    /// Whether requests may begin in a block that may end before them.
     begins_late: bool,
 }
 
@@ -181,7 +181,7 @@ impl World {
         ReceiptId::new(self.receipts)
     }
 
-    /// Requests that hold a slot: those that have neither ended nor outlived its time to live.
+    /// Requests that hold a slot: those that have neither ended nor exceeded its time to live.
     fn held(&self) -> usize {
         let at = |node: &Node| node.running.iter().filter(|(.., end)| *end > node.clock(self.now)).count();
         self.nodes.iter().map(at).sum::<usize>() + self.direct.iter().filter(|end| **end > self.now).count()

@@ -1,16 +1,17 @@
-//! Fleets under load, in virtual time: store calls, and admissions in comparison with one limit that every request asks.
+//! Fleets under load, in virtual time: calls of the store, and admissions compared with one limit that decides every
+//! request.
 
 use super::super::pace::{Next, Pace};
 use super::super::{Ask, Holding, Terms};
 use crate::limit::{Limit, State};
 use crate::time::{Micros, Timestamp};
 
-/// Milliseconds at the beginning of a run, in which nodes learn their demand and calls are not counted.
+/// Milliseconds at the beginning of a run in which nodes measure their demand and calls are not counted.
 const WARM_UP: u64 = 500;
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-/// A random generator, good enough for arrivals.
+/// A random generator, sufficient for arrivals.
 struct TestRandom(u64);
 
 impl TestRandom {
@@ -19,7 +20,7 @@ impl TestRandom {
         self.0 >> 33
     }
 
-    /// The arrivals in a step at a rate of so many millionths a step.
+    /// The number of arrivals in a step, at this rate in millionths per step.
     fn arrivals(&mut self, millionths: u64) -> u64 {
         millionths / 1_000_000 + u64::from(self.roll() % 1_000_000 < millionths % 1_000_000)
     }
@@ -35,7 +36,7 @@ struct Outcome {
     requests: u64,
     calls: u64,
     admitted: u64,
-    /// Requests that one limit by itself would have admitted.
+    /// Requests that a single limit would have admitted.
     ideal: u64,
 }
 
@@ -49,7 +50,8 @@ impl Outcome {
     }
 }
 
-/// Runs nodes with so many requests a second each. `crash_every` steps of a millisecond, all nodes lose what they hold.
+/// Runs nodes with these rates in requests per second. Every `crash_every` steps of a millisecond, all nodes lose their
+/// tokens.
 fn run(text: &str, rates: &[u64], millis: u64, crash_every: Option<u64>) -> Outcome {
     let limit: Limit = text.parse().unwrap();
     let terms = Terms::of(&limit).unwrap();

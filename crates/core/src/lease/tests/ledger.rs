@@ -1,6 +1,6 @@
-//! The ledger, by example.
+//! Examples for the ledger.
 
-use super::super::{EPOCH, Generation, Ledger, Renewal};
+use super::super::{EPOCH, LeaseGeneration, Ledger, Renewal};
 use crate::limit::{Limit, State};
 use crate::time::{Micros, Timestamp};
 use crate::{Decision, Outcome};
@@ -147,7 +147,7 @@ fn a_server_that_lost_its_data_takes_the_word_of_the_nodes() {
     let report = Renewal { generation: Some(grant.generation), used: 10, kept: 30, ..Renewal::default() };
     let answer = limit.lease(&mut forgotten, &report, START + Micros::from_secs(1));
     assert_eq!((answer.outstanding, answer.decision.remaining), (30, 70));
-    // A server that has taken over claims them likewise, even if it knows of older ones.
+    // A server that has taken over claims them in the same way, even if it knows older ones.
     let claim = Renewal { claims: true, ..report };
     let answer = limit.lease(&mut state, &claim, START + Micros::from_secs(1));
     assert_eq!(answer.outstanding, 70);
@@ -185,8 +185,13 @@ fn a_renewal_that_claims_more_than_can_be_counted_is_cut_down() {
     let limit = limit("10/s burst 100");
     let mut state = limit.fresh();
     for _ in 0..3 {
-        let claim =
-            Renewal { generation: Some(Generation::default()), kept: u64::MAX, used: 1, claims: true, ..wanting(1) };
+        let claim = Renewal {
+            generation: Some(LeaseGeneration::default()),
+            kept: u64::MAX,
+            used: 1,
+            claims: true,
+            ..wanting(1)
+        };
         assert_eq!(limit.lease(&mut state, &claim, START).tokens, 0);
     }
     assert!(!limit.decide(&mut state, 1, START + Micros::from_secs(6)).is_allowed());
@@ -221,11 +226,12 @@ fn a_share_is_by_demand_when_tokens_are_scarce() {
     let asking = |demand| Renewal { wanted: 1_000, demand, ..Renewal::default() };
     let first = limit.lease(&mut state, &asking(900), START);
     assert!(first.is_short);
-    // Half of the 50 that are there, and nine tenths of the 200 that recover in an interval, but no more than there are.
+    // Half of the 50 that are available, plus nine tenths of the 200 that recover in an interval, but no more than are
+    // available.
     assert_eq!(first.tokens, 50);
     let later = START + Micros::from_millis(100);
     let second = limit.lease(&mut state, &asking(100), later);
-    // 100 are there; a tenth of the demand.
+    // 100 are available; this is a tenth of the demand.
     assert_eq!(second.tokens, 24);
 }
 
@@ -233,5 +239,5 @@ fn a_share_is_by_demand_when_tokens_are_scarce() {
 fn the_record_of_a_key_is_small() {
     assert!(size_of::<Ledger>() <= 112, "{}", size_of::<Ledger>());
     assert_eq!(EPOCH, Micros::from_secs(2));
-    assert_eq!(Generation::default().part, None);
+    assert_eq!(LeaseGeneration::default().part, None);
 }

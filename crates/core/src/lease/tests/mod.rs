@@ -1,11 +1,12 @@
-//! Tests of leases: a [`World`](world::World) of a store, nodes and a network that loses and delays, under random traces and
-//! under an exhaustive search. With each safety rule switched off, both must find a violation.
+//! Tests of leases: a [`World`](world::World) of a store, nodes and a network with losses and delays, under random traces
+//! and under an exhaustive search. If any safety rule is disabled, both must find a violation.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod blocks;
 mod fleets;
 mod ledger;
 mod search;
+mod step;
 mod terms;
 mod traces;
 mod world;
@@ -21,28 +22,28 @@ pub(super) fn is_without_floor() -> bool {
     WITHOUT_FLOOR.get()
 }
 
-/// A safety rule that is switched off, to see that it is missed.
+/// A disabled safety rule, for tests that its violation is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
-    /// Debt drains below what is outstanding.
+    /// Debt drains below the outstanding tokens.
     NoFloor,
     /// The end of a lease is counted from the answer.
     EndFromAnswer,
-    /// A renewal whose answer was lost is asked again with its report.
+    /// A renewal whose answer was lost is sent again with its report.
     LostIsAskedAgain,
-    /// Tokens that have ended are returned as if they had not.
+    /// Tokens that have ended are returned as if they had not ended.
     ReturnAfterEnd,
-    /// There is no margin for clocks that drift.
+    /// There is no margin for clock drift.
     NoDriftMargin,
     /// A token is put back although a renewal has reported it as spent.
     PutBackAfterRenewal,
-    /// A refund lowers the debt below what is outstanding.
+    /// A refund lowers the debt below the outstanding tokens.
     RefundBelowFloor,
     /// Tokens of a window can be spent in the next one.
     EndBeyondWindow,
 }
 
-/// The cases of a test, times the environment variable `TIMES`.
+/// The number of cases of a test, multiplied by the environment variable `TIMES`.
 fn cases(cases: u32) -> proptest::test_runner::Config {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     proptest::test_runner::Config {

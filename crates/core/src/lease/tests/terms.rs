@@ -1,4 +1,4 @@
-//! The limits that are leased, as `docs/leases.md` says.
+//! The limits that are leased, as described in `docs/leases.md`.
 
 use super::super::{Leasing, Terms};
 use crate::limit::Limit;
@@ -45,6 +45,14 @@ fn a_node_holds_at_most_half_of_a_limit_or_a_64th_of_a_long_window() {
         Terms::under(&text.parse::<Limit>().unwrap(), leasing).unwrap().most_outstanding()
     };
     assert_eq!([50, 10].map(|percent| most("fixed 1000000/h", percent)), [500_000, 100_000]);
-    // The bound of long windows is the tighter one.
+    // The bound for long windows is tighter.
     assert_eq!([50, 10].map(|percent| most("fixed 1000000/day", percent)), [15_625, 15_625]);
+}
+
+#[test]
+fn keys_are_leased_from_the_demand_that_the_guide_names() {
+    let limit: Limit = "20000/s".parse().unwrap();
+    let busy_from = |leasing| Terms::under(&limit, leasing).unwrap().busy_from();
+    assert_eq!(busy_from(Leasing::AUTO), 40);
+    assert_eq!(busy_from(Leasing::within(50, 20).unwrap()), 400);
 }

@@ -5,11 +5,12 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::super::Ask;
-use super::world::{ALL, Step, Violation, World};
+use super::step::{ALL, Step, Violation};
+use super::world::World;
 use super::{Mutant, cases};
 use crate::limit::Limit;
 
-/// Drifts that are allowed for: up to one part in 1024.
+/// Allowed drifts: up to one part in 1024.
 const DRIFT: std::ops::RangeInclusive<i64> = -64..=64;
 
 #[derive(Clone, Debug)]
@@ -108,7 +109,7 @@ fn run(trace: &Trace, mutant: Option<Mutant>) -> Result<(), (Violation, usize)> 
 }
 
 proptest! {
-    #![proptest_config(cases(4_000))]
+    #![proptest_config(cases(10_000))]
 
     #[test]
     fn a_fleet_admits_no_more_than_one_bucket(trace in traces(buckets(), steps())) {
@@ -121,15 +122,15 @@ proptest! {
     }
 }
 
-/// Steps with servers that are replaced by others, which know less.
+/// Steps in which servers are replaced by others, which lack recent changes.
 fn steps_with_failover() -> impl Strategy<Value = Step> {
     prop_oneof![30 => steps(), 1 => Just(Step::Replicate), 1 => Just(Step::ReplaceServer)]
 }
 
 proptest! {
-    #![proptest_config(cases(4_000))]
+    #![proptest_config(cases(10_000))]
 
-    /// Spending that the new server does not know of is admitted once more, and nothing else.
+    /// Only spending that the new server does not know is admitted once more.
     #[test]
     fn a_server_that_takes_over_costs_what_was_charged_or_renewed_and_not_replicated(
         trace in traces(prop_oneof![buckets(), windows()], steps_with_failover()),
@@ -138,8 +139,37 @@ proptest! {
     }
 }
 
+/// Steps with a store's clock that steps back, by up to a few epochs or windows.
+fn steps_with_clock_steps() -> impl Strategy<Value = Step> {
+    let back = prop_oneof![1_u64..5_000, 5_000_u64..3_000_000, 3_000_000_u64..70_000_000];
+    prop_oneof![20 => steps(), 1 => back.prop_map(Step::ClockBack)]
+}
+
 proptest! {
-    #![proptest_config(cases(2_000))]
+    #![proptest_config(cases(10_000))]
+
+    /// Only the tokens that calls in flight at that instant report are admitted once more.
+    #[test]
+    fn a_clock_that_steps_back_costs_what_calls_on_the_way_report(trace in traces(buckets(), steps_with_clock_steps())) {
+        prop_assert_eq!(run(&trace, None), Ok(()));
+    }
+
+    /// Windows count differently after a step, depending on the instants of requests, with leases or without. So this test
+    /// compares no admissions.
+    #[test]
+    fn a_clock_that_steps_back_leaves_a_record_of_all_tokens_of_windows(
+        trace in traces(windows(), steps_with_clock_steps()),
+    ) {
+        let mut world = World::new(trace.limit, &trace.drifts, trace.start, None);
+        for step in &trace.steps {
+            let _ = world.step(step);
+            prop_assert_eq!(world.check(), Ok(()), "{:?}", step);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(10_000))]
 
     #[test]
     fn a_limit_that_changes_is_exceeded_by_no_more_than_was_outstanding(
@@ -159,7 +189,7 @@ proptest! {
     }
 }
 
-/// Looks for a trace that breaks the property with a rule switched off.
+/// Searches for a trace that violates the property with a disabled rule.
 fn find(mutant: Mutant) -> Option<Violation> {
     let limits = prop_oneof![3 => buckets(), 1 => windows()];
     let mut runner = TestRunner::deterministic();
@@ -169,7 +199,7 @@ fn find(mutant: Mutant) -> Option<Violation> {
     })
 }
 
-/// The rarer ones are found by the search.
+/// The remaining rules are detected by the search.
 #[test]
 fn traces_miss_safety_rules_that_are_switched_off() {
     for mutant in [Mutant::NoFloor, Mutant::EndFromAnswer, Mutant::LostIsAskedAgain] {
@@ -178,7 +208,8 @@ fn traces_miss_safety_rules_that_are_switched_off() {
     assert_eq!(find(Mutant::RefundBelowFloor), Some(Violation::BelowFloor));
 }
 
-/// A lease that was granted before the last change that a replica knows of, and renewed after it, ends an epoch earlier there.
+/// A lease was granted before the last change that a replica knows, and renewed after it. It ends an epoch earlier on the
+/// replica.
 #[test]
 fn a_renewal_that_was_not_replicated_counts_as_unknown() {
     let lease = |wanted| {
@@ -195,6 +226,30 @@ fn a_renewal_that_was_not_replicated_counts_as_unknown() {
     strict.forgotten = 0;
     assert_eq!(strict.step(&Step::Admit(0, 40)), Err(Violation::OverAdmitted));
     assert_eq!(world.step(&Step::Admit(0, 40)), Ok(true));
+}
+
+/// A return is late, and its lease ends. The clock steps back into the epoch of that lease, and the return counts for a lease that
+/// another node holds by then.
+#[test]
+fn a_return_that_is_late_in_an_epoch_that_is_present_again_is_admitted_once_more() {
+    let ask = Ask { wanted: 40, least: 40, ..Ask::default() };
+    let lease = |node| [Step::Ask(node, ask), Step::Deliver(node), Step::Answer(node)];
+    let is_late = [Step::Ask(0, Ask { returns: true, ..Ask::default() }), Step::GiveUp(0), Step::Wait(4_100_000)];
+    let back = [Step::ClockBack(5_000_000), Step::DeliverLate(0)];
+    let mut world = World::new(limit("1000/s burst 100"), &[0, 0], 1_700_000_000_000_000, None);
+    for step in lease(0).into_iter().chain(is_late).chain(lease(1)).chain(back) {
+        assert_eq!(world.step(&step), Ok(true), "{step:?}");
+    }
+    // The store moves the debt to the present, which drains from then on.
+    assert_eq!(world.step(&Step::Decide(1)), Ok(false));
+    for step in [Step::Wait(1_000_000), Step::Decide(ALL)] {
+        assert_eq!(world.step(&step), Ok(true), "{step:?}");
+    }
+    assert_eq!(world.forgotten, 40);
+    let mut strict = world.clone();
+    strict.forgotten = 0;
+    assert_eq!(strict.step(&Step::Admit(1, 40)), Err(Violation::OverAdmitted));
+    assert_eq!(world.step(&Step::Admit(1, 40)), Ok(true));
 }
 
 /// A node whose clock is as slow as is allowed for, asked a moment after the end of its lease.

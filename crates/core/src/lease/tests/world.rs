@@ -1,72 +1,17 @@
-//! A store, nodes, and a network between them that loses and delays.
+//! A store, nodes, and a network between them with losses and delays.
 
 use super::super::renewal::{Grant, Renewal};
 use super::super::{Ask, EPOCH, Holding, Ledger, Taken, Terms};
+use super::step::{ALL, Step, Violation};
 use super::{Mutant, WITHOUT_FLOOR};
 use crate::limit::{Limit, State};
+use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
-
-/// The cost of a request that takes all there is.
-pub(super) const ALL: u64 = u64::MAX;
-
-/// Everything that can happen. Nodes are counted modulo their number.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
-    /// Time passes, in microseconds.
-    Wait(u64),
-    /// The store decides a request that is not leased.
-    Decide(u64),
-    /// The store refunds up to so much of the requests that it decided.
-    Refund(u64),
-    /// The store forgets everything that was spent.
-    Reset,
-    /// The limit changes.
-    Change(Limit),
-    /// A node admits a request.
-    Admit(usize, u64),
-    /// A node takes tokens for a request that another limit will deny.
-    TakeInVain(usize, u64),
-    /// That limit has denied it.
-    PutBack(usize),
-    /// A node makes a renewal.
-    Ask(usize, Ask),
-    /// The renewal reaches the store, which answers.
-    Deliver(usize),
-    /// The answer reaches the node.
-    Answer(usize),
-    /// The node waits no longer for the answer. A renewal that has not been delivered yet stays in the network.
-    GiveUp(usize),
-    /// The node learns that its renewal was not sent.
-    NotSent(usize),
-    /// A renewal that the node has given up reaches the store.
-    DeliverLate(usize),
-    /// The network loses it.
-    LoseLate(usize),
-    /// The node crashes, and a new one takes its place.
-    Crash(usize),
-    /// A replica of the store has everything up to now.
-    Replicate,
-    /// The replica takes the place of the store. It does not know of anything since.
-    ReplaceServer,
-}
-
-/// The way in which a property was broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Violation {
-    /// Requests were admitted that one limit by itself would have denied.
-    OverAdmitted,
-    /// Nodes hold tokens that the store has no record of.
-    UnrecordedTokens,
-    /// The store has charged less than is outstanding.
-    BelowFloor,
-    /// Tokens that a node was granted are neither spent, nor returned, nor held, nor ended.
-    UnaccountedTokens,
-}
 
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) holding: Holding,
-    /// 65 536ths by which the node's clock is faster than the store's.
+    /// The drift of the node's clock against the store's, in 65 536ths; positive if it is faster.
     drift: i64,
     pub(super) pending: Option<Taken>,
     pub(super) renewal: Option<Renewal>,
@@ -75,13 +20,13 @@ pub(super) struct Node {
     counts: Counts,
 }
 
-/// The tokens of a node, from its start.
+/// The tokens of a node since its start.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     granted: u64,
-    /// Those of requests that were denied otherwise and could not be put back included.
+    /// Includes tokens of requests that were denied for another reason and could not be put back.
     spent: u64,
-    /// Those that the store has taken back.
+    /// Tokens that the store has taken back.
     returned: u64,
 }
 
@@ -89,20 +34,25 @@ struct Counts {
 pub(super) struct World {
     pub(super) limit: Limit,
     pub(super) terms: Option<Terms>,
+    /// The store's clock.
     pub(super) now: u64,
+    /// The clock that nodes' clocks drift against. It never steps.
+    pub(super) elapsed: u64,
     pub(super) state: State,
     pub(super) nodes: Vec<Node>,
-    /// The state of the same limit without leases, charged with every request at the instant of its admission.
+    /// The state of the same limit without leases, charged for every request at the instant of its admission.
     pub(super) ideal: State,
-    /// Requests that the store has decided and that can be refunded.
+    /// Requests that the store has decided and that can still be refunded.
     pub(super) refundable: u64,
-    /// The tokens that were outstanding when the limit changed. Nodes may spend all of them, even if the limit is lower now.
+    /// The tokens that were outstanding when the limit changed. Nodes may spend all of them, even if the limit is lower
+    /// now.
     overhang: u64,
-    /// The state that a replica knows of.
+    /// The state known to a replica.
     replica: State,
-    /// Everything that was charged or renewed since: granted, rolled over, and decided without leases.
+    /// Everything charged or renewed since then: granted, rolled over, and decided without leases.
     unreplicated: u64,
-    /// Spending that servers did not know of when they took over. It may be admitted once more.
+    /// Spending that servers did not know of when they took over, and what the calls report that were on the way when a clock
+    /// stepped back. It may be admitted once more.
     pub(super) forgotten: u64,
     server_generation: u64,
     pub(super) mutant: Option<Mutant>,
@@ -114,7 +64,7 @@ impl Node {
         Node { holding, drift, pending: None, renewal: None, answer: None, late: None, counts }
     }
 
-    /// Whether every token that was granted is spent, returned, held or ended.
+    /// Whether every granted token is spent, returned, held or ended.
     fn is_accounted_for(&self) -> bool {
         let (account, counts) = (self.holding.account.lock().unwrap(), self.counts);
         let held = self.holding.cell.unspent() + account.sent.map_or(0, |sent| sent.returned);
@@ -122,20 +72,21 @@ impl Node {
     }
 
     /// The node's clock.
-    pub(super) fn clock(&self, now: u64) -> Timestamp {
+    pub(super) fn clock(&self, elapsed: u64) -> Timestamp {
         let rate = u128::from((65_536 + self.drift).unsigned_abs());
-        Timestamp::from_micros(u64::try_from(u128::from(now) * rate / 65_536).unwrap())
+        Timestamp::from_micros(u64::try_from(u128::from(elapsed) * rate / 65_536).unwrap())
     }
 }
 
 impl World {
-    /// Nodes whose clocks drift by so many 65 536ths. Up to 64 are allowed for.
+    /// Creates nodes whose clocks drift by these 65 536ths. Up to 64 are allowed.
     pub(super) fn new(limit: Limit, drifts: &[i64], start: u64, mutant: Option<Mutant>) -> World {
         WITHOUT_FLOOR.set(mutant == Some(Mutant::NoFloor));
         World {
             limit,
             terms: Terms::of(&limit),
             now: start,
+            elapsed: start,
             state: limit.fresh(),
             nodes: drifts.iter().map(|&drift| Node::new(drift)).collect(),
             ideal: limit.fresh(),
@@ -161,11 +112,22 @@ impl World {
         }
     }
 
+    /// The clock of the limit without leases. No clock that steps makes an interval of a bucket shorter than it is. Windows are those
+    /// of the store, wherever its clock is.
+    fn ideal_time(&self) -> Timestamp {
+        let is_bucket = self.limit.bucket().is_some();
+        Timestamp::from_micros(if is_bucket { self.elapsed } else { self.now })
+    }
+
     /// Takes a step. Returns whether it was possible.
     pub(super) fn step(&mut self, step: &Step) -> Result<bool, Violation> {
-        let now = self.time();
+        let (now, elapsed) = (self.time(), self.elapsed);
         match *step {
-            Step::Wait(micros) => self.now += micros,
+            Step::Wait(micros) => {
+                self.now += micros;
+                self.elapsed += micros;
+            }
+            Step::ClockBack(micros) => self.step_clock_back(micros),
             Step::Decide(cost) => {
                 let cost = if cost == ALL { self.limit.evaluate(&self.state, 0, now).remaining } else { cost };
                 if !self.limit.decide(&mut self.state, cost, now).is_allowed() {
@@ -185,6 +147,7 @@ impl World {
                     }
                     (state, _) => drop(self.limit.credit(state, cost, now)),
                 }
+                let now = self.ideal_time();
                 self.limit.credit(&mut self.ideal, cost, now);
                 return Ok(cost > 0);
             }
@@ -195,7 +158,7 @@ impl World {
             Step::Change(limit) => self.change_limit(limit),
             Step::Admit(node, cost) => {
                 let node = self.node(node);
-                let clock = node.clock(now.as_micros());
+                let clock = node.clock(elapsed);
                 let cost = if cost == ALL { node.holding.cell.tokens(clock) } else { cost };
                 if node.holding.take(cost, || clock).is_none() {
                     return Ok(false);
@@ -208,7 +171,7 @@ impl World {
                 if node.pending.is_some() {
                     return Ok(false);
                 }
-                node.pending = node.holding.take(cost, || node.clock(now.as_micros()));
+                node.pending = node.holding.take(cost, || node.clock(elapsed));
                 node.counts.spent += node.pending.map_or(0, |taken| taken.tokens);
                 return Ok(node.pending.is_some());
             }
@@ -256,16 +219,28 @@ impl World {
         &mut self.nodes[number % count]
     }
 
-    /// Passes an admission through the limit without leases.
+    /// Records an admission in the limit without leases.
     fn admit(&mut self, cost: u64) -> Result<(), Violation> {
-        let now = self.time();
+        let now = self.ideal_time();
         let most = self.overhang.max(if self.forgotten > 0 { self.limit.capacity() + self.forgotten } else { 0 });
         let limit = if most > 0 { with_capacity(&self.limit, most) } else { self.limit };
         if !limit.evaluate(&self.ideal, cost, now).is_allowed() {
             return Err(Violation::OverAdmitted);
         }
-        limit.charge(&mut self.ideal, cost, now, crate::receipt_id::ReceiptId::ANONYMOUS);
+        limit.charge(&mut self.ideal, cost, now, ReceiptId::ANONYMOUS);
         Ok(())
+    }
+
+    /// A call that is on the way may be about tokens that have ended, in an epoch that is present once more.
+    fn step_clock_back(&mut self, micros: u64) {
+        // As if the limit without leases were asked just before and after, for nothing: a window that is ahead forgets earlier ones.
+        let before = self.ideal_time();
+        self.limit.charge(&mut self.ideal, 0, before, ReceiptId::ANONYMOUS);
+        self.now -= micros;
+        let on_the_way = self.nodes.iter().flat_map(|node| [node.renewal, node.late]).flatten();
+        self.forgotten += on_the_way.map(|renewal| renewal.used + renewal.returned).sum::<u64>();
+        let now = self.ideal_time();
+        self.limit.resync(&mut self.ideal, now);
     }
 
     fn change_limit(&mut self, limit: Limit) {
@@ -273,7 +248,7 @@ impl World {
         let outstanding = self.ledger().outstanding();
         self.state = limit.carry(&self.limit, &self.state, now);
         (self.limit, self.terms, self.refundable, self.overhang) = (limit, Terms::of(&limit), 0, outstanding);
-        // From here on the new limit counts.
+        // The new limit applies from here on.
         self.ideal = limit.fresh();
     }
 
@@ -291,19 +266,19 @@ impl World {
     }
 
     fn ask(&mut self, node: usize, ask: &Ask) -> bool {
-        let (now, server_generation) = (self.now, self.server_generation);
+        let (elapsed, server_generation) = (self.elapsed, self.server_generation);
         let node = self.node(node);
         if node.answer.is_some() {
             return false;
         }
         node.holding.server_replaced(server_generation);
-        let renewal = node.holding.ask(ask, node.clock(now));
+        let renewal = node.holding.ask(ask, node.clock(elapsed));
         let asks = renewal.is_some();
         node.renewal = renewal.or(node.renewal);
         asks
     }
 
-    /// Answers a renewal. `None` if it was made for a server that was replaced: it does not run.
+    /// Answers a renewal. `None` if it was made for a server that was replaced, so that it does not run.
     fn deliver(&mut self, renewal: &Renewal) -> Option<Grant> {
         if renewal.server_generation != self.server_generation {
             return None;
@@ -320,7 +295,7 @@ impl World {
     }
 
     fn answer(&mut self, node: usize) -> bool {
-        let (mutant, now) = (self.mutant, self.now);
+        let (mutant, elapsed) = (self.mutant, self.elapsed);
         let node = self.node(node);
         let Some(mut grant) = node.answer.take() else { return false };
         if mutant == Some(Mutant::NoDriftMargin) {
@@ -332,13 +307,13 @@ impl World {
         if mutant == Some(Mutant::EndFromAnswer)
             && let Some(sent) = &mut node.holding.account.lock().unwrap().sent
         {
-            sent.at = node.clock(now);
+            sent.at = node.clock(elapsed);
         }
         let before = node.holding.account.lock().unwrap().clone();
         node.holding.granted(&grant);
         let ended = node.holding.account.lock().unwrap().ended - before.ended;
         node.counts.granted += grant.tokens;
-        // A return that came too late has ended.
+        // A return that arrived too late has ended.
         node.counts.returned += before.sent.map_or(0, |sent| sent.returned.saturating_sub(ended));
         true
     }
@@ -359,12 +334,12 @@ impl World {
         true
     }
 
-    /// Checks what must hold between any two steps, beyond the bound on admissions.
+    /// Checks the invariants between any two steps, beyond the bound on admissions.
     pub(super) fn check(&self) -> Result<(), Violation> {
         let ledger = self.ledger();
-        let held: u64 = self.nodes.iter().map(|node| node.holding.cell.tokens(node.clock(self.now))).sum();
+        let held: u64 = self.nodes.iter().map(|node| node.holding.cell.tokens(node.clock(self.elapsed))).sum();
         // A server that has taken over learns of tokens when they are claimed.
-        if held > ledger.outstanding() && self.server_generation == 0 {
+        if held > ledger.outstanding() + self.forgotten && self.server_generation == 0 {
             return Err(Violation::UnrecordedTokens);
         }
         if !self.nodes.iter().all(Node::is_accounted_for) {
@@ -373,7 +348,7 @@ impl World {
         self.check_floor()
     }
 
-    /// The record as it was last written.
+    /// Checks the record as last written.
     pub(super) fn check_floor(&self) -> Result<(), Violation> {
         let State::Leased(ledger) = &self.state else { return Ok(()) };
         let charged = match &ledger.state {

@@ -4,9 +4,9 @@ use std::io::{self, Read, Write};
 
 use super::{BlockKind, MAGIC, SnapshotError, VERSION};
 
-/// The longest block that is read: many times what a shard with long logs takes.
+/// Maximum length of a block: many times the size of a shard with long logs.
 const LONGEST: u32 = 1 << 30;
-/// The bytes that are read at once, so that a false length does not take more memory than there are bytes.
+/// The number of bytes read at once, so that a false length cannot allocate more memory than there are bytes.
 const CHUNK: u64 = 1 << 20;
 
 pub(super) fn write_head(out: &mut impl Write) -> io::Result<()> {
@@ -31,7 +31,7 @@ pub(super) fn read_head(input: &mut impl Read) -> Result<(), SnapshotError> {
     }
 }
 
-/// Writes a block: its kind, its length, its bytes, and a checksum over all of these.
+/// Writes a block: its kind, its length, its bytes, and a checksum of all three.
 pub(super) fn write(out: &mut impl Write, kind: BlockKind, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= LONGEST);
     let Some(length) = length else {

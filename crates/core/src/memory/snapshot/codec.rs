@@ -6,7 +6,7 @@ use crate::lease::Ledger;
 use crate::limit::{Limit, Log, Sliding, Slots, State};
 use crate::varint;
 
-/// Bytes that are written one after the other.
+/// Bytes that are appended to.
 #[derive(Default)]
 pub(super) struct Encoder(pub(super) Vec<u8>);
 
@@ -40,7 +40,7 @@ impl Encoder {
             return;
         }
         match state {
-            // These pack under every limit that has them.
+            // These states can be packed under each of their limits.
             State::Level(_) | State::Tat(_) | State::Window(_) => self.byte(FRESH),
             State::Sliding(sliding) => {
                 self.byte(SLIDING);
@@ -85,7 +85,7 @@ const LOG: u8 = 3;
 const SLOTS: u8 = 4;
 const LEASED: u8 = 5;
 
-/// Bytes that are still to be read. `None` from any method means that they are not what was written.
+/// Bytes that are not read yet. `None` from any method means that the bytes are invalid.
 pub(super) struct SnapshotDecoder<'b>(pub(super) &'b [u8]);
 
 impl<'b> SnapshotDecoder<'b> {
@@ -103,7 +103,7 @@ impl<'b> SnapshotDecoder<'b> {
         varint::read(&mut self.0)
     }
 
-    /// A number of things that take a byte each at least: never more than there are bytes.
+    /// A count of items that each take at least one byte. Never more than the remaining bytes.
     pub(super) fn count(&mut self) -> Option<usize> {
         usize::try_from(self.number()?).ok().filter(|count| *count <= self.0.len())
     }
@@ -132,7 +132,7 @@ impl<'b> SnapshotDecoder<'b> {
             PACKED => {
                 let packed = [self.word()?, self.word()?];
                 let unpacked = limit.unpack(packed);
-                // A limit whose states are never packed would have made a fresh one of it.
+                // Without this check, a limit whose states are never packed would return a fresh state.
                 limit.pack(&unpacked).is_some().then_some(unpacked)?
             }
             FRESH => limit.fresh(),

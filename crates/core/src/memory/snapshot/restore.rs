@@ -1,22 +1,20 @@
 //! Reading a snapshot.
 
-use std::error::Error;
-use std::fmt;
-use std::io::{self, Read};
+use std::io::Read;
 use std::sync::atomic::Ordering;
 
 use super::codec::SnapshotDecoder;
 use super::shard_copy::{DecodedShard, RestoredEntry, RestoredHold};
-use super::{BlockKind, SnapshotCounts, VERSION, blocks};
+use super::{BlockKind, SnapshotCounts, SnapshotError, blocks};
 use crate::clock::Clock;
 use crate::memory::fingerprint::{Fingerprint, Fingerprints};
 use crate::memory::holds::{Hold, Holds};
 use crate::memory::{MemoryStore, shards_for};
 use crate::time::Timestamp;
 
-/// The numbers of receipts that a process may have drawn after its last snapshot, and which are not drawn again.
+/// The amount of receipt numbers that a process may have drawn since its last snapshot, and that are skipped.
 const DRAWN_SINCE: u64 = 1 << 40;
-/// The most shards of a store.
+/// Maximum number of shards of a store.
 const MOST_SHARDS: u64 = 1 << 22;
 
 /// A store that was read from a snapshot.
@@ -24,69 +22,22 @@ const MOST_SHARDS: u64 = 1 << 22;
 pub struct Restored<C> {
     /// The store.
     pub store: MemoryStore<C>,
-    /// The number of things in the snapshot.
+    /// Number of keys and reservations in the snapshot.
     pub counts: SnapshotCounts,
-    /// The number of keys and reservations that found no room, because the store is smaller than the one before.
+    /// Number of keys and reservations for which there was no room, because this store is smaller than the saved one.
     pub dropped: u64,
     /// The instant of the snapshot.
     pub saved_at: Timestamp,
-    /// The note that was [saved](MemoryStore::save) with it.
+    /// The note that was [saved](MemoryStore::save) with the snapshot.
     pub note: Vec<u8>,
-}
-
-/// The error for bytes that are not a whole snapshot which this program can read. Nothing of them is used.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum SnapshotError {
-    /// They are something else.
-    Foreign,
-    /// They are of another version of the format.
-    Version {
-        /// The version.
-        version: u32,
-    },
-    /// They end too early.
-    Torn,
-    /// A checksum is wrong, or the content makes no sense.
-    Damaged,
-    /// The program that wrote them hashes keys in another way, so that no key would be found.
-    Hashes,
-    /// They cannot be read.
-    Io(io::Error),
-}
-
-impl fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SnapshotError::Foreign => f.write_str("it is not a snapshot of Tidegate's state"),
-            SnapshotError::Version { version } => write!(
-                f,
-                "it has version {version} of the format, and this program reads version {VERSION}: use the program that wrote it"
-            ),
-            SnapshotError::Torn => f.write_str("it ends too early: it was not written completely"),
-            SnapshotError::Damaged => f.write_str("it is damaged: a checksum or a number in it is wrong"),
-            SnapshotError::Hashes => f.write_str(
-                "it was written by a program that hashes keys in another way, for another processor or version",
-            ),
-            SnapshotError::Io(error) => write!(f, "it cannot be read: {error}"),
-        }
-    }
-}
-
-impl Error for SnapshotError {}
-
-impl From<io::Error> for SnapshotError {
-    fn from(error: io::Error) -> SnapshotError {
-        SnapshotError::Io(error)
-    }
 }
 
 impl<C: Clock> MemoryStore<C> {
     /// A store with the state of a snapshot, which reads `clock` and holds up to `max_keys` keys. Keys that have recovered
-    /// meanwhile are forgotten later, as always.
+    /// since the snapshot are forgotten later, as usual.
     ///
     /// # Errors
-    /// If the bytes are not a whole snapshot that this program can read.
+    /// Fails if the bytes are not a complete snapshot that this program can read.
     pub fn restore(clock: C, max_keys: usize, input: &mut impl Read) -> Result<Restored<C>, SnapshotError> {
         blocks::read_head(input)?;
         let (BlockKind::Store, bytes) = blocks::read(input)? else { return Err(SnapshotError::Damaged) };
@@ -95,7 +46,7 @@ impl<C: Clock> MemoryStore<C> {
         if fingerprints.check_value() != head.check_value {
             return Err(SnapshotError::Hashes);
         }
-        // The bits that would tell more shards apart are not in a snapshot.
+        // A snapshot does not contain the bits that would distinguish more shards.
         let mut store = MemoryStore::with_shards(clock, max_keys, shards_for(max_keys).min(head.shards));
         store.fingerprints = fingerprints;
         store.receipts.store(head.receipts.saturating_add(DRAWN_SINCE), Ordering::Relaxed);

@@ -8,21 +8,21 @@ use super::{BlockKind, blocks};
 use crate::clock::Clock;
 use crate::memory::MemoryStore;
 
-/// The contents of a snapshot, in numbers.
+/// Numbers of keys and reservations in a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SnapshotCounts {
-    /// Keys that owe something.
+    /// Keys with spending.
     pub keys: u64,
     /// Reservations that are not settled yet.
     pub reservations: u64,
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Writes a snapshot of the store: every key that owes something, slots and open reservations. `note` is kept with it, for the
-    /// caller's own data.
+    /// Writes a snapshot of the store: every key with spending, slots and open reservations. `note` is stored with it, for
+    /// the caller's own data.
     ///
-    /// Shards are copied one after the other, so requests wait for one of them at most, and only while it is copied.
+    /// Shards are copied one after the other, so a request waits for one shard at most, and only while it is copied.
     ///
     /// ```
     /// use tidegate_core::{Charge, Key, Limit, MemoryStore, RuleId, SystemClock};
@@ -39,7 +39,7 @@ impl<C: Clock> MemoryStore<C> {
     /// ```
     ///
     /// # Errors
-    /// If `out` fails. What was written until then is refused by [`MemoryStore::restore`].
+    /// Fails if `out` fails. [`MemoryStore::restore`] rejects what was written until then.
     pub fn save(&self, out: &mut impl Write, note: &[u8]) -> io::Result<SnapshotCounts> {
         let now = self.clock.now();
         blocks::write_head(out)?;

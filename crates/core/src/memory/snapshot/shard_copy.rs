@@ -10,18 +10,18 @@ use crate::memory::fingerprint::Fingerprint;
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 
-/// The entries of a shard, with all that they refer to.
+/// The entries of a shard, with the limits and states to which they refer.
 #[derive(Default)]
 pub(in crate::memory) struct ShardCopy {
     pub(in crate::memory) entries: Vec<TableEntry>,
     /// The limit of each shape.
     pub(in crate::memory) limits: Vec<(u64, Limit)>,
-    /// The large states, with the index that their entries have.
+    /// The large states, with the index in their entries.
     pub(in crate::memory) large: Vec<(u64, State)>,
     pub(in crate::memory) holds: Vec<(HoldId, Hold)>,
 }
 
-/// An entry as it is put into another store.
+/// An entry to be added to another store.
 pub(super) struct RestoredEntry {
     pub(super) key: u64,
     pub(super) limit: Limit,
@@ -30,21 +30,21 @@ pub(super) struct RestoredEntry {
     pub(super) units: u64,
 }
 
-/// A reservation, likewise.
+/// A reservation to be added to another store.
 pub(super) struct RestoredHold {
     pub(super) id: HoldId,
     pub(super) hold: Hold,
     pub(super) account: SavedAccount,
 }
 
-/// The account that something counts to, by name.
+/// The account to which an entry counts, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SavedAccount {
-    /// That of shared buckets, which do not count.
+    /// The account of shared buckets, which are not counted.
     Uncounted,
-    /// That of all rules without their own.
+    /// The account of all rules without an account of their own.
     Others,
-    /// That of a rule, or of its reservations.
+    /// The account of a rule, or of its reservations.
     Named(RuleId),
 }
 
@@ -65,7 +65,7 @@ impl SavedAccount {
     }
 }
 
-/// Things that are written once, and then referred to by number.
+/// Items that are written once and then referred to by number.
 struct Interned<T>(Vec<T>);
 
 impl<T: PartialEq> Interned<T> {
@@ -83,7 +83,7 @@ impl ShardCopy {
         self.entries.is_empty() && self.holds.is_empty()
     }
 
-    /// Sorts the large states by their indexes, which is not done under the lock.
+    /// Sorts the large states by index. Called outside the lock.
     pub(super) fn sort(&mut self) {
         self.large.sort_unstable_by_key(|(index, _)| *index);
     }
@@ -152,7 +152,7 @@ impl ShardCopy {
     }
 }
 
-/// The number of a shard, and what was in it.
+/// The number and the content of a shard.
 pub(super) struct DecodedShard {
     pub(super) number: u32,
     pub(super) entries: Vec<RestoredEntry>,
@@ -160,7 +160,7 @@ pub(super) struct DecodedShard {
 }
 
 impl DecodedShard {
-    /// Reads what [`ShardCopy::encode`] wrote. `None` if it is something else.
+    /// Reads what [`ShardCopy::encode`] wrote. `None` if the bytes are invalid.
     pub(super) fn decode(bytes: &[u8]) -> Option<DecodedShard> {
         let mut bytes = SnapshotDecoder(bytes);
         let number = u32::try_from(bytes.number()?).ok()?;

@@ -47,9 +47,9 @@ impl Reloading {
 
     fn reloaded(&self) -> MutexGuard<'_, MemoryStore<ManualClock>> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
-        // Saved and restored as of long ago, so that keys which have recovered are kept: the traces of the contract also turn
-        // the clock back and change limits, and then tell apart a key that has recovered from one that was never seen. If one
-        // is left out all the same, the store stays.
+        // Saved and restored as of long ago, so that recovered keys are kept: the traces of the contract also turn the
+        // clock back and change limits, which distinguishes recovered keys from new ones. If a key is left out
+        // nevertheless, the store is not replaced.
         let now = self.clock.now();
         self.clock.set(Timestamp::from_secs(1));
         let Restored { store: next, dropped, .. } = restored(&self.clock, KEYS, &saved(&store));
@@ -152,12 +152,12 @@ proptest! {
             let (one, other) = (lasting.decide(&charge).unwrap(), restarted.decide(&charge).unwrap());
             prop_assert_eq!(one.decisions, other.decisions);
         }
-        // Keys that have recovered are left out.
+        // Recovered keys are left out.
         prop_assert!(restored(&clock, KEYS, &saved(&lasting)).store.stats().used <= lasting.stats().used);
     }
 }
 
-/// A store with something of every kind, and the receipts of a reservation and of a slot.
+/// A store with state of every kind, and the receipts of a reservation and of a slot.
 fn filled(clock: &ManualClock) -> (MemoryStore<ManualClock>, Receipt, Receipt) {
     let store = MemoryStore::with_clock_and_cap(clock.clone(), KEYS);
     for limit in LIMITS {
@@ -188,11 +188,11 @@ fn reservations_and_slots_are_settled_once_after_a_restart() {
     assert!(store.renew(&slot));
     assert_eq!(store.settle(&slot, &[0]), Settlement::Settled { given_back: 1, charged: 0 });
     assert_eq!(store.settle(&slot, &[0]), Settlement::Gone);
-    // Nobody gets a receipt of before once more.
+    // Receipt ids are never reused.
     let (rule, limit) = (RuleId::new("held"), "concurrent 2 ttl 1min".parse().unwrap());
     let next = store.decide(&[Charge::new(&rule, &Key::from("alice"), &limit)]).unwrap().receipt.unwrap();
     assert!(next.id != slot.id && next.id != reserved.id);
-    // What has expired or recovered meanwhile does not come back.
+    // State that has expired or recovered meanwhile does not come back.
     clock.advance(Micros::from_secs(40 * 86_400));
     assert_eq!(restored(&clock, KEYS, &bytes).store.settle(&reserved, &[10]), Settlement::Gone);
     let later = restored(&clock, KEYS, &saved(&restored(&clock, KEYS, &bytes).store));

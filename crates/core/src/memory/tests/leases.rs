@@ -41,7 +41,7 @@ fn a_leased_key_is_not_swept_before_its_leases_end() {
     let key = Key::from("alice");
     assert_eq!(lease(&store, &rule, &key, &limit, wanting(400)).tokens, 400);
     clock.advance(Micros::from_secs(3));
-    // Enough new keys that every slot is swept.
+    // Enough new keys to sweep every slot.
     for number in 0..5_000 {
         store.decide(&[Charge::new(&rule, &Key::of([format!("other {number}")]), &limit)]).unwrap();
     }

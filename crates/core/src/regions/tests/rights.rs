@@ -1,42 +1,44 @@
-//! Rights of running windows, between regions whose clocks differ: every order of a small number of steps under one key, and for each rule an
-//! order that admits too much without it.
+//! Rights in running windows, between regions with different clocks: every order of a small number of steps under one key.
+//! For each rule there is an order that admits too much without it.
 
 use std::collections::{BTreeMap, HashSet};
 
 use crate::limit::Limit;
-use crate::regions::{RegionShare, SETTLING_MARGIN, Share, ShareLedger, SharedWindow, Transfer, WindowSlice};
+use crate::regions::{Offer, RegionShare, SETTLING_MARGIN, Share, ShareLedger, SharedWindow, Transfer, WindowSlice};
 use crate::time::{Micros, Timestamp};
 
 /// A quarter of the limit is one token.
 const LIMIT: &str = "fixed 4/min";
 const START: Timestamp = Timestamp::from_secs(1_200_000);
 
-/// A rule that is switched off.
+/// A disabled rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
-    /// Keys are not charged for what they have spent of a slice.
+    /// Keys are not charged for their spending in a slice.
     Uncharged,
     /// Keys are read while nodes still count the share.
     Unconfirmed,
     /// Rights count although one of the regions was in another window.
     AnotherWindow,
-    /// Rights move with a share of which a part has not settled.
+    /// Rights move with a share that is partly unsettled.
     Unsettled,
-    /// A share settles with the window, however soon that ends after its arrival.
+    /// A share settles with the window, even if the window ends just after its arrival.
     NoMargin,
+    /// A key is charged, and marked as charged, in a window in which the rights cannot count.
+    MarkedEarly,
 }
 
-/// The regions, and the time that passes.
+/// The regions, and the passage of time.
 #[derive(Clone, Copy, Debug)]
 struct RightsCase {
     shares: &'static [u32],
-    /// The seconds by which the clock of each region is ahead.
+    /// By how many seconds the clock of each region is ahead.
     ahead: &'static [u64],
-    /// The instants at which steps are taken, in seconds.
+    /// The instants of steps, in seconds.
     instants: &'static [u64],
-    /// The most transfers.
+    /// Maximum number of transfers.
     transfers: u32,
-    /// The shares that a transfer can move, in percent.
+    /// The shares that a transfer may move, in percent.
     amounts: &'static [u32],
 }
 
@@ -60,9 +62,9 @@ const THREE_REGIONS: RightsCase =
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The time of the next steps.
+    /// Advances to the time of the next steps.
     Tick,
-    /// A node of a region reads its record. There is one in each.
+    /// A node of a region reads its record. Each region has one node.
     Read(usize),
     /// A node spends a token.
     Spend(usize),
@@ -72,11 +74,11 @@ enum Step {
         percent: u32,
     },
     Deliver,
-    /// A driver reads what the key has spent in the region that gives the share. Another driver may do that again.
+    /// A driver reads what the key has spent in the giving region. Another driver may do so again.
     Look,
-    /// It charges the key where the share arrives.
+    /// The driver charges the key in the receiving region.
     Charge,
-    /// It records the rights.
+    /// The driver records the rights.
     Record,
     Finish,
 }
@@ -89,13 +91,13 @@ struct World {
     parts: Vec<u64>,
     /// The counter of the key in each region, in the region's present window.
     counters: Vec<u64>,
-    /// The tokens that were spent in each window. Those that are over everywhere are no longer counted.
+    /// The tokens spent in each window. Windows that have ended everywhere are no longer counted.
     spent: Vec<u64>,
     moving: Option<MovingRights>,
     begun: u32,
 }
 
-/// A transfer, and the knowledge of the driver that brings its rights.
+/// A transfer, and the state of the driver that moves its rights.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct MovingRights {
     from: usize,
@@ -104,6 +106,8 @@ struct MovingRights {
     is_confirmed: bool,
     is_delivered: bool,
     seen: Option<SeenSpending>,
+    /// The key is marked in the receiving region: it is not charged again.
+    is_marked: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -140,7 +144,7 @@ impl World {
         }
     }
 
-    /// The world after a step; `None` if the step cannot be taken, or changes nothing.
+    /// The world after a step; `None` if the step is impossible or changes nothing.
     fn after(&self, case: &RightsCase, step: Step, mutant: Option<Mutant>) -> Option<World> {
         let is_possible = match step {
             Step::Tick | Step::Read(_) => true,
@@ -153,7 +157,7 @@ impl World {
         }
         let mut next = self.clone();
         next.take(case, step, mutant)?;
-        // The number of changes does not matter for what can follow.
+        // The number of changes does not affect future steps.
         next.ledgers.iter_mut().for_each(|ledger| (ledger.version, ledger.moved_at) = (0, None));
         (next != *self).then_some(next)
     }
@@ -170,15 +174,16 @@ impl World {
             }
             Step::Begin { from, to, percent } => {
                 let transfer = self.begin(case, from, to, Share::percent(percent), is(Mutant::Unsettled))?;
-                self.moving =
-                    Some(MovingRights { from, to, transfer, is_confirmed: false, is_delivered: false, seen: None });
+                let (is_confirmed, is_delivered, seen, is_marked) = (false, false, None, false);
+                self.moving = Some(MovingRights { from, to, transfer, is_confirmed, is_delivered, seen, is_marked });
                 self.begun += 1;
             }
             Step::Deliver => {
                 let moving = self.moving.as_mut().filter(|moving| moving.is_confirmed && !moving.is_delivered)?;
                 let now = case.clock(instant, moving.to);
                 let now = if is(Mutant::NoMargin) { now - SETTLING_MARGIN } else { now };
-                moving.is_delivered = self.ledgers[moving.to].apply(&moving.transfer, now).ok()?;
+                let offered = Transfer { offer: Some(Offer::new(now, now)), ..moving.transfer.clone() };
+                moving.is_delivered = self.ledgers[moving.to].apply(&offered, now).ok()?;
             }
             Step::Look => {
                 let moving = self.moving.as_mut().filter(|moving| !moving.transfer.slices.is_empty())?;
@@ -188,14 +193,20 @@ impl World {
                 let clocks = (case.clock(instant, moving.from), case.clock(instant, moving.to));
                 let first = moving.transfer.begun.min(clocks.0).min(clocks.1);
                 let last = clocks.0.max(clocks.1);
+                let is_running = |slice: &WindowSlice| slice.rights(first, last).are_of_one_window();
+                let is_needed = !is(Mutant::AnotherWindow) && !is(Mutant::MarkedEarly);
+                if is_needed && !moving.transfer.slices.iter().all(is_running) {
+                    return None;
+                }
                 moving.seen = Some(SeenSpending { spent: self.counters[moving.from], first, last, is_charged: false });
             }
             Step::Charge => {
                 let moving = self.moving.as_mut()?;
                 let seen = moving.seen.as_mut().filter(|seen| !seen.is_charged)?;
                 let charge: u64 = moving.transfer.slices.iter().map(|slice| slice.spent_of(seen.spent)).sum();
-                let charge = if is(Mutant::Uncharged) { 0 } else { charge };
-                // More than the limit is as good as the limit.
+                let charge = if is(Mutant::Uncharged) || moving.is_marked { 0 } else { charge };
+                moving.is_marked = true;
+                // Spending above the limit is equivalent to the limit.
                 self.counters[moving.to] = (self.counters[moving.to] + charge).min(limit().capacity());
                 seen.is_charged = true;
             }
@@ -249,7 +260,7 @@ impl World {
         Some(transfer)
     }
 
-    /// The most tokens that were spent in a window.
+    /// The largest number of tokens spent in a window.
     fn most_spent(&self) -> u64 {
         self.spent.iter().copied().max().unwrap_or(0)
     }
@@ -266,7 +277,7 @@ fn all_steps(case: &RightsCase) -> Vec<Step> {
     steps
 }
 
-/// Visits all states. Returns their number, and the most that was spent in a window.
+/// Visits all states. Returns their number, and the largest spending in a window.
 fn search(case: &RightsCase) -> (usize, u64) {
     let (first, steps) = (World::new(case), all_steps(case));
     let (mut seen, mut open, mut most) = (HashSet::from([first.clone()]), vec![first], 0);
@@ -281,7 +292,7 @@ fn search(case: &RightsCase) -> (usize, u64) {
     (seen.len(), most)
 }
 
-/// Takes these steps, without those that cannot be taken. Returns the most that was spent in a window.
+/// Takes these steps, except for impossible ones. Returns the largest spending in a window.
 fn spends(case: &RightsCase, steps: &[Step], mutant: Option<Mutant>) -> u64 {
     let (mut world, mut most) = (World::new(case), 0);
     for step in steps {
@@ -300,52 +311,58 @@ fn no_order_of_steps_spends_more_than_the_whole_in_a_window() {
     }
 }
 
-/// An order of steps in which all of a window is spent, and more of it if the rule is switched off.
+/// An order of steps that spends a whole window, and more than that if the rule is disabled.
 fn counter_example(mutant: Mutant) -> (RightsCase, Vec<Step>) {
     use Step::{Begin, Charge, Deliver, Finish, Look, Read, Record, Spend, Tick};
     let begin = Begin { from: 0, to: 1, percent: 25 };
     let bring = [Deliver, Look, Charge, Record];
     match mutant {
-        // The region that gives has spent the token that it gives.
+        // The giving region has spent the token that it gives.
         Mutant::Uncharged => {
             let spent = [Spend(0), Spend(0), begin, Read(0)];
             (TWO_REGIONS, [&spent[..], &bring, &[Read(1), Spend(1), Spend(1), Spend(1)]].concat())
         }
-        // The region that gives spends the token after the driver has looked.
+        // The giving region spends the token after the driver has read the key.
         Mutant::Unconfirmed => {
             let early = [begin, Look, Charge, Spend(0), Spend(0), Read(0), Deliver, Record];
             (TWO_REGIONS, [&early[..], &[Read(1), Spend(1), Spend(1), Spend(1)]].concat())
         }
-        // The region that gives is in the next window, where nothing is spent; the region that receives is not.
+        // The giving region is in the next window, without spending; the receiving region is not.
         Mutant::AnotherWindow => {
             let spent = [Spend(0), Spend(0), begin, Read(0), Tick];
             (TWO_CLOCKS, [&spent[..], &bring, &[Read(1), Spend(1), Spend(1), Spend(1)]].concat())
         }
-        // One of two tokens that are given on was spent by the region that it came from.
+        // One of the two tokens passed on was spent in the region from which it came.
         Mutant::Unsettled => {
             let spent = [Spend(0), Spend(0), begin, Read(0), Deliver, Finish, Spend(1)];
             let on = [Begin { from: 1, to: 2, percent: 50 }, Read(1)];
             (THREE_REGIONS, [&spent[..], &on, &bring, &[Read(2), Spend(2), Spend(2), Spend(2)]].concat())
         }
-        // The region that gives has spent the token in the window that begins next where it arrives.
+        // The giving region has spent the token in the window that begins next in the receiving region.
         Mutant::NoMargin => {
             let spent = [Tick, Spend(0), Spend(0), begin, Read(0), Deliver, Tick];
             (TWO_CLOCKS, [&spent[..], &[Read(1), Spend(1), Spend(1), Spend(1)]].concat())
+        }
+        // The receiving region forgets the charge with its window, and the mark stays.
+        Mutant::MarkedEarly => {
+            let early = [Tick, Spend(0), Spend(0), begin, Read(0), Deliver, Look, Charge, Tick];
+            let again = [Look, Charge, Record, Read(1), Spend(1), Spend(1), Spend(1)];
+            (TWO_CLOCKS, [&early[..], &again].concat())
         }
     }
 }
 
 #[test]
 fn each_rule_about_rights_is_needed() {
-    use Mutant::{AnotherWindow, NoMargin, Uncharged, Unconfirmed, Unsettled};
-    for mutant in [Uncharged, Unconfirmed, AnotherWindow, Unsettled, NoMargin] {
+    use Mutant::{AnotherWindow, MarkedEarly, NoMargin, Uncharged, Unconfirmed, Unsettled};
+    for mutant in [Uncharged, Unconfirmed, AnotherWindow, Unsettled, NoMargin, MarkedEarly] {
         let (case, steps) = counter_example(mutant);
         let spent = (spends(&case, &steps, None), spends(&case, &steps, Some(mutant)));
         assert_eq!(spent, (4, 5), "{mutant:?}");
     }
 }
 
-/// A month's quota of which a quiet region has spent nothing is spent in the busy one.
+/// The unspent part of a quiet region's monthly quota is spent in the busy one.
 #[test]
 fn unspent_rights_are_spent_where_they_have_arrived() {
     let quiet = [Step::Begin { from: 0, to: 1, percent: 25 }, Step::Read(0), Step::Deliver];
@@ -353,4 +370,16 @@ fn unspent_rights_are_spent_where_they_have_arrived() {
     let spend = [Step::Read(1), Step::Spend(1), Step::Spend(1), Step::Spend(1)];
     assert_eq!(spends(&TWO_REGIONS, &[&quiet[..], &spend].concat(), None), 2);
     assert_eq!(spends(&TWO_REGIONS, &[&quiet[..], &bring, &spend].concat(), None), 3);
+}
+
+/// A driver charges the key and stops, and another one repeats it: what the key has spent of the slice is charged once.
+#[test]
+fn rights_are_charged_once() {
+    let mut world = World::new(&TWO_REGIONS);
+    let begun = [Step::Spend(0), Step::Spend(0), Step::Begin { from: 0, to: 1, percent: 25 }, Step::Read(0)];
+    let bring = [Step::Deliver, Step::Look, Step::Charge, Step::Look, Step::Charge, Step::Record];
+    for step in begun.into_iter().chain(bring) {
+        world = world.after(&TWO_REGIONS, step, None).unwrap_or(world);
+    }
+    assert_eq!(world.counters, [2, 1]);
 }

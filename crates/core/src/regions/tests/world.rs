@@ -1,6 +1,7 @@
-//! Regions with nodes, stores and drivers, in virtual time and by one clock. All that they admit, in its order, has to pass one ideal bucket.
+//! Regions with nodes, stores and drivers, in virtual time with one clock. All admissions in order must pass one ideal
+//! bucket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -9,31 +10,31 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::limit::{Algorithm, Limit, State};
 use crate::receipt::ReceiptId;
 use crate::regions::{
-    CONFIRMED_AFTER, RegionShare, SETTLING_MARGIN, Share, ShareLease, ShareLedger, SharedWindow, Transfer,
+    CONFIRMED_AFTER, RegionShare, SETTLING_MARGIN, Share, ShareLease, ShareLedger, SharedWindow, Transfer, TransferId,
 };
 use crate::time::{Micros, Timestamp};
 
 const FLOOR: Share = Share::percent(5);
 
-/// A rule of the protocol that is switched off.
+/// A disabled rule of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
-    /// A transfer arrives at once: the receiver grows before the nodes of the giver have shrunk.
+    /// A transfer arrives at once: the receiver grows before the giver's nodes have shrunk.
     GrowBeforeShrink,
     /// An arrived share counts at once.
     BurstUnspent,
-    /// A node that cannot confirm its share goes on with it.
+    /// A node that cannot confirm its share continues to use it.
     NoFallback,
-    /// A limit in a region cuts debt, as other limits do.
+    /// A limit in a region caps debt, like other limits.
     DebtIsCut,
-    /// The rights of a window arrive, and keys are not charged for what they have spent of them.
+    /// The rights in a window arrive, but keys are not charged for their spending.
     RightsUncharged,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Wait(u64),
-    /// A node asks for so many requests of this cost.
+    /// A node makes this many requests of this cost.
     Load {
         region: usize,
         node: usize,
@@ -51,7 +52,7 @@ enum Step {
         to: usize,
         percent: u32,
     },
-    /// A driver looks at what is outgoing, and waits from now on.
+    /// A driver reads the outgoing transfers, and waits from now on.
     Observe {
         driver: usize,
         region: usize,
@@ -61,19 +62,19 @@ enum Step {
         driver: usize,
         is_answered: bool,
     },
-    /// A driver charges keys for what they have spent of the rights that moved with shares that it has seen.
+    /// A driver charges keys for their spending of the rights that moved with the shares that it has seen.
     Charge {
         driver: usize,
     },
-    /// A driver records the rights for which it has charged.
+    /// A driver records the rights for which it has charged keys.
     Record {
         driver: usize,
     },
-    /// A driver ends what it knows to have arrived.
+    /// A driver ends the transfers that it knows to have arrived.
     Finish {
         driver: usize,
     },
-    /// A driver crashes, and forgets all.
+    /// A driver crashes and loses its state.
     Crash {
         driver: usize,
     },
@@ -82,8 +83,10 @@ enum Step {
 struct Region {
     ledger: ShareLedger,
     nodes: Vec<ShareLease>,
-    /// The state of the one key, and the limit that wrote it.
+    /// The state of the only key, and the limit that wrote it.
     state: (Limit, State),
+    /// The transfers for which the key was charged.
+    marks: HashSet<TransferId>,
 }
 
 #[derive(Default)]
@@ -112,6 +115,7 @@ impl World {
                 ledger: ShareLedger::new(&format!("r{number}"), shares, now),
                 nodes: vec![ShareLease::default(); 2],
                 state: (whole, whole.fresh()),
+                marks: HashSet::new(),
             }
         };
         let regions = shares.iter().enumerate().map(region).collect();
@@ -146,7 +150,7 @@ impl World {
         true
     }
 
-    /// Charges the key in the regions that receive, for what was spent of the slices that a driver has seen long enough ago.
+    /// Charges the key in the receiving regions for its spending of the slices that a driver has seen long enough ago.
     fn charge(&mut self, driver: usize) {
         let now = self.now;
         let seen = self.drivers[driver].seen.iter().filter(|(_, since)| now.since(*since) >= CONFIRMED_AFTER);
@@ -154,7 +158,10 @@ impl World {
         for transfer in seen {
             let of = |name: &str| self.regions.iter().position(|region| region.ledger.region == name).unwrap();
             let (from, to) = (of(&transfer.from), of(&transfer.to));
-            for slice in transfer.slices.iter().filter(|_| self.mutant != Some(Mutant::RightsUncharged)) {
+            let is_running = transfer.slices.iter().all(|slice| slice.rights(transfer.begun, now).are_of_one_window());
+            let is_charged = is_running && self.regions[to].marks.insert(TransferId::of(&transfer));
+            let is_charged = is_charged && self.mutant != Some(Mutant::RightsUncharged);
+            for slice in transfer.slices.iter().filter(|_| is_charged) {
                 let (limit, state) = &self.regions[from].state;
                 let state = self.whole.carry(limit, state, now);
                 let spent = self.whole.capacity() - self.whole.evaluate(&state, 0, now).remaining;
@@ -167,11 +174,11 @@ impl World {
         }
     }
 
-    /// Whether shares add up to no more than the whole, transfers counted that have not arrived.
+    /// Whether shares add up to at most the whole, including transfers that have not arrived.
     fn is_whole(&self) -> bool {
         let arrived = |transfer: &Transfer| {
             let to = self.regions.iter().find(|region| region.ledger.region == transfer.to).unwrap();
-            to.ledger.received.get(&transfer.from).is_some_and(|last| last.number >= transfer.number)
+            to.ledger.has_received(transfer)
         };
         let total: u32 = self
             .regions
@@ -185,7 +192,7 @@ impl World {
         total <= Share::WHOLE.parts_per_million()
     }
 
-    /// Takes a step. Returns whether all promises were kept.
+    /// Takes a step. Returns whether all guarantees were kept.
     fn take(&mut self, step: Step) -> bool {
         let (now, count) = (self.now, self.regions.len());
         match step {
@@ -193,7 +200,7 @@ impl World {
             Step::Load { region, node, cost, requests } => return self.load(region % count, node % 2, cost, requests),
             Step::Read { region, node } => {
                 let region = &mut self.regions[region % count];
-                // The margin is for leases and clocks, of which there are none here. Without it, every other rule is needed.
+                // The margin is for leases and clocks, of which this test has none. Without it, every other rule is needed.
                 let is_window = matches!(self.whole.algorithm(), Algorithm::FixedWindow(_));
                 let store_now = if is_window { now } else { now + SETTLING_MARGIN };
                 region.nodes[node % 2].read(Some(&region.ledger), store_now, now);
@@ -215,8 +222,10 @@ impl World {
                 let driver = &mut self.drivers[driver % 2];
                 let wait = if self.mutant == Some(Mutant::GrowBeforeShrink) { Micros::ZERO } else { CONFIRMED_AFTER };
                 for (transfer, _) in driver.seen.iter().filter(|(_, since)| now.since(*since) >= wait) {
+                    let from = self.regions.iter_mut().find(|region| region.ledger.region == transfer.from).unwrap();
+                    let Some(offered) = from.ledger.offer(transfer, now, now) else { continue };
                     let to = self.regions.iter_mut().find(|region| region.ledger.region == transfer.to).unwrap();
-                    if to.ledger.apply(transfer, now).is_ok() && is_answered {
+                    if to.ledger.apply(&offered, now).is_ok() && is_answered {
                         driver.arrived.push(transfer.clone());
                     }
                 }
@@ -258,7 +267,7 @@ impl Trace {
     }
 }
 
-/// The kind of a trace. A rule of the protocol is found missing sooner by traces of its kind.
+/// The kind of a trace. A disabled rule is detected sooner by traces of the matching kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TraceKind {
     Shares,
@@ -330,7 +339,7 @@ proptest! {
     }
 }
 
-/// The number of the first random trace that finds a rule of the protocol missing; `None` if none of many does.
+/// The number of the first random trace that detects a disabled rule; `None` if none of many does.
 fn found_by(mutant: Mutant, kind: TraceKind) -> Option<usize> {
     let (mut runner, traces) = (TestRunner::deterministic(), traces(kind));
     (1..5_000).find(|_| !traces.new_tree(&mut runner).unwrap().current().holds(Some(mutant)))
@@ -344,7 +353,7 @@ fn each_rule_of_the_protocol_is_needed() {
     assert!(found_by(Mutant::RightsUncharged, TraceKind::Rights).is_some());
 }
 
-/// Both regions burst while the nodes of the giver still have the share, and the receiver's burst has settled.
+/// Both regions burst while the giver's nodes still have the share and the receiver's burst has settled.
 #[test]
 fn a_share_does_not_grow_before_nodes_have_shrunk() {
     let read = |region| Step::Read { region, node: 0 };
@@ -363,7 +372,7 @@ fn a_share_does_not_grow_before_nodes_have_shrunk() {
     assert!(trace.holds(None) && !trace.holds(Some(Mutant::GrowBeforeShrink)));
 }
 
-/// The trace from the design: the giver bursts, the share moves, and the receiver bursts.
+/// The trace in the design: the giver bursts, the share moves, and the receiver bursts.
 #[test]
 fn a_moved_burst_is_not_spent_twice() {
     let admits = |wait_until_settled: bool, mutant| {

@@ -3,8 +3,8 @@
 use super::{Model, ModelMark, least};
 use crate::limits::Bucket;
 
-/// Counts in units. A token is worth as many units as its period has microseconds, and each microsecond drains as many
-/// units as the rate has tokens. Nothing is reduced or rounded.
+/// Counts in units. A token is as many units as its period has microseconds, and each microsecond drains as many units as
+/// the rate has tokens. Nothing is reduced or rounded.
 #[derive(Clone)]
 pub(crate) struct BucketModel {
     capacity: u64,

@@ -23,7 +23,7 @@ impl FixedWindowModel {
         FixedWindowModel { limit: limit.limit(), windows: limit.windows(), history: Vec::new(), latest: 0 }
     }
 
-    /// The number of the window that counts: a later one than the clock's if the clock has stepped back.
+    /// The number of the window that applies. If the clock has stepped back, later than that of the clock.
     fn current(&self, now: u64) -> u64 {
         self.latest.max(number_of(self.windows, now))
     }

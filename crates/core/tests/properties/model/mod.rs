@@ -1,8 +1,8 @@
-//! Models: slow and obvious versions of the algorithms.
+//! Models: slow and simple versions of the algorithms.
 //!
-//! A model keeps the whole history and recomputes everything from it each time. It knows only whether a cost
-//! fits and whether anything still counts. [`answer`] finds the numbers of a decision by search, from their definitions:
-//! the smallest wait after which it fits, the largest cost that fits, the first instant at which nothing counts.
+//! A model keeps the whole history and recomputes everything from it each time. It only determines whether a cost fits and
+//! whether any spending still counts. [`answer`] finds the numbers of a decision by search, from their definitions: the
+//! smallest wait after which the cost fits, the largest cost that fits, the first instant at which nothing counts.
 
 mod bucket;
 mod fixed_window;
@@ -27,7 +27,7 @@ pub(crate) trait Model: Clone {
     /// Whether `cost`, which is not above the limit, would be admitted.
     fn fits(&self, cost: u64, now: u64) -> bool;
 
-    /// Whether anything that was spent still counts.
+    /// Whether any spending still counts.
     fn counts(&self, now: u64) -> bool;
 
     /// Corrects the state after a long step back of the clock. Returns whether it did.

@@ -1,4 +1,4 @@
-//! Sliding log: a list, scanned in full.
+//! Sliding log: a list that is scanned completely.
 
 use tidegate_core::limit::SlidingLog;
 

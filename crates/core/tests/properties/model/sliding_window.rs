@@ -23,13 +23,13 @@ impl SlidingWindowModel {
         SlidingWindowModel { limit: limit.limit(), parts, part, history: Vec::new(), latest: 0 }
     }
 
-    /// The instant that counts: the start of the latest part if the clock has stepped back before it.
+    /// The instant that applies: the start of the latest part if the clock has stepped back before it.
     fn instant(&self, now: u64) -> i128 {
         i128::from(now).max(self.latest * self.part)
     }
 
-    /// The estimate times the length of a part. Each part is weighted by its overlap with the window, and the present
-    /// one counts in full.
+    /// The estimate times the length of a part. Each part is weighted by its overlap with the window, and the present part
+    /// counts in full.
     fn weight(&self, now: u64) -> i128 {
         let now = self.instant(now);
         let window_began = now - self.parts * self.part;
@@ -74,7 +74,7 @@ impl Model for SlidingWindowModel {
         let present = i128::from(now) / self.part;
         let ahead = self.latest > present + self.parts;
         if ahead {
-            // To the start of the next part, where nothing has faded yet.
+            // Moves to the start of the next part, where no spending has expired yet.
             for (number, _) in &mut self.history {
                 *number -= self.latest - (present + 1);
             }

@@ -1,16 +1,12 @@
-//! Tidegate's CSV: a header that names the columns, then one request per line.
+//! The columns of Tidegate's CSV, which a header names.
 
 use std::borrow::Cow;
 
-use tidegate_core::{Micros, Timestamp};
-
 use super::LineError;
-use super::entry::{AccessEntry, More, address, present};
-use super::time;
 
 /// The contents of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Column {
+pub(super) enum Column {
     Time,
     Address,
     Method,
@@ -27,7 +23,7 @@ enum Column {
 
 /// The columns of a table, from left to right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Columns(Vec<Column>);
+pub(super) struct Columns(pub(super) Vec<Column>);
 
 impl Columns {
     /// Parses the header.
@@ -56,50 +52,18 @@ impl Columns {
         if columns.contains(&Column::Time) { Ok(Columns(columns)) } else { Err(LineError::NoTimeColumn) }
     }
 
-    /// Whether a line can only be meant as a header: one of several columns is the time.
+    /// Whether a line must be a header, because it has several columns and one of them is named like the time.
     pub(super) fn are_named_in(line: &str) -> bool {
         let names: Vec<_> = cells(line).map_while(Result::ok).collect();
         names.len() > 1 && names.iter().any(|name| name.trim() == "time")
-    }
-
-    /// The request of a line.
-    pub(super) fn entry<'l>(&'l self, line: &'l str) -> Result<AccessEntry<'l>, LineError> {
-        let mut entry = AccessEntry::at(Timestamp::EPOCH, false);
-        let mut cells = cells(line);
-        for column in &self.0 {
-            let text = cells.next().ok_or(LineError::MissingCells)??;
-            match column {
-                Column::Time => {
-                    let stamp = time::any(text.trim().as_bytes()).ok_or(LineError::BadTime)?;
-                    (entry.at, entry.whole_second) = (stamp.at, stamp.whole);
-                }
-                Column::Address => entry.address = address(&text),
-                Column::Method => entry.method = present(text),
-                Column::Path => entry.target = present(text).or(entry.target.take()),
-                Column::Host => entry.host = present(text),
-                Column::User => entry.user = present(text),
-                Column::ApiKey => entry.api_key = present(text),
-                Column::Tier => entry.tier = present(text),
-                Column::Cost if text.trim().is_empty() => {}
-                Column::Cost => entry.cost = Some(text.trim().parse().map_err(|_| LineError::BadCost)?),
-                Column::Duration => {
-                    let millis = text.trim().parse::<f64>().ok().filter(|millis| (0.0..1e12).contains(millis));
-                    entry.took = millis.map(|millis| std::time::Duration::from_secs_f64(millis / 1e3).into());
-                    entry.took = entry.took.filter(|took: &Micros| !took.is_zero());
-                }
-                Column::Header(_) | Column::Claim(_) => {}
-            }
-        }
-        entry.more = More::Row(Row { columns: self, line });
-        Ok(entry)
     }
 }
 
 /// A line of a table, kept for rules that need a header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'l> {
-    columns: &'l Columns,
-    line: &'l str,
+    pub(super) columns: &'l Columns,
+    pub(super) line: &'l str,
 }
 
 impl<'l> Row<'l> {
@@ -118,7 +82,7 @@ impl<'l> Row<'l> {
 }
 
 /// The cells of a line: plain, or in quotes with inner quotes doubled.
-fn cells(line: &str) -> impl Iterator<Item = Result<Cow<'_, str>, LineError>> {
+pub(super) fn cells(line: &str) -> impl Iterator<Item = Result<Cow<'_, str>, LineError>> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
         let text = rest?;

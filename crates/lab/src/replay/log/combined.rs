@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use super::LineError;
 use super::entry::{AccessEntry, address, present};
-use super::text::{from_log, up_to_quote};
+use super::text::{from_log, split_request, up_to_quote};
 use super::time::TimeParser;
 
 pub(super) fn read<'l>(line: &'l str, stamps: &TimeParser) -> Result<AccessEntry<'l>, LineError> {
@@ -37,7 +37,7 @@ pub(super) fn read<'l>(line: &'l str, stamps: &TimeParser) -> Result<AccessEntry
     Ok(entry)
 }
 
-/// Splits a line at its time. The bracket of an IPv6 address is not that of the time.
+/// Splits a line at its time. Skips the bracket of an IPv6 address.
 fn before_time(line: &str, open: usize) -> Option<(&str, &str)> {
     let bytes = line.as_bytes();
     if open > 0 && bytes.get(open - 1) == Some(&b' ') && bytes.get(open + 3) == Some(&b'/') {
@@ -74,17 +74,4 @@ fn word(text: &str) -> (&str, &str) {
         Some(space) => (&text[..space], &text[space + 1..]),
         None => (text, ""),
     }
-}
-
-/// The method and the target of `GET /a HTTP/1.1`. Targets may contain unencoded spaces.
-pub(super) fn split_request(request: &str) -> Option<(&str, &str)> {
-    let (method, rest) = request.split_at(memchr::memchr(b' ', request.as_bytes())?);
-    let rest = rest.trim_start_matches(' ');
-    let target = match memchr::memrchr(b' ', rest.as_bytes()) {
-        Some(space) if rest[space + 1..].starts_with("HTTP/") => rest[..space].trim_end_matches(' '),
-        _ => rest,
-    };
-    let is_method =
-        !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-' || byte == b'_');
-    (is_method && !target.is_empty()).then_some((method, target))
 }

@@ -9,12 +9,12 @@ use tidegate_rules::syntax::RequestTarget;
 use tidegate_rules::{Fact, Facts, Values};
 
 use super::columns::Row;
-use super::json::{LogValue, Members};
+use super::json_members::{LogValue, Members};
 
 /// A request as recorded in a log.
 #[derive(Clone, Debug)]
 pub struct AccessEntry<'l> {
-    /// The time, as precise as the log has it.
+    /// The time, with the precision of the log.
     pub at: Timestamp,
     /// The time is known only to the second.
     pub whole_second: bool,
@@ -71,7 +71,6 @@ impl<'l> AccessEntry<'l> {
         let known = match name {
             _ if name.eq_ignore_ascii_case("user-agent") => self.agent.as_deref(),
             _ if name.eq_ignore_ascii_case("referer") => self.referer.as_deref(),
-            _ if name.eq_ignore_ascii_case("host") => self.host.as_deref(),
             _ => None,
         };
         Values::from(known).or_else(|| match self.more {
@@ -205,12 +204,12 @@ fn plain_ipv4(text: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::from(octets))
 }
 
-/// Whether a value means no value in logs.
+/// The text, unless it stands for a missing value in logs.
 pub(super) fn present<'l>(text: Cow<'l, str>) -> Option<Cow<'l, str>> {
     Some(text).filter(|text| !text.is_empty() && text != "-")
 }
 
-/// The text of a JSON member, unless it means no value.
+/// The text of a JSON member, unless it stands for a missing value.
 pub(super) fn said<'l>(value: &LogValue<'l>) -> Option<Cow<'l, str>> {
     value.text().and_then(present)
 }

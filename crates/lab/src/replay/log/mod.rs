@@ -2,8 +2,10 @@
 
 mod columns;
 mod combined;
+mod csv;
 mod entry;
 mod json;
+mod json_members;
 mod text;
 mod time;
 
@@ -26,7 +28,7 @@ pub enum LogFormat {
     NginxJson,
     /// Caddy's own JSON.
     CaddyJson,
-    /// Envoy's JSON, as Istio sets it up.
+    /// Envoy's JSON, as configured by Istio.
     EnvoyJson,
     /// Tidegate's own format as CSV with a header.
     Csv,
@@ -58,7 +60,8 @@ impl LogFormat {
         }
     }
 
-    /// Detects the format of a log's first lines. `None` if it is unknown. A table is one even if its header has an unknown column.
+    /// Detects the format from the first lines of a log. `None` if it is unknown. An unknown column does not make a
+    /// table unknown.
     #[must_use]
     pub fn detect<'l>(lines: impl IntoIterator<Item = &'l str>) -> Option<LogFormat> {
         let mut lines = lines.into_iter().map(str::trim).peekable();
@@ -104,6 +107,9 @@ pub enum LineError {
     /// The time is in no known form, or before 1970.
     #[error("its time cannot be read")]
     BadTime,
+    /// The time is later than the log can have been written.
+    #[error("its time is in the future")]
+    InFuture,
     /// The line has no request.
     #[error("there is no request in it")]
     NoRequest,

@@ -4,7 +4,7 @@ use tidegate_rules::{Fact, Facts};
 
 use super::*;
 
-/// All lines of a file, read in the format that is found out from them; `Err` for those that are no requests.
+/// All lines of a file, parsed in the format that is detected; `Err` for lines that are not requests.
 fn lines(text: &'static str, format: LogFormat) -> Vec<Result<Seen, LineError>> {
     assert_eq!(LogFormat::detect(text.lines()), Some(format));
     let mut reader = LineReader::new(format);
@@ -15,7 +15,7 @@ fn lines(text: &'static str, format: LogFormat) -> Vec<Result<Seen, LineError>> 
     lines.map(|line| reader.read(line).map(|entry| Seen::of(&entry))).collect()
 }
 
-/// The facts of an entry that rules see.
+/// The facts of an entry, as rules see them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     millis: u64,
@@ -211,6 +211,9 @@ fn broken_lines_say_why() {
     }
     let mut csv = LineReader::new(LogFormat::Csv);
     assert_eq!(csv.begin("when,address"), Err(UnknownColumn("when".into())));
+    let open_quote = "time,address,\"cost";
+    assert_eq!(LogFormat::detect([open_quote]), Some(LogFormat::Csv));
+    assert_eq!(csv.begin(open_quote), Err(OpenQuote));
     csv.begin("time,address,cost").unwrap();
     for (line, problem) in
         [("1,192.0.2.1", MissingCells), ("soon,192.0.2.1,1", BadTime), ("1,a,many", BadCost), ("1,\"a,1", OpenQuote)]
@@ -221,7 +224,7 @@ fn broken_lines_say_why() {
     assert_eq!(own.read("{\"time\":1,\"cost\":\"many\"}").map(|entry| entry.at), Err(BadCost));
 }
 
-/// Any line is a request or is told why not, and a format that was detected reads the line that it was detected by.
+/// Any line is either a request or an error, and a line is valid in the format detected from it.
 #[test]
 fn any_line_is_a_request_or_not() {
     const WORDS: [&str; 32] = [
@@ -277,8 +280,10 @@ fn any_line_is_a_request_or_not() {
             let mut reader = LineReader::new(format);
             match reader.begin(line.trim()) {
                 Ok(is_head) => assert!(is_head || reader.read(line.trim()).is_ok(), "{line}"),
-                // A table with an unknown column is told of, and not taken for another format.
-                Err(error) => assert!(matches!(error, LineError::UnknownColumn(_)), "{line}: {error}"),
+                // A table with a wrong header is an error, and is not taken for another format.
+                Err(error) => {
+                    assert!(matches!(error, LineError::UnknownColumn(_) | LineError::OpenQuote), "{line}: {error}");
+                }
             }
         }
     });

@@ -66,6 +66,19 @@ pub(super) fn from_json(raw: &str) -> Cow<'_, str> {
     serde_json::from_str::<String>(&quoted).map_or(Cow::Borrowed(raw), Cow::Owned)
 }
 
+/// The method and the target of `GET /a HTTP/1.1`. Targets may contain unencoded spaces.
+pub(super) fn split_request(request: &str) -> Option<(&str, &str)> {
+    let (method, rest) = request.split_at(memchr::memchr(b' ', request.as_bytes())?);
+    let rest = rest.trim_start_matches(' ');
+    let target = match memchr::memrchr(b' ', rest.as_bytes()) {
+        Some(space) if rest[space + 1..].starts_with("HTTP/") => rest[..space].trim_end_matches(' '),
+        _ => rest,
+    };
+    let is_method =
+        !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'-' || byte == b'_');
+    (is_method && !target.is_empty()).then_some((method, target))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

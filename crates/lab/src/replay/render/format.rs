@@ -5,7 +5,7 @@ use tidegate_core::{Micros, Timestamp};
 
 use crate::replay::report::UnkeyedRequests;
 
-/// `1 234 567`.
+/// Formats a number such as `1 234 567`.
 pub(super) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -18,7 +18,7 @@ pub(super) fn number(number: u64) -> String {
     text
 }
 
-/// `2.81 %`. A share that is neither 0 nor 1 is never shown as `0 %` or `100 %`.
+/// Formats a share such as `2.81 %`. A share that is neither 0 nor 1 is never shown as `0 %` or `100 %`.
 pub(super) fn share(part: u64, whole: u64) -> String {
     let percent = 100.0 * part as f64 / whole.max(1) as f64;
     match percent {
@@ -30,13 +30,13 @@ pub(super) fn share(part: u64, whole: u64) -> String {
     }
 }
 
-/// `2026-11-15 09:22:00`, in UTC.
+/// Formats an instant such as `2026-11-15 09:22:00`, in UTC.
 pub(super) fn instant(micros: u64) -> String {
     let (Date { year, month, day }, time) = Date::of(Timestamp::from_micros(micros));
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", time / 3_600, time / 60 % 60, time % 60)
 }
 
-/// `1s`, `2min`, `1.5ms`.
+/// Formats a span such as `1s`, `2min` or `1.5ms`.
 pub(super) fn span(micros: u64) -> String {
     match micros {
         0..10_000 => Micros::new(micros).to_string(),
@@ -58,7 +58,7 @@ pub(super) fn plain(text: &str, longest: usize) -> String {
     plain
 }
 
-/// Requests that lack the key of a rule, in words. `is_alone` if the rule is there for its key only.
+/// A note on requests that lack the key of a rule. `is_alone` if the rule only supplies the key.
 pub(super) fn unkeyed_note(unkeyed: &UnkeyedRequests, is_alone: bool) -> String {
     let UnkeyedRequests { rule, key, requests, of } = unkeyed;
     let lacking = match requests.cmp(of) {
@@ -69,7 +69,7 @@ pub(super) fn unkeyed_note(unkeyed: &UnkeyedRequests, is_alone: bool) -> String 
     format!("{lacking} `{}`{whose}: such requests count as one key", key.join("`, `"))
 }
 
-/// `1 line`, `2 lines`.
+/// Formats a count such as `1 line` or `2 lines`.
 pub(super) fn count(of: u64, what: &str) -> String {
     format!("{} {what}{}", number(of), if of == 1 { "" } else { "s" })
 }

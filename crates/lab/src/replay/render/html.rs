@@ -9,7 +9,8 @@ use crate::replay::timeline::Bin;
 
 const STYLE: &str = include_str!("report.css");
 
-/// A report as one HTML file without external resources, light or dark as the reader's system. It embeds the report's data.
+/// A report as one HTML file without external resources, which contains the report's data. Follows the system's light
+/// or dark mode.
 #[must_use]
 pub fn html(report: &ReplayReport) -> String {
     let mut page = String::with_capacity(32_768);
@@ -95,11 +96,11 @@ fn set(page: &mut String, which: &str, outcome: &RuleReport) -> std::fmt::Result
         vec![limit.id.clone(), notation, limit.mode.clone(), number(limit.admitted), number(limit.denied)]
     });
     let head = [
-        Head::Text("limit"),
-        Head::Text("notation"),
-        Head::Text("mode"),
-        Head::Number("admitted"),
-        Head::Number("denied"),
+        ColumnHead::Text("limit"),
+        ColumnHead::Text("notation"),
+        ColumnHead::Text("mode"),
+        ColumnHead::Number("admitted"),
+        ColumnHead::Number("denied"),
     ];
     table(page, &head, rows.collect())?;
     unkeyed(page, outcome, false)?;
@@ -127,7 +128,7 @@ fn set(page: &mut String, which: &str, outcome: &RuleReport) -> std::fmt::Result
         writeln!(page, "<h2>{which}retry-after</h2>")?;
         table(
             page,
-            &[Head::Text("share of denials"), Head::Number("wait")],
+            &[ColumnHead::Text("share of denials"), ColumnHead::Number("wait")],
             rows.map(|(what, wait)| vec![what.to_owned(), span(wait)]).into(),
         )?;
     }
@@ -149,8 +150,8 @@ fn changed(page: &mut String, what: &str, list: &[AffectedKey]) -> std::fmt::Res
     let rows = list.iter().map(|key| {
         vec![key.key.clone(), key.limit.clone(), number(key.requests), instant(key.first), instant(key.last)]
     });
-    let head = ["key", "limit"].map(Head::Text).into_iter().chain([Head::Number("requests")]);
-    table(page, &head.chain(["first", "last"].map(Head::Text)).collect::<Vec<_>>(), rows.collect())
+    let head = ["key", "limit"].map(ColumnHead::Text).into_iter().chain([ColumnHead::Number("requests")]);
+    table(page, &head.chain(["first", "last"].map(ColumnHead::Text)).collect::<Vec<_>>(), rows.collect())
 }
 
 fn keys(page: &mut String, what: &str, list: &[DeniedKey]) -> std::fmt::Result {
@@ -162,15 +163,19 @@ fn keys(page: &mut String, what: &str, list: &[DeniedKey]) -> std::fmt::Result {
         let (first, last) = (instant(key.first), instant(key.last));
         vec![key.key.clone(), key.limit.clone(), number(key.denied), number(key.longest_streak), first, last]
     });
-    let head = ["key", "limit"].map(Head::Text).into_iter().chain(["denied", "in a row"].map(Head::Number));
-    table(page, &head.chain(["first", "last"].map(Head::Text)).collect::<Vec<_>>(), rows.collect())
+    let head = ["key", "limit"].map(ColumnHead::Text).into_iter().chain(["denied", "in a row"].map(ColumnHead::Number));
+    table(page, &head.chain(["first", "last"].map(ColumnHead::Text)).collect::<Vec<_>>(), rows.collect())
 }
 
 fn read(page: &mut String, report: &ReplayReport) -> std::fmt::Result {
     let reading = &report.reading;
+    let of_future = match reading.in_future {
+        0 => String::new(),
+        lines => format!(", {} with a time in the future", number(lines)),
+    };
     writeln!(
         page,
-        "<h2>What was read</h2>\n<p>{}, {} of them unparsable.</p>",
+        "<h2>What was read</h2>\n<p>{}, {} of them unparsable{of_future}.</p>",
         count(reading.lines, "line"),
         number(reading.malformed)
     )?;
@@ -179,7 +184,7 @@ fn read(page: &mut String, report: &ReplayReport) -> std::fmt::Result {
             .shown
             .iter()
             .map(|line| vec![format!("{}:{}", line.log, line.line), line.problem.clone(), line.text.clone()]);
-        table(page, &["line", "problem", "text"].map(Head::Text), rows.collect())?;
+        table(page, &["line", "problem", "text"].map(ColumnHead::Text), rows.collect())?;
     }
     if reading.out_of_order > 0 {
         let (lines, back) = (count(reading.out_of_order, "line"), span(reading.furthest_back));
@@ -199,21 +204,21 @@ fn tiles(page: &mut String, tiles: &[(&str, String, String)]) -> std::fmt::Resul
 
 /// The alignment of a column and of its header.
 #[derive(Clone, Copy)]
-enum Head {
+enum ColumnHead {
     Text(&'static str),
     Number(&'static str),
 }
 
-impl Head {
+impl ColumnHead {
     const fn class(self) -> &'static str {
         match self {
-            Head::Text(_) => "",
-            Head::Number(_) => " class=\"n\"",
+            ColumnHead::Text(_) => "",
+            ColumnHead::Number(_) => " class=\"n\"",
         }
     }
 }
 
-/// A suggested limit, with the keys that it limits and what to paste.
+/// A suggested limit, with the keys that it would limit and the text to paste.
 fn suggested(page: &mut String, suggestion: &Suggestion, is_alone: bool) -> std::fmt::Result {
     writeln!(
         page,
@@ -226,7 +231,11 @@ fn suggested(page: &mut String, suggestion: &Suggestion, is_alone: bool) -> std:
     let limited = suggestion.limited_keys.iter();
     let rows: Vec<_> = limited.map(|key| vec![key.key.clone(), number(key.requests), number(key.burst)]).collect();
     if !rows.is_empty() {
-        table(page, &[Head::Text("key"), Head::Number("requests"), Head::Number("burst needed")], rows)?;
+        table(
+            page,
+            &[ColumnHead::Text("key"), ColumnHead::Number("requests"), ColumnHead::Number("burst needed")],
+            rows,
+        )?;
     }
     let Headroom { half, nine_of_ten, for_twice } = &suggestion.headroom;
     writeln!(
@@ -239,13 +248,13 @@ fn suggested(page: &mut String, suggestion: &Suggestion, is_alone: bool) -> std:
         escaped(&suggestion.rule)
     )?;
     let rows = suggestion.alternatives.iter().map(|other| vec![other.limit.clone(), number(other.limited)]);
-    table(page, &[Head::Text("as few with"), Head::Number("keys limited")], rows.collect())
+    table(page, &[ColumnHead::Text("as few with"), ColumnHead::Number("keys limited")], rows.collect())
 }
 
-fn table(page: &mut String, head: &[Head], rows: Vec<Vec<String>>) -> std::fmt::Result {
+fn table(page: &mut String, head: &[ColumnHead], rows: Vec<Vec<String>>) -> std::fmt::Result {
     page.push_str("<div class=\"wide\"><table>\n<thead><tr>");
     for column in head {
-        let (Head::Text(name) | Head::Number(name)) = column;
+        let (ColumnHead::Text(name) | ColumnHead::Number(name)) = column;
         write!(page, "<th scope=\"col\"{}>{name}</th>", column.class())?;
     }
     page.push_str("</tr></thead>\n<tbody>\n");

@@ -47,7 +47,11 @@ fn reading(out: &mut String, report: &ReplayReport) -> std::fmt::Result {
     }
     let many = reading.logs.len() > 1;
     if reading.malformed > 0 {
-        writeln!(out, "\nleft out: {}", count(reading.malformed, "unparsable line"))?;
+        let of_future = match reading.in_future {
+            0 => String::new(),
+            lines => format!(", {} of them with a time in the future", number(lines)),
+        };
+        writeln!(out, "\nleft out: {}{of_future}", count(reading.malformed, "unparsable line"))?;
         for malformed in &reading.shown {
             let log = if many { format!("{}, ", plain(&malformed.log, 80)) } else { String::new() };
             writeln!(out, "  {log}line {}: {}: {}", malformed.line, malformed.problem, plain(&malformed.text, 100))?;
@@ -111,7 +115,7 @@ fn notes(out: &mut String, outcome: &RuleReport) -> std::fmt::Result {
     }
     if outcome.slots_without_duration > 0 {
         let requests = count(outcome.slots_without_duration, "request");
-        writeln!(out, "concurrency is not judged for {requests}: the log does not say how long they took")?;
+        writeln!(out, "concurrency is not judged for {requests}: the log has no durations of them")?;
     }
     if outcome.shared_keys > 0 {
         let times = count(outcome.shared_keys, "time");

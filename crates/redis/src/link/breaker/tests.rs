@@ -50,12 +50,12 @@ fn a_server_that_is_too_slow_for_some_is_not_taken_from_others() {
     assert!(!refused(&breaker, 21, 20));
     assert!(refused(&breaker, 59, 59), "nothing was answered for as long as it has");
     assert!(!refused(&breaker, 200, 59));
-    // The answer comes, and with it the knowledge of how long answers take.
+    // The answer arrives, and shows how long answers take.
     assert_eq!(breaker.succeeded(ms(60), now + ms(60)), None);
     breaker.owes(None);
     assert!(refused(&breaker, 60, 60));
     assert!(!refused(&breaker, 200, 60));
-    // Probes find the same, and are sent less and less often.
+    // Probes measure the same, and are sent less and less often.
     let mut at = now + ms(60);
     for _ in 0..9 {
         at = at.max(breaker.probe_at().unwrap());
@@ -210,7 +210,7 @@ proptest! {
                 4 => breaker.recovered(now),
                 _ => breaker.probe_failed(now, MOST),
             };
-            // Whenever it is open there is a probe to come, and not too late.
+            // Whenever the breaker is open, a probe is scheduled soon enough.
             if breaker.state() == BreakerState::Open {
                 let wait = breaker.probe_at().unwrap().duration_since(now);
                 prop_assert!(wait <= SETTINGS.longest_wait);

@@ -11,7 +11,7 @@ fn call() -> (Call, PendingCall) {
     Call::new(Frame::default(), SlotRoute::default(), Deadline::after(Duration::from_secs(1), Instant::now()))
 }
 
-/// A waker that a thread can cell for. loom fails a test in which a thread waits for good.
+/// A waker on which a thread can wait. loom fails a test in which a thread waits forever.
 #[derive(Default)]
 struct Alarm {
     has_rung: Mutex<bool>,
@@ -38,7 +38,7 @@ impl Alarm {
         waiting.poll(&mut Context::from_waker(&Waker::from(self.clone())))
     }
 
-    /// Polls whenever woken, as a runtime does.
+    /// Polls whenever woken, like a runtime.
     fn outcome(self: &std::sync::Arc<Self>, waiting: &PendingCall) -> CallOutcome {
         loop {
             match self.poll(waiting) {
@@ -49,7 +49,7 @@ impl Alarm {
     }
 }
 
-/// Sends a call and answers it, if it may be sent, and says whether that was so.
+/// Sends a call and answers it, if it may be sent. Returns whether it was sent.
 fn sender(call: Call) -> JoinHandle<bool> {
     thread::spawn(move || {
         let may_send = call.send();

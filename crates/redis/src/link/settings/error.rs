@@ -1,4 +1,4 @@
-//! Settings that cannot be used.
+//! Errors in settings.
 
 /// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,19 +21,19 @@ pub enum SettingsError {
     /// The URLs differ in TLS or login.
     #[error("the servers' URLs differ in {0}")]
     Differ(&'static str),
-    /// A user or a password has a comma in it, which separates servers.
+    /// A user or a password contains a comma, which separates servers.
     #[error("a user or a password has a comma in it: write `%2C`")]
     CommaInLogin,
     /// A cluster has only database 0.
     #[error("a cluster has only database 0")]
     DatabaseInCluster,
-    /// A Unix socket in a list of sentinels or cluster nodes.
+    /// A Unix socket is in a list of sentinels or cluster nodes.
     #[error("a Unix socket reaches a standalone server only")]
     UnixSocket,
-    /// TLS on a Unix socket.
+    /// TLS is set for a Unix socket.
     #[error("there is no TLS on a Unix socket")]
     TlsOnUnixSocket,
-    /// A user without a password.
+    /// There is a user without a password.
     #[error("a user is given, but no password")]
     NoPassword,
     /// A certificate or a key cannot be parsed.
@@ -44,14 +44,14 @@ pub enum SettingsError {
         /// The problem.
         reason: String,
     },
-    /// A number out of its range.
+    /// A number is out of its range.
     #[error("{what} is {value}, but has to be from {least} to {most}")]
     OutOfRange {
         /// The name of the setting.
         what: &'static str,
         /// The value.
         value: String,
-        /// The least value.
+        /// The smallest value.
         least: String,
         /// The largest value.
         most: String,

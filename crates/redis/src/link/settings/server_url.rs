@@ -4,9 +4,11 @@ use std::net::IpAddr;
 
 use percent_encoding::percent_decode_str;
 
-use super::{Address, Login, SettingsError};
+use super::error::SettingsError;
+use super::login::Login;
+use crate::link::address::Address;
 
-/// The port of a URL that names none.
+/// The default port of a URL.
 const DEFAULT_PORT: u16 = 6_379;
 
 /// A parsed server URL.
@@ -18,31 +20,31 @@ pub(super) struct ServerUrl {
 }
 
 /// The parts of a URL, still percent-encoded.
-struct Parts<'a> {
+struct UrlParts<'a> {
     authority: &'a str,
     path: &'a str,
     query: &'a str,
     fragment: Option<&'a str>,
 }
 
-impl<'a> Parts<'a> {
-    fn split(rest: &'a str) -> Parts<'a> {
+impl<'a> UrlParts<'a> {
+    fn split(rest: &'a str) -> UrlParts<'a> {
         let (rest, fragment) = rest.split_once('#').map_or((rest, None), |(rest, fragment)| (rest, Some(fragment)));
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        Parts { authority, path, query, fragment }
+        UrlParts { authority, path, query, fragment }
     }
 }
 
 impl ServerUrl {
     /// Parses `redis://[user[:password]@]host[:port][/database]`, the same with `rediss` for TLS, or
-    /// `unix:///path[?db=…&user=…&pass=…]`. The schemes of Valkey are the same under other names.
+    /// `unix:///path[?db=…&user=…&pass=…]`. The schemes of Valkey are equivalent.
     pub(super) fn parse(url: &str) -> Result<ServerUrl, SettingsError> {
         let wrong = |reason: String| SettingsError::Url { url: without_login(url), reason };
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(wrong(format!("a URL begins with its scheme: write `redis://{}`", without_login(url))));
         };
-        let parts = Parts::split(rest);
+        let parts = UrlParts::split(rest);
         match scheme {
             "redis" | "valkey" => tcp(&parts, false),
             "rediss" | "valkeys" => tcp(&parts, true),
@@ -53,7 +55,7 @@ impl ServerUrl {
     }
 }
 
-fn tcp(parts: &Parts<'_>, tls: bool) -> Result<ServerUrl, String> {
+fn tcp(parts: &UrlParts<'_>, tls: bool) -> Result<ServerUrl, String> {
     match parts.fragment {
         Some("insecure") if tls => {
             return Err("TLS without verification is not supported; set the authorities instead".to_owned());
@@ -99,13 +101,13 @@ fn host_address(text: &str) -> Result<Address, String> {
     Ok(Address::tcp(host, port))
 }
 
-fn unix(parts: &Parts<'_>) -> Result<ServerUrl, String> {
+fn unix(parts: &UrlParts<'_>) -> Result<ServerUrl, String> {
     if !matches!(parts.authority, "" | "localhost") || parts.path.len() < 2 {
         return Err("the path is missing: write `unix:///path/to/socket`".to_owned());
     }
     let mut login = Login::default();
     for (name, value) in parts.query.split('&').filter_map(|pair| pair.split_once('=')) {
-        // As in forms: a `+` is a blank.
+        // As in HTML forms, `+` is a space.
         let value = value.replace('+', " ");
         match name {
             "db" => login.database = database(&value)?,
@@ -130,7 +132,7 @@ fn decoded(what: &str, text: &str) -> Result<String, String> {
     Ok(decoded.into_owned())
 }
 
-/// The URL without user and password, to be shown in errors and logs.
+/// The URL without user and password, for errors and logs.
 pub(super) fn without_login(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
@@ -144,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// The same URL as the client library reads it: address, TLS, user, password and database.
+    /// The same URL as parsed by the client library: address, TLS, user, password and database.
     fn reference(url: &str) -> Option<ServerUrl> {
         let info = url.into_connection_info().ok()?;
         let (address, tls) = match info.addr() {
@@ -183,7 +185,7 @@ mod tests {
             "unix:///run/a%20b.sock?db=2&user=me&pass=s%40+t",
             "redis+unix:///run/redis.sock",
             "unix://localhost/run/redis.sock",
-            // Those that cannot be read.
+            // Invalid URLs.
             "redis://",
             "redis:///1",
             "redis://a:99999",

@@ -1,9 +1,9 @@
-//! Lists of URLs whose scheme names the kind of the servers: standalone, cluster or sentinels.
+//! Lists of URLs whose scheme selects the kind of servers: standalone, cluster or sentinels.
 
 use super::server_url::without_login;
-use super::{Settings, SettingsError};
+use super::{Servers, Settings, SettingsError};
 
-/// The kind of servers that a scheme names.
+/// The kind of servers that a scheme selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     /// `redis`, `rediss` or `unix`: one server, or a cluster if there are several.
@@ -12,7 +12,7 @@ enum Scheme {
     Sentinel,
 }
 
-/// The schemes, the scheme of the connection that each stands for, and the kind of servers.
+/// The schemes, the equivalent scheme of a connection, and the kind of servers.
 const SCHEMES: [(&str, &str, Scheme); 9] = [
     ("redis", "redis", Scheme::Server),
     ("rediss", "rediss", Scheme::Server),
@@ -26,14 +26,14 @@ const SCHEMES: [(&str, &str, Scheme); 9] = [
 ];
 
 impl Settings {
-    /// Servers of the kind that their URLs name:
+    /// Settings for servers of the kind that the URLs select:
     ///
     /// - `redis://host`, `rediss://host` (TLS) or `unix:///path`: one server. Several of them are nodes of a cluster.
     /// - `cluster://host,host` or `rediss+cluster://…`: nodes of a cluster.
-    /// - `sentinel://host,host/primary` or `rediss+sentinel://…`: sentinels, and the name of the primary that they watch.
+    /// - `sentinel://host,host/primary` or `rediss+sentinel://…`: sentinels, and the name of the primary that they monitor.
     ///
-    /// Hosts after the first one follow a comma and have its scheme, user and password, or are URLs of their own. A comma in a
-    /// password is written `%2C`.
+    /// Further hosts follow a comma and have the scheme, user and password of the first one, or are separate URLs. A comma
+    /// in a password is written `%2C`.
     ///
     /// ```
     /// use tidegate_redis::Settings;
@@ -45,7 +45,7 @@ impl Settings {
     /// ```
     ///
     /// # Errors
-    /// If a URL cannot be parsed, or the URLs differ in scheme, TLS or login.
+    /// Fails if a URL cannot be parsed, or the URLs differ in scheme, TLS or login.
     pub fn from_urls(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Settings, SettingsError> {
         let given: Vec<String> = urls.into_iter().map(|url| url.as_ref().to_owned()).collect();
         let urls: Vec<String> = given
@@ -62,7 +62,7 @@ impl Settings {
             match url.split_once("://") {
                 Some((other, _)) if other != name => return Err(SettingsError::Differ("their scheme")),
                 Some((_, rest)) => servers.push(format!("{connection}://{rest}")),
-                // A comma in a password has split the URL: neither half may be shown.
+                // A comma in a password has split the URL, so neither half may be displayed.
                 None if url.contains('@') => return Err(SettingsError::CommaInLogin),
                 None => servers.push(format!("{connection}://{login}{url}")),
             }
@@ -81,6 +81,27 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// The kind of server: `redis`, `sentinel` or `cluster`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self.servers {
+            Servers::Standalone(_) => "redis",
+            Servers::Sentinel { .. } => "sentinel",
+            Servers::Cluster(_) => "cluster",
+        }
+    }
+
+    /// The name of the primary that sentinels are asked for; `None` without sentinels.
+    #[must_use]
+    pub fn primary(&self) -> Option<&str> {
+        match &self.servers {
+            Servers::Sentinel { primary, .. } => Some(primary),
+            Servers::Standalone(_) | Servers::Cluster(_) => None,
+        }
+    }
+}
+
 fn scheme(url: &str) -> Result<(&'static str, &'static str, Scheme), SettingsError> {
     let wrong = |reason: String| Err(SettingsError::Url { url: without_login(url), reason });
     let Some((name, _)) = url.split_once("://") else {
@@ -92,7 +113,7 @@ fn scheme(url: &str) -> Result<(&'static str, &'static str, Scheme), SettingsErr
     }
 }
 
-/// Takes the name of the primary from the path of the last URL. Others may repeat it.
+/// Takes the name of the primary from the path of the last URL. Other URLs may repeat it.
 fn primary(sentinels: &mut [String]) -> Option<String> {
     let mut primary = None;
     for sentinel in sentinels {

@@ -9,14 +9,15 @@ use tidegate_core::{Charge, Decision, Key, Limit, Micros, Outcome, Receipt, Rule
 
 use super::Due;
 
-/// The time without requests after which a block is released.
+/// Time without requests after which a block is released.
 const IDLE: Micros = Micros::from_millis(250);
-/// The time without requests after which a key is forgotten.
+/// Time without requests after which a key is removed.
 const FORGOTTEN_AFTER: Micros = Micros::from_secs(10);
-/// The time after which a call without an answer does not keep another one from being made.
+/// Time after which a call without an answer no longer prevents another one.
 const LONGEST_CALL: Micros = Micros::from_secs(1);
-/// Looks at the store are rarer than renewals of leases by this factor, and denials for lack of slots last for that part of them.
+/// The factor by which peeks at the store are rarer than renewals of leases.
 const LOOKS: u64 = 5;
+/// Denials for lack of slots are remembered for one part in this many of the renewal interval.
 const DENIALS: u64 = 10;
 
 /// A key with the blocks of slots that this node holds of it.
@@ -34,19 +35,21 @@ pub(in crate::tier) struct BlockKey {
 
 #[derive(Default)]
 struct LeasedSlots {
-    /// In the order in which they were taken. Requests get slots of the first ones, so that the last ones become idle.
+    /// The blocks, in the order in which they were taken. Requests get slots of the first ones, so that the last ones
+    /// become idle.
     blocks: Vec<HeldBlock>,
     used_at: Timestamp,
-    /// The instant until which an answer about another block is awaited.
+    /// Until when an answer about another block is awaited.
     asking_until: Timestamp,
-    /// The instant before which no other block is asked for.
+    /// Before this instant, no other block is requested.
     not_before: Timestamp,
     looked_at: Timestamp,
-    /// The slots that the store had left at the last answer.
+    /// The number of slots that the store had left at the last answer.
     available: u64,
-    /// Whether the fleet holds more slots than the limit has, under a greater limit of the same key. No request begins then.
+    /// Whether the fleet holds more slots than the limit has, taken under a greater limit of the same key. No request
+    /// begins in that case.
     is_beyond: bool,
-    /// The last denial of the store for lack of slots, and the instant until which it stands for others.
+    /// The last denial of the store for lack of slots, and for how long it applies to other requests.
     denied: Option<(Timestamp, Micros)>,
 }
 
@@ -55,27 +58,27 @@ struct HeldBlock {
     receipt: Receipt,
     renewed_at: Timestamp,
     used_at: Timestamp,
-    /// The instant until which an answer to its renewal is awaited.
+    /// Until when an answer to the renewal is awaited.
     renewing_until: Timestamp,
-    /// The generation of the store's servers that know of it.
+    /// The generation of the store's servers that know the block.
     server_generation: u64,
-    /// Whether a server was replaced since: no request begins before the block is renewed.
+    /// Whether a server was replaced since then. No request begins before the block is renewed.
     is_suspended: bool,
 }
 
-/// Slots that a request has begun with.
+/// Slots that a request holds.
 pub(in crate::tier) struct BegunSlots {
     pub(in crate::tier) mark: ChargeMark,
     pub(in crate::tier) decision: Decision,
-    /// Whether the caller asks for another block.
+    /// Whether the caller must ask for another block.
     pub(super) asks: bool,
 }
 
-/// The outcome of renewing the slots of a request.
+/// The result of renewing the slots of a request.
 pub(in crate::tier) enum SlotRenewal {
     Renewed,
     Gone,
-    /// The block has to be renewed first, by its receipt.
+    /// The block must be renewed first, by its receipt.
     BlockFirst(Receipt),
 }
 
@@ -102,7 +105,7 @@ impl BlockKey {
         self.rule == *rule && self.key == *key
     }
 
-    /// Gives slots to a request, if there are some.
+    /// Assigns slots to a request, if enough are free.
     pub(super) fn begin(&self, cost: u64, id: ReceiptId, now: Timestamp) -> Option<BegunSlots> {
         let mut slots = self.slots();
         if slots.is_beyond {
@@ -119,13 +122,13 @@ impl BlockKey {
         Some(BegunSlots { mark, decision: self.standing_of(&slots, now), asks })
     }
 
-    /// Whether slots could be given to a request.
+    /// Whether enough slots are free for a request.
     pub(super) fn can_begin(&self, cost: u64, now: Timestamp) -> bool {
         let slots = self.slots();
         !slots.is_beyond && slots.usable(now).any(|free| cost <= free)
     }
 
-    /// A request found no slots. Returns whether the caller asks for another block.
+    /// Records that a request found no slots. Returns whether the caller must ask for another block.
     pub(super) fn missed(&self, now: Timestamp) -> bool {
         let mut slots = self.slots();
         slots.used_at = now;
@@ -143,7 +146,7 @@ impl BlockKey {
         begins
     }
 
-    /// The slots to ask for.
+    /// The number of slots to ask for.
     pub(super) fn wanted(&self, now: Timestamp) -> u64 {
         self.wanted_with(&self.slots(), now)
     }
@@ -154,7 +157,7 @@ impl BlockKey {
         Block::wanted(&self.limit, held - slots.free(now)).min(most.saturating_sub(held))
     }
 
-    /// The denial of a cost, if the store has denied a moment ago or the fleet holds more than the limit.
+    /// The denial of a cost, if the store has recently denied one or the fleet holds more than the limit.
     pub(super) fn deny(&self, cost: u64, now: Timestamp) -> Option<Decision> {
         let mut slots = self.slots();
         let next_look = slots.looked_at + Micros::new(2 * self.looks_every().get());
@@ -169,12 +172,12 @@ impl BlockKey {
         Some(Decision { outcome, remaining: 0, ..self.standing_of(&slots, now) })
     }
 
-    /// The slots that requests can begin with.
+    /// The number of slots with which requests can begin.
     pub(super) fn free(&self, now: Timestamp) -> u64 {
         self.slots().free(now)
     }
 
-    /// The numbers of the key.
+    /// The present state of the key.
     pub(super) fn standing(&self, now: Timestamp) -> Decision {
         self.standing_of(&self.slots(), now)
     }
@@ -196,7 +199,7 @@ impl BlockKey {
         })
     }
 
-    /// Puts the slots of a request under another receipt.
+    /// Moves the slots of a request to another receipt.
     pub(super) fn rename(&self, id: ReceiptId, new: ReceiptId, mark: ChargeMark, at: Timestamp) {
         self.slots().blocks.iter_mut().for_each(|held| held.block.rename(id, new, mark, at));
     }
@@ -214,7 +217,7 @@ impl BlockKey {
         SlotRenewal::BlockFirst(held.receipt.clone())
     }
 
-    /// Looks after the blocks now and then. Returns the calls that are due, and whether the key is forgotten.
+    /// Maintains the blocks; called periodically. Returns the calls that are due, and whether the key is to be removed.
     pub(super) fn sweep(self: &Arc<Self>, generation: u64, is_open: bool, now: Timestamp, due: &mut Vec<Due>) -> bool {
         let mut slots = self.slots();
         let is_beyond = slots.is_beyond;
@@ -240,7 +243,7 @@ impl BlockKey {
         slots.blocks.is_empty() && now >= slots.asking_until && now.since(slots.used_at) >= FORGOTTEN_AFTER
     }
 
-    /// The store has granted a block.
+    /// Records that the store has granted a block.
     pub(super) fn granted(
         &self,
         receipt: Receipt,
@@ -262,7 +265,7 @@ impl BlockKey {
         });
     }
 
-    /// The store has no slots left, or fails.
+    /// Records that the store has no slots left, or failed.
     pub(super) fn not_granted(&self, retry_after: Option<Micros>, now: Timestamp) {
         let mut slots = self.slots();
         let pause = match retry_after {
@@ -274,7 +277,7 @@ impl BlockKey {
         slots.available = 0;
     }
 
-    /// The fleet holds so many slots.
+    /// Records the number of slots that the fleet holds.
     pub(super) fn looked(&self, held: u64, now: Timestamp) {
         let mut slots = self.slots();
         slots.looked_at = now;
@@ -282,7 +285,7 @@ impl BlockKey {
         slots.available = self.limit.capacity().saturating_sub(held);
     }
 
-    /// The answer to the renewal of a block, which was sent at `sent_at`. `None` if there is none.
+    /// Records the answer to the renewal of a block, which was sent at `sent_at`. `None` if there was no answer.
     pub(super) fn renewed(
         &self,
         id: ReceiptId,
@@ -293,7 +296,7 @@ impl BlockKey {
     ) {
         let mut slots = self.slots();
         if is_there == Some(false) {
-            // The store knows nothing of it any more. Requests that hold its slots go on.
+            // The store no longer knows the block. Requests that hold its slots continue.
             slots.blocks.retain(|held| held.receipt.id != id);
             return;
         }
@@ -307,12 +310,12 @@ impl BlockKey {
         }
     }
 
-    /// Forgets all blocks: somebody has reset the key.
+    /// Drops all blocks, because the key was reset.
     pub(super) fn forget(&self) {
         self.slots().blocks.clear();
     }
 
-    /// The blocks, their slots, and those of them in use.
+    /// The number of blocks, of their slots, and of slots in use.
     pub(super) fn counts(&self, now: Timestamp) -> (usize, u64, u64) {
         let slots = self.slots();
         let (held, free) = (slots.held(), slots.blocks.iter().map(|held| held.block.free(now)).sum::<u64>());
@@ -333,7 +336,7 @@ impl LeasedSlots {
         self.blocks.iter().map(|held| held.block.slots()).sum()
     }
 
-    /// The free slots of each block that requests can begin in.
+    /// The number of free slots of each block in which requests can begin.
     fn usable(&self, now: Timestamp) -> impl Iterator<Item = u64> + '_ {
         let usable = self.blocks.iter().filter(move |held| !held.is_suspended && held.block.outlives_request(now));
         usable.map(move |held| held.block.free(now))

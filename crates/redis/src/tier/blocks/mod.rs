@@ -1,7 +1,7 @@
 //! Slots of concurrency limits that this node leases in blocks, and the calls that are due for them.
 //!
-//! A request begins and ends here, without a call of the store. [`Block`](tidegate_core::lease::Block) says why all nodes together
-//! hold no more slots than there are.
+//! Requests begin and end here, without a call of the store. [`Block`](tidegate_core::lease::Block) explains why all nodes
+//! together hold no more slots than the limit has.
 
 mod block_key;
 mod upkeep;
@@ -10,6 +10,7 @@ pub(super) use self::block_key::{BegunSlots, BlockKey, SlotRenewal};
 pub(super) use self::upkeep::{renew_block, tend};
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -21,11 +22,11 @@ use tokio::sync::Notify;
 
 use crate::receipt_ids::ReceiptIds;
 
-/// A call of the store that is to be made.
+/// A call of the store that is due.
 pub(super) enum Due {
     /// Asks for another block.
     Take(Arc<BlockKey>),
-    /// Looks how many slots the fleet holds.
+    /// Counts the slots that the fleet holds.
     Look(Arc<BlockKey>),
     Renew(Arc<BlockKey>, Receipt),
     Release(Receipt),
@@ -33,7 +34,7 @@ pub(super) enum Due {
 
 pub(super) struct Blocks {
     hasher: RandomState,
-    /// By the hash of rule and key. A key has one entry for each of its limits.
+    /// The keys, by the hash of rule and key. A key has one entry for each of its limits.
     keys: RwLock<HashMap<u64, Vec<Arc<BlockKey>>>>,
     count: AtomicUsize,
     most_keys: usize,
@@ -42,7 +43,7 @@ pub(super) struct Blocks {
     receipts: ReceiptIds,
 }
 
-/// Slots that a request has begun with. They are given back unless the request is admitted.
+/// Slots assigned to a request. They are put back unless the request is admitted.
 pub(super) struct TakenSlots {
     key: Arc<BlockKey>,
     id: ReceiptId,
@@ -52,17 +53,17 @@ pub(super) struct TakenSlots {
 }
 
 impl TakenSlots {
-    /// Gives them back.
+    /// Puts the slots back.
     pub(super) fn put_back(&self) {
         self.key.finish(self.id, self.begun.mark, self.at);
     }
 
-    /// Puts them under another receipt.
+    /// Moves the slots to another receipt.
     pub(super) fn rename(&self, id: ReceiptId) {
         self.key.rename(self.id, id, self.begun.mark, self.at);
     }
 
-    /// The thing that the receipt of the request holds.
+    /// The hold in the receipt of the request.
     pub(super) fn held(&self) -> Held {
         let BlockKey { rule, key, limit, .. } = &*self.key;
         Held { rule: rule.clone(), key: key.clone(), limit: *limit, taken: self.cost, mark: self.begun.mark }
@@ -88,7 +89,8 @@ impl Blocks {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether a charge can get slots of a block at all. Both names of a key whose secret is rotated take theirs from the store.
+    /// Whether a charge can use slots of a block. While the secret is rotated, both names of a key take theirs from the
+    /// store.
     pub(super) const fn may_lease(charge: &Charge<'_>) -> bool {
         charge.limit.holds_slots() && charge.cost > 0 && !charge.leasing.is_off() && !charge.alias
     }
@@ -127,7 +129,7 @@ impl Blocks {
         all.filter(|entry| entry.is_of(rule, key)).map(Arc::clone).collect()
     }
 
-    /// Begins a request with slots of a block, if there are some.
+    /// Assigns slots of a block to a request, if enough are free.
     pub(super) fn begin(&self, charge: &Charge<'_>, id: ReceiptId, now: Timestamp) -> Option<TakenSlots> {
         let key = self.find(charge)?;
         let begun = key.begin(charge.cost, id, now)?;
@@ -142,17 +144,17 @@ impl Blocks {
         self.find(charge).is_some_and(|key| key.can_begin(charge.cost, now))
     }
 
-    /// The slots that requests can begin with.
+    /// The number of slots with which requests can begin.
     pub(super) fn free(&self, charge: &Charge<'_>, now: Timestamp) -> u64 {
         self.find(charge).map_or(0, |key| key.free(now))
     }
 
-    /// The numbers of a charge's key, if it is leased.
+    /// The present state of a charge's key, if it is leased.
     pub(super) fn standing(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
         Some(self.find(charge)?.standing(now))
     }
 
-    /// The denial of a charge for which no slots are left, if that is known.
+    /// The denial of a charge, if it is known that no slots are left.
     pub(super) fn deny(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
         let key = self.find(charge)?;
         let denial = key.deny(charge.cost, now)?;
@@ -162,7 +164,7 @@ impl Blocks {
         Some(denial)
     }
 
-    /// A charge for which no slots are left is decided by the store. Returns `false` if its key is not leased.
+    /// Records that a charge found no slots, so that the store decides it. Returns `false` if its key is not leased.
     pub(super) fn missed(&self, charge: &Charge<'_>, now: Timestamp) -> bool {
         let Some(key) = self.find(charge) else { return false };
         if key.missed(now) {
@@ -171,7 +173,7 @@ impl Blocks {
         true
     }
 
-    /// Leases a key from now on, unless there are too many. Returns whether it does.
+    /// Leases a key from now on, unless there are too many keys. Returns whether the key is leased.
     pub(super) fn add(&self, charge: &Charge<'_>, now: Timestamp) -> bool {
         let hash = self.hash(charge.rule, charge.key);
         let Some(key) = BlockKey::of(charge, hash, now).filter(|_| self.len() < self.most_keys) else { return false };
@@ -194,7 +196,7 @@ impl Blocks {
         true
     }
 
-    /// Takes back the slots that a request holds in a block of this node. `None` if it holds none any more.
+    /// Takes back the slots that a request holds in a block of this node. `None` if it no longer holds any.
     pub(super) fn finish(&self, held: &Held, id: ReceiptId, now: Timestamp) -> Option<u64> {
         self.all_of(&held.rule, &held.key).iter().find_map(|key| key.finish(id, held.mark, now))
     }
@@ -210,12 +212,12 @@ impl Blocks {
         (SlotRenewal::Gone, None)
     }
 
-    /// Forgets the blocks of a key that is reset.
+    /// Drops the blocks of a key that is reset.
     pub(super) fn forget(&self, rule: &RuleId, key: &Key<'_>) {
         self.all_of(rule, key).iter().for_each(|key| key.forget());
     }
 
-    /// Looks after all blocks. Returns whether any key was forgotten.
+    /// Maintains all blocks. Returns whether any key was removed.
     pub(super) fn sweep(&self, server_generation: u64, is_open: bool, now: Timestamp) -> bool {
         if self.len() == 0 {
             return false;
@@ -230,22 +232,24 @@ impl Blocks {
         }
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         for key in gone {
-            if let Some(all) = keys.get_mut(&key.hash) {
-                all.retain(|other| !Arc::ptr_eq(other, &key));
+            if let Entry::Occupied(mut all) = keys.entry(key.hash) {
+                all.get_mut().retain(|other| !Arc::ptr_eq(other, &key));
                 self.count.fetch_sub(1, Ordering::Relaxed);
+                if all.get().is_empty() {
+                    all.remove();
+                }
             }
         }
-        keys.retain(|_, all| !all.is_empty());
         true
     }
 
-    /// Releases all blocks that no request uses, and returns the calls for that.
+    /// Releases all unused blocks. Returns the calls for that.
     pub(super) fn close(&self, server_generation: u64, now: Timestamp) -> Vec<Due> {
         self.sweep(server_generation, false, now);
         self.next_due().into_iter().filter(|due| matches!(due, Due::Release(_))).collect()
     }
 
-    /// The blocks, their slots, and those of them in use.
+    /// The number of blocks, of their slots, and of slots in use.
     pub(super) fn counts(&self, now: Timestamp) -> (usize, u64, u64) {
         let counts = self.keys().values().flatten().map(|key| key.counts(now)).collect::<Vec<_>>();
         counts.iter().fold((0, 0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1, sum.2 + count.2))
@@ -260,7 +264,7 @@ impl Blocks {
         !self.due().is_empty()
     }
 
-    /// The calls to make now.
+    /// The calls that are due now.
     pub(super) fn next_due(&self) -> Vec<Due> {
         std::mem::take(&mut *self.due())
     }

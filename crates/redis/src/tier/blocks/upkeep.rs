@@ -6,14 +6,14 @@ use tidegate_core::{Charge, Clock, Decision, Limit, Micros, Receipt, Store};
 
 use super::{BlockKey, Due};
 use crate::join_all::join_all;
-use crate::tier::Shared;
+use crate::tier::TierInner;
 use crate::tier::leases::add;
 
-/// The most calls for one block: the second asks for what the first one found.
+/// Maximum number of calls for one block. The second one asks for the number of slots that the first one found.
 const MOST_TRIES: usize = 2;
 
 /// Makes the calls that are due, all at once.
-pub(in crate::tier) async fn tend<S: Store, C: Clock>(tier: &Shared<S, C>, due: Vec<Due>) {
+pub(in crate::tier) async fn tend<S: Store, C: Clock>(tier: &TierInner<S, C>, due: Vec<Due>) {
     if let Some(leases) = tier.leases.as_ref().filter(|_| !due.is_empty()) {
         add(&leases.counters.calls, 1);
         add(&leases.counters.renewals, due.len() as u64);
@@ -21,12 +21,12 @@ pub(in crate::tier) async fn tend<S: Store, C: Clock>(tier: &Shared<S, C>, due: 
     }
 }
 
-async fn make<S: Store, C: Clock>(tier: &Shared<S, C>, due: Due) {
+async fn make<S: Store, C: Clock>(tier: &TierInner<S, C>, due: Due) {
     let is_done = match due {
         Due::Take(key) => take(tier, &key).await,
         Due::Look(key) => look(tier, &key).await,
         Due::Renew(key, receipt) => renew_block(tier, &key, &receipt).await.is_some(),
-        // A block whose release is lost ends by itself.
+        // If the release is lost, the block ends when its time is over.
         Due::Release(receipt) => tier.store.settle(&receipt, &[0]).await.is_ok(),
     };
     if let Some(leases) = tier.leases.as_ref().filter(|_| !is_done) {
@@ -35,7 +35,7 @@ async fn make<S: Store, C: Clock>(tier: &Shared<S, C>, due: Due) {
 }
 
 /// Asks for another block. If fewer slots are left than the node wants, for half of those.
-async fn take<S: Store, C: Clock>(tier: &Shared<S, C>, key: &BlockKey) -> bool {
+async fn take<S: Store, C: Clock>(tier: &TierInner<S, C>, key: &BlockKey) -> bool {
     let mut wanted = key.wanted(tier.clock.now());
     for _ in 0..MOST_TRIES {
         if wanted == 0 {
@@ -68,7 +68,7 @@ async fn take<S: Store, C: Clock>(tier: &Shared<S, C>, key: &BlockKey) -> bool {
 }
 
 /// Looks how many slots the fleet holds. A greater limit of the same key may hold more than this one has.
-async fn look<S: Store, C: Clock>(tier: &Shared<S, C>, key: &BlockKey) -> bool {
+async fn look<S: Store, C: Clock>(tier: &TierInner<S, C>, key: &BlockKey) -> bool {
     let Ok(all) = Concurrency::new(MOST_SLOTS, key.ttl).map(Limit::from) else { return true };
     let Ok(decisions) = tier.store.peek(&[charge_of(key, &all).cost(0)]).await else { return false };
     if let Some(decision) = decisions.first() {
@@ -77,14 +77,14 @@ async fn look<S: Store, C: Clock>(tier: &Shared<S, C>, key: &BlockKey) -> bool {
     true
 }
 
-/// Renews a block. Returns whether the store knows of it; `None` if it does not answer.
+/// Renews a block. Returns whether the store knows the block; `None` if it does not answer.
 pub(in crate::tier) async fn renew_block<S: Store, C: Clock>(
-    tier: &Shared<S, C>,
+    tier: &TierInner<S, C>,
     key: &BlockKey,
     receipt: &Receipt,
 ) -> Option<bool> {
     let (generation, sent_at) = (tier.store.server_generation(), tier.clock.now());
-    // A renewal that runs twice does no harm, so one without an answer is sent again.
+    // Renewals are idempotent, so one without an answer is sent again.
     let is_there = tier.store.renew(receipt).await.ok();
     key.renewed(receipt.id, is_there, generation, sent_at, tier.clock.now());
     is_there

@@ -12,7 +12,7 @@ pub struct LeaseStats {
     pub admitted: u64,
     /// Requests that were denied because tokens were scarce and this node had used its share.
     pub denied: u64,
-    /// Rounds of renewals, which are sent together: one call of a standalone server, and one for each slot in a cluster.
+    /// Rounds of renewals that are sent together: one call of a standalone server, or one call per slot in a cluster.
     pub calls: u64,
     /// Renewals, one for each key of a round.
     pub renewals: u64,
@@ -24,7 +24,7 @@ pub struct LeaseStats {
     pub returned: u64,
     /// Tokens that ended unspent, or whose return was not confirmed. They count as spent.
     pub ended: u64,
-    /// The sum over all keys of the time in which tokens were scarce.
+    /// The total time in which tokens were scarce, summed over all keys.
     pub short: Micros,
     /// Keys in the table: those leased, and those whose demand is measured.
     pub keys: usize,
@@ -34,14 +34,14 @@ pub struct LeaseStats {
     pub outstanding: u64,
     /// Blocks of slots that this node holds.
     pub blocks: usize,
-    /// The slots in them.
+    /// The number of slots in these blocks.
     pub slots: u64,
-    /// Those of them that requests hold.
+    /// The number of these slots that requests hold.
     pub slots_in_use: u64,
 }
 
 #[derive(Default)]
-pub(in crate::tier) struct Counters {
+pub(in crate::tier) struct LeaseCounters {
     pub(in crate::tier) admitted: StripedCount,
     pub(in crate::tier) denied: AtomicU64,
     pub(in crate::tier) calls: AtomicU64,
@@ -53,8 +53,8 @@ pub(in crate::tier) struct Counters {
     pub(super) short: AtomicU64,
 }
 
-impl Counters {
-    /// The counters, without the numbers of the present.
+impl LeaseCounters {
+    /// The counters, without the present numbers.
     pub(super) fn stats(&self) -> LeaseStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LeaseStats {
@@ -72,10 +72,10 @@ impl Counters {
     }
 }
 
-/// The stripes of a counter.
+/// The number of stripes of a counter.
 const STRIPES: usize = 16;
 
-/// A counter that every leased decision adds to. Threads have cache lines of their own, as far as these go.
+/// A counter that every leased decision increments. Threads use separate cache lines, up to the number of stripes.
 #[derive(Default)]
 pub(in crate::tier) struct StripedCount([Stripe; STRIPES]);
 

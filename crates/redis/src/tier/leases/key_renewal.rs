@@ -1,4 +1,4 @@
-//! Renewals of one key: when its lease is renewed or returned, and what the answers mean for it.
+//! Renewals of one key: when its lease is renewed or returned, and how it is updated by the answers.
 
 use std::sync::atomic::Ordering;
 
@@ -7,22 +7,23 @@ use tidegate_core::{Limit, Micros, StoreError, Timestamp};
 
 use super::leased_key::{LastAnswer, LeasedKey, Progress};
 
-/// The time without requests after which a key leaves the table.
+/// Time without requests after which a key is removed from the table.
 const FORGOTTEN_AFTER: Micros = Micros::from_secs(10);
-/// The time for which the store decides the requests of a key that holds foreign data.
+/// The time for which the store decides the requests of a key with foreign data.
 const UNUSABLE_FOR: Micros = Micros::from_secs(10);
-/// The first pause after the store has refused to renew a lease, and the longest. Each is twice as long as the one before.
+/// The first pause after the store has refused to renew a lease, followed by the longest one. Each pause is twice as long
+/// as the previous one.
 const FIRST_PAUSE: Micros = Micros::from_secs(1);
 pub(super) const LONGEST_PAUSE: Micros = Micros::from_secs(64);
 const NEVER: u64 = u64::MAX;
 
-/// The need of a key that a sweep found.
+/// The need of a key, as a sweep has found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Swept {
     Nothing,
-    /// Its tokens are to be returned.
+    /// Its tokens must be returned.
     Return,
-    /// It is to be removed from the table.
+    /// It must be removed from the table.
     Retired,
 }
 
@@ -34,7 +35,7 @@ pub(super) struct ToSend {
 }
 
 impl LeasedKey {
-    /// Whether a lease that runs low is to be renewed now. If so, the caller sends the renewal.
+    /// Whether a lease that is running low must be renewed now. If so, the caller must send the renewal.
     pub(super) fn begins_renewal(&self, is_open: bool, now: Timestamp) -> bool {
         let mut progress = self.progress();
         if progress.asking.is_some() {
@@ -65,7 +66,7 @@ impl LeasedKey {
         self.quiet_until.store(NEVER, Ordering::Relaxed);
     }
 
-    /// Looks after a key now and then: returns tokens that are not used, and removes keys that are not.
+    /// Maintains a key; called periodically. Returns unused tokens, and removes unused keys.
     pub(super) fn sweep(&self, now: Timestamp) -> Swept {
         let mut progress = self.progress();
         self.record_taken(&mut progress, now);
@@ -84,7 +85,7 @@ impl LeasedKey {
         Swept::Nothing
     }
 
-    /// Whether the lease ends soon, and its tokens will not be used up by then.
+    /// Whether the lease ends soon, and its tokens will not be spent by then.
     fn would_end_unspent(&self, progress: &Progress, tokens: u64, now: Timestamp) -> bool {
         let left = self.holding.cell().end().since(now).get();
         let lasted = progress.last.map_or(0, |last| now.since(last.at).get());
@@ -92,13 +93,14 @@ impl LeasedKey {
         left.saturating_mul(3) < lasted && u128::from(tokens) > used
     }
 
-    /// Whether the key can be dropped at once to make room for another.
+    /// Whether the key can be replaced by another one immediately.
     pub(super) fn is_replaceable(&self, now: Timestamp) -> bool {
         let progress = self.progress();
         progress.asking.is_none() && self.holding.cell().tokens(now) == 0 && progress.pace.is_idle(now)
     }
 
-    /// Retires the key: it is not leased again. Returns whether tokens are to be returned, under the `new` limit if there is one.
+    /// Retires the key, which is then never leased again. Returns whether tokens must be returned, under the `new` limit if
+    /// there is one.
     pub(super) fn retire(&self, new: Option<&Limit>, now: Timestamp) -> bool {
         self.is_retired.store(true, Ordering::Relaxed);
         let mut progress = self.progress();
@@ -106,7 +108,7 @@ impl LeasedKey {
         self.begins_return(&mut progress, now)
     }
 
-    /// Begins to return all tokens. Returns whether the caller has to send that.
+    /// Begins to return all tokens. Returns whether the caller must send the return.
     pub(in crate::tier) fn begin_return(&self, now: Timestamp) -> bool {
         self.begins_return(&mut self.progress(), now)
     }
@@ -119,7 +121,7 @@ impl LeasedKey {
         true
     }
 
-    /// Forgets the demand and the last answer: somebody has changed the key.
+    /// Forgets the demand and the last answer, because the key was changed.
     pub(in crate::tier) fn begin_anew(&self, now: Timestamp) {
         let mut progress = self.progress();
         progress.pace = Pace::new(self.terms, now);
@@ -130,7 +132,7 @@ impl LeasedKey {
         self.is_retired.load(Ordering::Relaxed)
     }
 
-    /// Whether a renewal is due or waits for its answer.
+    /// Whether a renewal is due or in flight.
     pub(in crate::tier) fn is_asking(&self) -> bool {
         self.progress().asking.is_some()
     }
@@ -140,7 +142,7 @@ impl LeasedKey {
         self.holding.cell().tokens(now)
     }
 
-    /// Tokens that ended unspent since the last call.
+    /// The number of tokens that ended unspent since the last call.
     pub(super) fn take_ended(&self, now: Timestamp) -> u64 {
         let mut progress = self.progress();
         self.record_taken(&mut progress, now);
@@ -149,7 +151,7 @@ impl LeasedKey {
         ended
     }
 
-    /// The renewal to send now, to servers of this generation.
+    /// The renewal to send now, for servers of this generation.
     pub(super) fn to_send(&self, server_generation: u64, now: Timestamp) -> Option<ToSend> {
         let mut progress = self.progress();
         let ask = progress.asking?;
@@ -164,7 +166,7 @@ impl LeasedKey {
         Some(ToSend { renewal, limit: progress.returned_under.unwrap_or(self.limit) })
     }
 
-    /// The store has answered the renewal. Returns the time for which tokens are scarce. `chance` is a random number.
+    /// Records the store's answer to the renewal. Returns how long tokens are scarce. `chance` is a random number.
     pub(super) fn granted(&self, grant: &Grant, chance: u64, now: Timestamp) -> Micros {
         let mut progress = self.progress();
         let Some(ask) = progress.asking.take() else { return Micros::ZERO };
@@ -191,7 +193,7 @@ impl LeasedKey {
         short
     }
 
-    /// The renewal has failed.
+    /// Records that the renewal has failed.
     pub(super) fn failed(&self, error: &StoreError, now: Timestamp) {
         let mut progress = self.progress();
         if error.may_have_charged() {
@@ -204,7 +206,7 @@ impl LeasedKey {
         progress.error = Some(error.clone());
         match error {
             StoreError::UnusableKey { .. } => progress.direct_until = now + UNUSABLE_FOR,
-            // Returns are tried again in a pause, which does not lengthen it.
+            // Returns are also retried during a pause; their failure does not extend it.
             StoreError::Failed { .. } if now >= progress.direct_until => {
                 let pause = (2 * progress.pause.get()).clamp(FIRST_PAUSE.get(), LONGEST_PAUSE.get());
                 progress.pause = Micros::new(pause);

@@ -1,6 +1,6 @@
-//! One key that this node leases, or may lease soon.
+//! A key that this node leases, or may lease soon.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::lease::{Ask, Holding, Leasing, Next, Pace, Taken, Terms};
@@ -11,8 +11,8 @@ use crate::tier::countdown::refusal;
 
 /// A key with the tokens that this node holds of it.
 ///
-/// Requests touch the atomics only, while there are tokens. All else is behind a lock.
-// Fields that every decision reads come first and close together.
+/// Requests only access the atomics as long as there are tokens. All other data is behind a lock.
+// The fields that every decision reads are first and adjacent.
 #[repr(C, align(64))]
 pub(in crate::tier) struct LeasedKey {
     pub(super) rule: RuleId,
@@ -20,11 +20,11 @@ pub(in crate::tier) struct LeasedKey {
     pub(super) lease: AtomicU64,
     /// The largest cost that is paid from the lease.
     pub(super) most_cost: AtomicU64,
-    /// The tokens that the store had left at the last answer.
+    /// The tokens that the store had left at its last answer, to a renewal or a request.
     pub(super) available: AtomicU64,
-    /// The instant at which everything spent has recovered, by the last answer.
+    /// When all spending has recovered, according to the last answer.
     pub(super) resets_at: AtomicU64,
-    /// The instant before which a lease that runs low is not renewed.
+    /// Before this instant, a lease that is running low is not renewed.
     pub(super) quiet_until: AtomicU64,
     pub(super) leasing: Leasing,
     pub(super) is_retired: AtomicBool,
@@ -32,6 +32,8 @@ pub(in crate::tier) struct LeasedKey {
     pub(super) key: Key<'static>,
     pub(super) holding: Holding,
     pub(super) hash: u64,
+    /// The place in the list of all keys.
+    pub(super) place: AtomicUsize,
     pub(super) terms: Terms,
     pub(super) progress: Mutex<Progress>,
     /// Notified of every answer to a renewal.
@@ -40,27 +42,27 @@ pub(in crate::tier) struct LeasedKey {
 
 pub(super) struct Progress {
     pub(super) pace: Pace,
-    /// The unspent tokens at the last look: those taken since are demand that was not recorded yet.
+    /// The unspent tokens when demand was last recorded. The tokens taken since then are new demand.
     pub(super) unspent: u64,
     pub(super) used_at: Timestamp,
-    /// The renewal that is due or waits for its answer.
+    /// The renewal that is due or in flight.
     pub(super) asking: Option<Ask>,
-    /// The limit under which tokens are returned, if the rule has another one by now.
+    /// The limit under which tokens are returned, if the rule's limit has changed.
     pub(super) returned_under: Option<Limit>,
     pub(super) last: Option<LastAnswer>,
     /// The error of the last renewal.
     pub(super) error: Option<StoreError>,
-    /// The instant before which the store decides every request.
+    /// Until this instant, the store decides every request.
     pub(super) direct_until: Timestamp,
-    /// The time for which it does so after the store has refused to renew the lease. Zero if it did not refuse the last renewal.
+    /// The time for which the store decides after it has refused to renew the lease. Zero if it did not refuse the last renewal.
     pub(super) pause: Micros,
 }
 
-/// The store's last answer, as far as denials follow from it.
+/// The store's last answer, from which denials are derived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastAnswer {
     pub(super) decision: Decision,
-    /// The cost that the decision is about.
+    /// The cost to which the decision applies.
     pub(super) cost: u64,
     pub(super) at: Timestamp,
     pub(super) is_short: bool,
@@ -70,22 +72,22 @@ pub(super) struct LastAnswer {
 pub(in crate::tier) struct Paid {
     pub(in crate::tier) taken: Taken,
     pub(in crate::tier) decision: Decision,
-    /// Whether the lease runs low, and may have to be renewed.
+    /// Whether the lease is running low, and may have to be renewed.
     pub(in crate::tier) is_low: bool,
 }
 
 /// The next step for a charge that could not be paid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::tier) enum Step {
-    /// Tokens have come meanwhile.
+    /// Pay: tokens have arrived in the meantime.
     Pay,
-    /// Wait for the renewal under way.
+    /// Wait for the renewal in flight.
     Wait,
-    /// As [`Step::Wait`], for a renewal that has to be sent first.
+    /// Like [`Step::Wait`], but the renewal must be sent first.
     Ask,
     /// Let the store decide.
     Store,
-    /// Deny: tokens are scarce, and this node has had its share of them.
+    /// Deny: tokens are scarce, and this node has had its share.
     Deny(Decision),
 }
 
@@ -114,6 +116,7 @@ impl LeasedKey {
             limit: *limit,
             leasing,
             hash,
+            place: AtomicUsize::new(usize::MAX),
             terms,
             holding: Holding::new(),
             lease: AtomicU64::new(0),
@@ -159,13 +162,13 @@ impl LeasedKey {
         cost <= self.most_cost.load(Ordering::Relaxed) && cost <= self.holding.cell().tokens(now)
     }
 
-    /// Puts tokens back that were taken for a request which something else has denied.
+    /// Puts back tokens that were taken for a request which was then denied for another reason.
     pub(in crate::tier) fn put_back(&self, taken: Taken) {
-        // Tokens that a renewal has reported meanwhile stay spent.
+        // Tokens that a renewal has reported in the meantime stay spent.
         self.holding.cell().put_back(taken);
     }
 
-    /// The decision on a request that was paid and has left so many tokens.
+    /// The decision on a request that was paid, with the tokens that are left.
     #[inline]
     fn allowed(&self, left: u64, now: Timestamp) -> Decision {
         let limit = self.limit.capacity();
@@ -178,12 +181,12 @@ impl LeasedKey {
         }
     }
 
-    /// The numbers of the key, for a request that something else has denied.
+    /// The state of the key, for a request that was denied for another reason.
     pub(in crate::tier) fn standing(&self, now: Timestamp) -> Decision {
         self.allowed(self.holding.cell().tokens(now), now)
     }
 
-    /// A decision of the store, with the tokens that this node holds.
+    /// A decision of the store, plus the tokens that this node holds.
     pub(in crate::tier) fn with_own_tokens(&self, decision: &Decision, now: Timestamp) -> Decision {
         let own = self.holding.cell().tokens(now);
         let remaining = match decision.outcome {
@@ -191,6 +194,22 @@ impl LeasedKey {
             Outcome::Deny { .. } | Outcome::TooLarge { .. } => decision.remaining.max(own),
         };
         Decision { remaining, ..*decision }
+    }
+
+    /// A remembered denial of the store, plus the tokens that this node holds, with the reset time of the last answer: it does
+    /// not jump between requests that the lease pays and others.
+    pub(in crate::tier) fn as_told(&self, denial: &Decision, now: Timestamp) -> Decision {
+        let denial = self.with_own_tokens(denial, now);
+        match self.standing(now).reset_after {
+            Micros::ZERO => denial,
+            reset_after => Decision { reset_after, ..denial },
+        }
+    }
+
+    /// Records the numbers of a decision that the store has just made.
+    pub(super) fn learn(&self, decision: &Decision, now: Timestamp) {
+        self.available.store(decision.remaining, Ordering::Relaxed);
+        self.resets_at.store((now + decision.reset_after).as_micros(), Ordering::Relaxed);
     }
 
     /// The next step for a charge that could not be paid. Its demand is recorded if this `is_first` step.
@@ -222,7 +241,7 @@ impl LeasedKey {
         }
     }
 
-    /// The denial of a cost, if tokens are scarce and no renewal is under way. Its demand is recorded then.
+    /// The denial of a cost, if tokens are scarce and no renewal is in flight. Records its demand in that case.
     pub(in crate::tier) fn deny(&self, cost: u64, now: Timestamp) -> Option<Decision> {
         let mut progress = self.progress();
         let until = progress.pace.not_before();
@@ -234,7 +253,7 @@ impl LeasedKey {
         Some(denial)
     }
 
-    /// Records the demand of a request that was denied otherwise.
+    /// Records the demand of a request that was denied for another reason.
     pub(in crate::tier) fn record(&self, cost: u64, now: Timestamp) {
         self.record_denied(&mut self.progress(), cost, now);
     }
@@ -264,7 +283,7 @@ impl LeasedKey {
         })
     }
 
-    /// Tokens were paid for a request whose demand was recorded before: they are not recorded again.
+    /// Prevents tokens from being recorded as demand again, for a paid request whose demand was already recorded.
     pub(in crate::tier) fn is_recorded(&self, cost: u64) {
         let mut progress = self.progress();
         progress.unspent = progress.unspent.saturating_sub(cost);
@@ -275,7 +294,7 @@ impl LeasedKey {
         self.progress().error.clone()
     }
 
-    /// Records the tokens taken since the last look as demand.
+    /// Records the tokens taken since the last call as demand.
     pub(super) fn record_taken(&self, progress: &mut Progress, now: Timestamp) {
         let unspent = self.holding.cell().unspent();
         let taken = progress.unspent.saturating_sub(unspent);
@@ -288,5 +307,15 @@ impl LeasedKey {
 
     pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl LeasedKey {
+    /// A key of a rule `api`, with a hash of its own.
+    pub(super) fn for_test(name: &str, hash: u64) -> LeasedKey {
+        let limit = Limit::per_second(1_000);
+        let (rule, name, terms) = (RuleId::new("api"), Key::from(name), Terms::of(&limit).unwrap());
+        LeasedKey::new((&rule, &name, &limit), Leasing::AUTO, terms, hash, Timestamp::from_secs(1))
     }
 }

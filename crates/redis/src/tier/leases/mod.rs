@@ -2,6 +2,7 @@
 
 mod candidates;
 mod counters;
+mod key_list;
 mod key_renewal;
 mod leased_key;
 mod renewals;
@@ -13,6 +14,7 @@ pub(super) use self::leased_key::{LeasedKey, Step};
 pub(super) use self::renewals::{renew, run, send};
 pub(super) use self::table::Found;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,21 +23,24 @@ use tidegate_core::{Charge, Clock, Decision, Key, Limit, Micros, Outcome, RuleId
 use tokio::sync::Notify;
 
 use self::candidates::Candidates;
-use self::counters::Counters;
+use self::counters::LeaseCounters;
 use self::key_renewal::Swept;
-use self::table::Table;
+use self::table::LeaseTable;
 use super::blocks::{Blocks, Due};
 
-/// The words in which requests for other keys are counted, of eight bytes each.
+/// The number of words, of eight bytes each, in which requests for other keys are counted.
 const CANDIDATES: usize = 1 << 16;
-/// The most keys whose renewals are sent together.
+/// Maximum number of keys whose renewals are sent together.
 pub(super) const KEYS_A_ROUND: usize = 64;
+
+/// The most keys that are looked at in one go. Other tasks run in between.
+const KEYS_A_LOOK: usize = 512;
 
 /// Bounds on leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseSettings {
-    /// The most keys that are leased or measured at the same time, of about a kilobyte each. The store decides the requests of
-    /// others.
+    /// Maximum number of keys that are leased or measured at the same time, of about a kilobyte each. The store decides the
+    /// requests of other keys.
     pub most_keys: usize,
 }
 
@@ -51,31 +56,38 @@ pub(super) struct Round {
     blocks: Vec<Due>,
 }
 
+/// A look at all keys, some at a time.
+pub(super) struct Sweep {
+    /// Keys before this place of the table's list were not looked at yet.
+    left: usize,
+    has_blocks: bool,
+}
+
 pub(super) struct Leases {
-    table: Table,
+    table: LeaseTable,
     candidates: Candidates,
-    /// Slots of concurrency limits.
+    /// Leased slots of concurrency limits.
     pub(in crate::tier) blocks: Blocks,
     /// Keys with a renewal to send.
-    due: Mutex<Vec<Arc<LeasedKey>>>,
+    due: Mutex<VecDeque<Arc<LeasedKey>>>,
     /// Notified when a renewal is due or the first key is in the table.
     pub(super) work: Arc<Notify>,
     /// The number of keys in the table.
     keys: AtomicUsize,
-    /// Whether no leases are taken any more.
+    /// Whether leases are no longer taken.
     is_closed: AtomicBool,
-    /// The instant before which a refusal of the store is not logged again.
+    /// Before this instant, a refusal of the store is not logged again.
     logged_until: AtomicU64,
     /// Whether a task renews leases. If not, the caller does, and requests wait without a timeout.
     pub(super) is_background: bool,
-    pub(super) counters: Counters,
+    pub(super) counters: LeaseCounters,
 }
 
 impl Leases {
     pub(super) fn new(settings: LeaseSettings, is_background: bool) -> Leases {
         let work = Arc::new(Notify::new());
         Leases {
-            table: Table::new(settings.most_keys),
+            table: LeaseTable::new(settings.most_keys),
             candidates: Candidates::new(CANDIDATES),
             blocks: Blocks::new(settings.most_keys, Arc::clone(&work)),
             due: Mutex::default(),
@@ -84,7 +96,7 @@ impl Leases {
             is_closed: AtomicBool::new(false),
             logged_until: AtomicU64::new(0),
             is_background,
-            counters: Counters::default(),
+            counters: LeaseCounters::default(),
         }
     }
 
@@ -120,7 +132,7 @@ impl Leases {
         Some(paid.decision)
     }
 
-    /// The leased key under a rule, whatever its limit.
+    /// The leased key under a rule, for any limit.
     pub(super) fn find_key(&self, rule: &RuleId, key: &Key<'_>) -> Option<Arc<LeasedKey>> {
         if !self.is_in_use() {
             return None;
@@ -128,7 +140,7 @@ impl Leases {
         self.table.find(self.table.hash(rule, key), rule, key)?.kept()
     }
 
-    /// Counts a charge that the store decides, and adds its key to the table if it is busy.
+    /// Counts a charge that the store decides, and adds its key to the table if it has enough traffic.
     pub(super) fn count(&self, charge: &Charge<'_>, now: Timestamp) {
         if charge.limit.holds_slots() {
             self.count_slots(charge, now);
@@ -139,14 +151,14 @@ impl Leases {
             return;
         }
         let hash = self.table.hash(charge.rule, charge.key);
-        if !self.candidates.count(hash, charge.cost, now) {
+        if !self.candidates.count(hash, now) {
             return;
         }
         let Some(terms) = Terms::under(charge.limit, charge.leasing) else { return };
         let key = LeasedKey::new((charge.rule, charge.key, charge.limit), charge.leasing, terms, hash, now);
         let Some((_, replaced)) = self.table.add(key, |old| old.is_replaceable(now)) else { return };
         match replaced {
-            // The table has as many keys as before. What this node holds under the old limit is returned.
+            // The table has as many keys as before. The tokens held under the old limit are returned.
             Some(old) => {
                 let new = (old.rule == *charge.rule && old.key == *charge.key).then_some(charge.limit);
                 self.retire(old, new, now);
@@ -158,22 +170,22 @@ impl Leases {
     fn count_slots(&self, charge: &Charge<'_>, now: Timestamp) {
         let is_new = Blocks::may_lease(charge) && self.is_open() && !self.blocks.missed(charge, now);
         let hash = self.table.hash(charge.rule, charge.key);
-        if is_new && self.candidates.count(hash, charge.cost, now) && self.blocks.add(charge, now) {
+        if is_new && self.candidates.count(hash, now) && self.blocks.add(charge, now) {
             self.keys_changed();
         }
     }
 
-    /// Returns what this node holds of a key under another limit than the one of this charge, which its rule has by now.
+    /// Returns leased tokens if the rule's limit has changed.
     fn return_under_changed(&self, charge: &Charge<'_>, now: Timestamp) {
         let Some(old) = self.find_key(charge.rule, charge.key) else { return };
         if !old.is_same_limit(charge.limit, charge.leasing) {
             self.retire(Arc::clone(&old), Some(charge.limit), now);
-            self.table.remove(&[old]);
+            self.table.remove(&old);
             self.keys_changed();
         }
     }
 
-    /// Returns what this node holds of a key that has left the table, under the `new` limit of its rule if there is one.
+    /// Returns the tokens of a key that has left the table, under the `new` limit of its rule if there is one.
     fn retire(&self, key: Arc<LeasedKey>, new: Option<&Limit>, now: Timestamp) {
         let has_tokens = key.retire(new, now);
         add(&self.counters.ended, key.take_ended(now));
@@ -182,7 +194,7 @@ impl Leases {
         }
     }
 
-    /// Counts the charges of a rule in shadow mode that the store decides. Leased ones are renewed, for the requests to come.
+    /// Counts the charges of a rule in shadow mode that the store decides. Leases are renewed for future requests.
     pub(super) fn note_shadow(&self, charges: &[Charge<'_>], now: Timestamp) {
         for charge in charges {
             match self.find(charge).and_then(|found| found.kept()) {
@@ -194,13 +206,28 @@ impl Leases {
         }
     }
 
-    /// A decision of the store on a charge. If this node holds tokens of its key, they count as remaining.
-    pub(super) fn told_by_store(&self, charge: &Charge<'_>, decision: Decision, now: Timestamp) -> Decision {
+    /// A decision that the store has just made on a charge, and whether it `is_final`: nothing else denied the request. Later
+    /// decisions by leases have its numbers.
+    pub(super) fn decided_by_store(
+        &self,
+        charge: &Charge<'_>,
+        decision: Decision,
+        is_final: bool,
+        now: Timestamp,
+    ) -> Decision {
+        if let Some(key) = self.find_key(charge.rule, charge.key).filter(|key| is_final && key.limit == *charge.limit) {
+            key.learn(&decision, now);
+        }
+        self.told_by_store(charge, decision, now)
+    }
+
+    /// A decision of the store on a charge. Tokens of its key that this node holds count as remaining.
+    fn told_by_store(&self, charge: &Charge<'_>, decision: Decision, now: Timestamp) -> Decision {
         let key = self.find_key(charge.rule, charge.key).filter(|key| key.limit == *charge.limit);
         key.map_or(decision, |key| key.with_own_tokens(&decision, now))
     }
 
-    /// The store's answer to a peek. If this node could pay the charge, it would be allowed.
+    /// The store's answer to a peek. If this node could pay the charge, it is allowed.
     pub(super) fn peeked(&self, charge: &Charge<'_>, decision: Decision, now: Timestamp) -> Decision {
         if self.blocks.can_begin(charge, now) {
             let free = self.blocks.free(charge, now).saturating_sub(charge.cost);
@@ -233,7 +260,7 @@ impl Leases {
         step
     }
 
-    /// Renews a lease that runs low.
+    /// Renews a lease that is running low.
     #[cold]
     #[inline(never)]
     pub(super) fn renew_low(&self, key: &Arc<LeasedKey>, now: Timestamp) {
@@ -243,7 +270,7 @@ impl Leases {
     }
 
     fn renew_soon(&self, key: Arc<LeasedKey>) {
-        self.due().push(key);
+        self.due().push_back(key);
         self.work.notify_one();
     }
 
@@ -259,13 +286,21 @@ impl Leases {
         Round { keys: due.drain(..count).collect(), blocks: self.blocks.next_due() }
     }
 
-    /// Looks after all keys: tokens and slots that are not used are returned, and keys that are not used are removed.
-    pub(super) fn sweep(&self, server_generation: u64, now: Timestamp) {
-        if self.blocks.sweep(server_generation, self.is_open(), now) {
+    /// Begins a look at all keys.
+    pub(super) fn begin_sweep(&self) -> Sweep {
+        Sweep { left: self.table.len(), has_blocks: true }
+    }
+
+    /// Looks after some keys: tokens and slots that are not used are returned, and keys that are not used are removed. Returns
+    /// whether there are more.
+    pub(super) fn sweep_some(&self, sweep: &mut Sweep, server_generation: u64, now: Timestamp) -> bool {
+        if std::mem::take(&mut sweep.has_blocks) && self.blocks.sweep(server_generation, self.is_open(), now) {
             self.keys_changed();
         }
+        let end = sweep.left;
+        sweep.left = end.saturating_sub(KEYS_A_LOOK);
         let mut retired = Vec::new();
-        for key in self.table.keys() {
+        for key in self.table.keys_at(sweep.left..end) {
             match key.sweep(now) {
                 Swept::Nothing => {}
                 Swept::Return => self.renew_soon(key),
@@ -274,19 +309,20 @@ impl Leases {
         }
         if !retired.is_empty() {
             add(&self.counters.ended, retired.iter().map(|key| key.take_ended(now)).sum());
-            self.table.remove(&retired);
+            retired.iter().for_each(|key| self.table.remove(key));
             self.keys_changed();
         }
+        sweep.left > 0
     }
 
-    /// Whether a refusal of the store to renew leases is to be logged. Once in a while is enough: it concerns many keys, again and again.
+    /// Whether to log that the store refuses to renew leases. Rate-limited, because a refusal affects many keys repeatedly.
     fn logs_refusal(&self, now: Timestamp) -> bool {
         let now = now.as_micros();
         let is_due = self.logged_until.load(Ordering::Relaxed) <= now;
         is_due && self.logged_until.swap(now + key_renewal::LONGEST_PAUSE.get(), Ordering::Relaxed) <= now
     }
 
-    /// Takes no more leases, and returns all keys.
+    /// Stops taking leases. Returns all keys.
     pub(super) fn close(&self) -> Vec<Arc<LeasedKey>> {
         self.is_closed.store(true, Ordering::Relaxed);
         self.table.keys()
@@ -301,7 +337,7 @@ impl Leases {
         LeaseStats { keys: keys.len(), leased, outstanding, blocks, slots, slots_in_use, ..self.counters.stats() }
     }
 
-    fn due(&self) -> MutexGuard<'_, Vec<Arc<LeasedKey>>> {
+    fn due(&self) -> MutexGuard<'_, VecDeque<Arc<LeasedKey>>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -313,7 +349,7 @@ impl Drop for Leases {
     }
 }
 
-/// Whether a charge can be paid from a lease at all. Reserved costs are settled at the store, and a cost of zero takes nothing.
+/// Whether a charge can be paid from a lease. Reserved costs are settled at the store, and a cost of zero takes nothing.
 #[inline]
 fn may_be_leased(charge: &Charge<'_>) -> bool {
     charge.cost > 0 && charge.reserve.is_none() && !charge.leasing.is_off()

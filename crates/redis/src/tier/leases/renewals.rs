@@ -1,4 +1,4 @@
-//! Renewals of leases, of many keys at once.
+//! Renewals of the leases of many keys at once.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_core::lease::{Grant, LeaseRequest};
 use tidegate_core::{Charge, Clock, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use super::counters::add;
@@ -13,16 +14,16 @@ use super::key_renewal::ToSend;
 use super::leased_key::LeasedKey;
 use super::{Leases, Round};
 use crate::join_all::join_all;
-use crate::tier::Shared;
+use crate::tier::TierInner;
 use crate::tier::blocks::tend;
 
-/// The time between two looks at all keys.
+/// Time between two sweeps over all keys.
 const SWEEP_EVERY: Duration = Duration::from_millis(50);
-/// The most rounds of renewals in flight. Renewals that become due meanwhile are sent together.
+/// Maximum number of rounds of renewals in flight. Renewals that become due meanwhile are sent together.
 const MOST_ROUNDS: usize = 4;
 
 /// Renews leases until the tier is dropped.
-pub(in crate::tier) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<Shared<S, C>>) {
+pub(in crate::tier) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<TierInner<S, C>>) {
     let rounds = Arc::new(Semaphore::new(MOST_ROUNDS));
     let mut next_sweep = Instant::now() + SWEEP_EVERY;
     loop {
@@ -31,59 +32,69 @@ pub(in crate::tier) async fn run<S: Store + 'static, C: Clock + 'static>(tier: W
         let (work, is_in_use) = (Arc::clone(&leases.work), leases.is_in_use());
         drop(upgraded);
         if is_in_use {
-            // A renewal that is due, or the time to sweep.
+            // Waits until a renewal is due, or the next sweep.
             let _ = timeout_at(next_sweep, work.notified()).await;
         } else {
             work.notified().await;
         }
         let Some(shared) = tier.upgrade() else { return };
         let Some(leases) = &shared.leases else { return };
-        if Instant::now() >= next_sweep {
-            leases.sweep(shared.store.server_generation(), shared.clock.now());
-            next_sweep = Instant::now() + SWEEP_EVERY;
+        let mut sweep = (Instant::now() >= next_sweep).then(|| leases.begin_sweep());
+        loop {
+            let is_over = sweep
+                .as_mut()
+                .is_none_or(|sweep| !leases.sweep_some(sweep, shared.store.server_generation(), shared.clock.now()));
+            while leases.has_due() {
+                let Ok(permit) = Arc::clone(&rounds).acquire_owned().await else { return };
+                let (round, shared) = (leases.next_round(), Arc::clone(&shared));
+                tokio::spawn(async move {
+                    send(&shared, round).await;
+                    drop(permit);
+                });
+            }
+            if is_over {
+                break;
+            }
+            // Many keys are no reason to keep requests on this thread waiting.
+            yield_now().await;
         }
-        while leases.has_due() {
-            let Ok(permit) = Arc::clone(&rounds).acquire_owned().await else { return };
-            let (round, shared) = (leases.next_round(), Arc::clone(&shared));
-            tokio::spawn(async move {
-                send(&shared, round).await;
-                drop(permit);
-            });
+        if sweep.is_some() {
+            next_sweep = Instant::now() + SWEEP_EVERY;
         }
     }
 }
 
 /// Sends a round of calls, and waits for the answers.
-pub(in crate::tier) async fn send<S: Store, C: Clock>(tier: &Shared<S, C>, round: Round) {
+pub(in crate::tier) async fn send<S: Store, C: Clock>(tier: &TierInner<S, C>, round: Round) {
     let Round { keys, blocks } = round;
-    // Renewals of keys first: requests wait for them.
+    // Renewals of keys come first, because requests wait for them.
     renew(tier, keys).await;
     tend(tier, blocks).await;
 }
 
 /// Sends the renewals that are due for these keys, and waits for the answers. Each key is renewed by a call of its own, so that the
 /// failure of one does not concern the others. The link sends calls together that are made together.
-pub(in crate::tier) async fn renew<S: Store, C: Clock>(tier: &Shared<S, C>, keys: Vec<Arc<LeasedKey>>) {
+pub(in crate::tier) async fn renew<S: Store, C: Clock>(tier: &TierInner<S, C>, keys: Vec<Arc<LeasedKey>>) {
     let Some(leases) = &tier.leases else { return };
-    // Before the renewals are made: if a server is replaced after this, they do not run.
+    // Read before the renewals are made: if a server is replaced after this, they do not run.
     let generation = tier.store.server_generation();
-    // Before the calls: the store counts the ends of leases from an instant after this one.
+    // Read before the calls: the store counts the ends of leases from a later instant.
     let sent_at = tier.clock.now();
     let to_send = keys.into_iter().filter_map(|key| {
         let sent = key.to_send(generation, sent_at)?;
-        Some(InFlight { tier, leases, key, sent, sent_at, is_answered: false })
+        Some(RenewalInFlight { tier, leases, key, sent, sent_at, is_answered: false })
     });
     let renewals: Vec<_> = to_send.collect();
     if !renewals.is_empty() {
         add(&leases.counters.calls, 1);
         add(&leases.counters.renewals, renewals.len() as u64);
-        join_all(renewals.into_iter().map(InFlight::run)).await;
+        join_all(renewals.into_iter().map(RenewalInFlight::run)).await;
     }
 }
 
 /// A renewal of one key, on its way. It counts as lost if nobody waits for the answer any more.
-struct InFlight<'t, S, C: Clock> {
-    tier: &'t Shared<S, C>,
+struct RenewalInFlight<'t, S, C: Clock> {
+    tier: &'t TierInner<S, C>,
     leases: &'t Leases,
     key: Arc<LeasedKey>,
     sent: ToSend,
@@ -91,7 +102,7 @@ struct InFlight<'t, S, C: Clock> {
     is_answered: bool,
 }
 
-impl<S, C: Clock> Drop for InFlight<'_, S, C> {
+impl<S, C: Clock> Drop for RenewalInFlight<'_, S, C> {
     fn drop(&mut self) {
         if !self.is_answered {
             let error = StoreError::AnswerLost { reason: "the renewal of a lease was cancelled".into() };
@@ -100,7 +111,7 @@ impl<S, C: Clock> Drop for InFlight<'_, S, C> {
     }
 }
 
-impl<S: Store, C: Clock> InFlight<'_, S, C> {
+impl<S: Store, C: Clock> RenewalInFlight<'_, S, C> {
     async fn run(mut self) {
         let denial = self.tier.denials.look_at(&self.charge(), self.sent_at);
         let answer = self.tier.store.lease(&[self.request()]).await;
@@ -114,7 +125,7 @@ impl<S: Store, C: Clock> InFlight<'_, S, C> {
                 self.grant(grant, now);
             }
             Ok(_) => {
-                let reason = "the store answered other renewals than it was asked".into();
+                let reason = "the store's reply does not match the renewals that were sent".into();
                 self.fail(&StoreError::AnswerLost { reason }, now);
             }
             Err(error) => {
@@ -128,13 +139,13 @@ impl<S: Store, C: Clock> InFlight<'_, S, C> {
     }
 }
 
-impl<S, C: Clock> InFlight<'_, S, C> {
+impl<S, C: Clock> RenewalInFlight<'_, S, C> {
     fn request(&self) -> LeaseRequest<'_> {
-        let InFlight { key, sent, .. } = self;
+        let RenewalInFlight { key, sent, .. } = self;
         LeaseRequest { rule: &key.rule, key: &key.key, limit: &sent.limit, renewal: sent.renewal }
     }
 
-    /// The charge that the decision in the answer is about.
+    /// The charge to which the decision in the answer applies.
     fn charge(&self) -> Charge<'_> {
         Charge::new(&self.key.rule, &self.key.key, &self.sent.limit).cost(self.sent.renewal.least)
     }
@@ -144,7 +155,7 @@ impl<S, C: Clock> InFlight<'_, S, C> {
         let short = self.key.granted(grant, fastrand::u64(..), now);
         add(&counters.granted, grant.tokens);
         add(&counters.short, short.get());
-        // A return that came too late for the store ended.
+        // Tokens of a return that reached the store too late have ended.
         let ended = self.key.take_ended(now);
         add(&counters.ended, ended);
         add(&counters.returned, self.sent.renewal.returned.saturating_sub(ended));

@@ -1,9 +1,10 @@
-//! A bounded table of leased keys, read without a lock.
+//! A bounded table of leased keys, which is read without a lock.
 //!
-//! Clients choose keys, so keys are hashed with a secret. The hash selects a small set. If a set is full of keys in use, a new key
-//! gets no entry, and the store decides its requests.
+//! Clients choose keys, so keys are hashed with a secret. The hash selects a small set. If a set is full of keys in use, a
+//! new key gets no entry, and the store decides its requests.
 
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,35 +12,36 @@ use ahash::RandomState;
 use arc_swap::{ArcSwapOption, Guard};
 use tidegate_core::{Key, RuleId};
 
+use super::key_list::KeyList;
 use super::leased_key::LeasedKey;
 
 const KEYS_A_SET: usize = 8;
 
-/// The tag of a free place. No hash is 0.
+/// The tag of a free entry. No hash is 0.
 const FREE: u64 = 0;
 
-/// A place of the table. The tag is the hash of the key in it, so that most places are passed over without loading the key.
+/// The tags of a set. A tag is the hash of the key in the entry, so that most entries are skipped without loading the key.
 type Tags = [AtomicU64; KEYS_A_SET];
 type Keys = [ArcSwapOption<LeasedKey>; KEYS_A_SET];
 
-pub(super) struct Table {
+pub(super) struct LeaseTable {
     hasher: RandomState,
     tags: Box<[Tags]>,
     keys: Box<[Keys]>,
     /// All keys in the table. Every change of the table is made under its lock.
-    all: Mutex<Vec<Arc<LeasedKey>>>,
+    all: Mutex<KeyList>,
 }
 
 /// A key found in the table.
 pub(in crate::tier) struct Found(Guard<Option<Arc<LeasedKey>>>);
 
 impl Found {
-    /// The same, for longer than the call of a function: a thread has few guards that are not counted references.
+    /// Converts to a counted reference, for use beyond the calling function: a thread has only a few guards.
     pub(in crate::tier) fn keep(self) -> Found {
         Found(Guard::from_inner(Guard::into_inner(self.0)))
     }
 
-    /// The key, to be kept.
+    /// A reference to the key that can be kept.
     pub(in crate::tier) fn kept(&self) -> Option<Arc<LeasedKey>> {
         self.0.as_ref().map(Arc::clone)
     }
@@ -49,10 +51,10 @@ impl Found {
     }
 }
 
-impl Table {
-    pub(super) fn new(most_keys: usize) -> Table {
+impl LeaseTable {
+    pub(super) fn new(most_keys: usize) -> LeaseTable {
         let sets = most_keys.div_ceil(KEYS_A_SET).max(1);
-        Table {
+        LeaseTable {
             hasher: RandomState::new(),
             tags: (0..sets).map(|_| Tags::default()).collect(),
             keys: (0..sets).map(|_| Keys::default()).collect(),
@@ -70,11 +72,11 @@ impl Table {
     }
 
     fn set(&self, hash: u64) -> usize {
-        // As a fraction of all: without a division.
+        // A multiplication instead of a division: the hash as a fraction of all sets.
         usize::try_from((u128::from(hash) * self.tags.len() as u128) >> 64).unwrap_or_default()
     }
 
-    /// The key under a rule, whatever its limit.
+    /// The key under a rule, for any limit.
     #[inline]
     pub(super) fn find(&self, hash: u64, rule: &RuleId, key: &Key<'_>) -> Option<Found> {
         let set = self.set(hash);
@@ -89,8 +91,8 @@ impl Table {
         None
     }
 
-    /// Adds a key, unless another thread has, and returns the key in the table. A key that `is_replaceable` makes room for it, or
-    /// for another limit of the same key. `None` if there is no room.
+    /// Adds a key, unless another thread has done so, and returns the key in the table. May replace a key that
+    /// `is_replaceable`, or the same key under another limit. `None` if there is no room.
     pub(super) fn add(
         &self,
         new: LeasedKey,
@@ -111,27 +113,26 @@ impl Table {
         let new = Arc::new(new);
         let replaced = self.keys[set][number].swap(Some(Arc::clone(&new)));
         self.tags[set][number].store(new.hash, Ordering::Relaxed);
-        all.retain(|key| !replaced.as_ref().is_some_and(|replaced| Arc::ptr_eq(key, replaced)));
+        if let Some(replaced) = &replaced {
+            all.remove(replaced);
+        }
         all.push(Arc::clone(&new));
         Some((new, replaced))
     }
 
-    /// Removes keys, which are retired.
-    pub(super) fn remove(&self, gone: &[Arc<LeasedKey>]) {
-        if gone.is_empty() {
+    /// Removes a key, unless another one has replaced it.
+    pub(super) fn remove(&self, gone: &LeasedKey) {
+        let mut all = self.all();
+        if !all.remove(gone) {
             return;
         }
-        let mut all = self.all();
-        for key in gone {
-            let set = self.set(key.hash);
-            for (tag, place) in self.tags[set].iter().zip(&self.keys[set]) {
-                if place.load().as_ref().is_some_and(|found| Arc::ptr_eq(found, key)) {
-                    tag.store(FREE, Ordering::Relaxed);
-                    place.store(None);
-                }
+        let set = self.set(gone.hash);
+        for (tag, place) in self.tags[set].iter().zip(&self.keys[set]) {
+            if place.load().as_ref().is_some_and(|found| std::ptr::eq(Arc::as_ptr(found), gone)) {
+                tag.store(FREE, Ordering::Relaxed);
+                place.store(None);
             }
         }
-        all.retain(|key| !key.is_retired());
     }
 
     /// The number of keys.
@@ -141,10 +142,68 @@ impl Table {
 
     /// All keys.
     pub(super) fn keys(&self) -> Vec<Arc<LeasedKey>> {
-        self.all().clone()
+        self.keys_at(0..usize::MAX)
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<LeasedKey>>> {
+    /// The keys at these places of the list of all keys, as far as there are some. Keys only ever move towards the beginning of it.
+    pub(super) fn keys_at(&self, places: Range<usize>) -> Vec<Arc<LeasedKey>> {
+        self.all().at(places)
+    }
+
+    fn all(&self) -> MutexGuard<'_, KeyList> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key with the hash that the table gives it.
+    fn key(table: &LeaseTable, name: &str) -> LeasedKey {
+        LeasedKey::for_test(name, table.hash(&RuleId::new("api"), &Key::from(name)))
+    }
+
+    fn find(table: &LeaseTable, name: &str) -> Option<Arc<LeasedKey>> {
+        let (rule, key) = (RuleId::new("api"), Key::from(name));
+        table.find(table.hash(&rule, &key), &rule, &key)?.kept()
+    }
+
+    #[test]
+    fn a_key_that_is_removed_makes_room_for_another() {
+        let table = LeaseTable::new(1);
+        let names: Vec<String> = (0..KEYS_A_SET).map(|number| number.to_string()).collect();
+        for name in &names {
+            assert!(table.add(key(&table, name), |_| false).is_some_and(|(_, replaced)| replaced.is_none()));
+        }
+        assert!(table.add(key(&table, "more"), |_| false).is_none());
+        let gone = find(&table, "3").unwrap();
+        table.remove(&gone);
+        assert!(find(&table, "3").is_none() && table.len() == KEYS_A_SET - 1);
+        assert!(table.add(key(&table, "more"), |_| false).is_some() && find(&table, "more").is_some());
+        assert!(names.iter().filter(|name| **name != "3").all(|name| find(&table, name).is_some()));
+        assert_eq!((table.len(), table.keys().len()), (KEYS_A_SET, KEYS_A_SET));
+    }
+
+    #[test]
+    fn a_key_that_another_one_has_replaced_is_removed_without_harm_to_that_one() {
+        let table = LeaseTable::new(1);
+        for number in 0..KEYS_A_SET {
+            table.add(key(&table, &number.to_string()), |_| false);
+        }
+        let (new, replaced) = table.add(key(&table, "new"), |_| true).unwrap();
+        let replaced = replaced.unwrap();
+        assert_eq!(table.len(), KEYS_A_SET);
+        table.remove(&replaced);
+        assert!(find(&table, "new").is_some_and(|found| Arc::ptr_eq(&found, &new)));
+        assert!(table.len() == KEYS_A_SET && !table.keys().iter().any(|key| Arc::ptr_eq(key, &replaced)));
+    }
+
+    #[test]
+    fn a_key_is_added_once() {
+        let table = LeaseTable::new(8);
+        let (first, _) = table.add(key(&table, "bob"), |_| true).unwrap();
+        let (second, replaced) = table.add(key(&table, "bob"), |_| true).unwrap();
+        assert!(Arc::ptr_eq(&first, &second) && replaced.is_none() && table.len() == 1);
     }
 }

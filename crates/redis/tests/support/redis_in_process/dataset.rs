@@ -17,7 +17,7 @@ pub(crate) struct Dataset {
 #[derive(Clone, Debug)]
 struct Entry {
     value: Value,
-    /// In milliseconds of the server's clock.
+    /// In milliseconds, by the server's clock.
     expires: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ enum Value {
 }
 
 impl Dataset {
-    /// Sets the server's clock. Keys whose lives are over are gone.
+    /// Sets the server's clock. Removes keys that have expired.
     pub(super) fn set_time(&mut self, micros: u64) {
         self.micros = micros;
         let now = micros / 1_000;
@@ -137,7 +137,7 @@ impl Dataset {
             }
             _ => panic!("the script uses a command that is not simulated: {name}"),
         };
-        // A sorted set without members is no key.
+        // A sorted set without members does not exist.
         if name == "ZADD" && !none.is_empty() {
             self.entries.insert(key.to_vec(), Entry { value: Value::Sorted(none), expires: None });
         } else if matches!(self.entries.get(key), Some(Entry { value: Value::Sorted(left), .. }) if left.is_empty()) {
@@ -178,7 +178,7 @@ fn members_with_scores<'m>(members: impl Iterator<Item = &'m (f64, Vec<u8>)>) ->
     ServerReply::Array(members.flat_map(both).collect())
 }
 
-/// A score, all of which are whole numbers.
+/// A score as text; all scores are integers.
 fn shown(score: f64) -> Vec<u8> {
     assert!(score.fract() == 0.0, "{score}");
     format!("{score:.0}").into_bytes()

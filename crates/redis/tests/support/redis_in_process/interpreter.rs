@@ -1,4 +1,4 @@
-//! Lua as Redis embeds it: version 5.1, with `redis.call` and the library `struct`.
+//! Lua as embedded in Redis: version 5.1, with `redis.call` and the library `struct`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ pub(super) struct Interpreter {
 }
 
 impl Interpreter {
-    /// An interpreter whose scripts work on this data.
+    /// An interpreter whose scripts operate on this data.
     pub(super) fn new(dataset: &Rc<RefCell<Dataset>>) -> Interpreter {
         let lua = Lua::new();
         install(&lua, dataset).unwrap();

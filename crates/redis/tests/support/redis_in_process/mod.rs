@@ -1,7 +1,7 @@
 //! A Redis server in the process of a test, and a simulated network in front of it.
 //!
-//! [`ScriptedServer`] runs scripts in the Lua that Redis embeds, on data in memory, and reads a clock that the test passes in. It knows
-//! the commands that Tidegate's script and link use. `tests/store/differential.rs` compares it with a real server.
+//! [`ScriptedServer`] runs scripts in the Lua version of Redis, on data in memory, with a clock passed by the test. It
+//! supports the commands used by Tidegate's script and link. `tests/store/differential.rs` compares it with a real server.
 
 mod dataset;
 mod interpreter;
@@ -24,7 +24,7 @@ use tidegate_core::Clock;
 use self::interpreter::Interpreter;
 use self::protocol::{ServerReply, take_command};
 
-/// A server, which answers what clients send at once.
+/// A server that answers immediately.
 pub(crate) struct ScriptedServer {
     dataset: Rc<RefCell<Dataset>>,
     interpreter: Interpreter,
@@ -32,19 +32,21 @@ pub(crate) struct ScriptedServer {
     scripts: HashMap<String, Function>,
     clock: Arc<dyn Clock>,
     run_id: u64,
-    /// The calls of scripts that had something to do.
+    /// A part of the script's text, and what is run instead.
+    change: Option<(&'static str, &'static str)>,
+    /// Number of script calls with at least one request.
     calls: u64,
 }
 
 impl ScriptedServer {
-    /// An empty server. Its clock sets the time of scripts and ends the lives of keys.
+    /// An empty server. Its clock sets the time of scripts and expires keys.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> ScriptedServer {
         let dataset = Rc::new(RefCell::new(Dataset::default()));
         let interpreter = Interpreter::new(&dataset);
-        ScriptedServer { dataset, interpreter, scripts: HashMap::new(), clock, run_id: 1, calls: 0 }
+        ScriptedServer { dataset, interpreter, scripts: HashMap::new(), clock, run_id: 1, change: None, calls: 0 }
     }
 
-    /// Answers all commands in `input` that are complete, and takes them out.
+    /// Answers all complete commands in `input`, and removes them.
     pub(crate) fn answer(&mut self, input: &mut Vec<u8>) -> Vec<u8> {
         let mut output = Vec::new();
         while let Some(command) = take_command(input) {
@@ -68,6 +70,11 @@ impl ScriptedServer {
     fn load(&mut self, text: &[u8]) -> ServerReply {
         let text = String::from_utf8_lossy(text);
         let sha = redis::Script::new(&text).get_hash().to_owned();
+        let text = match self.change {
+            Some((from, to)) if text.contains(from) => text.replace(from, to),
+            Some((from, _)) => panic!("the script does not contain {from:?}"),
+            None => text.into_owned(),
+        };
         self.scripts.insert(sha.clone(), self.interpreter.compile(&text));
         ServerReply::Bulk(sha.into_bytes())
     }
@@ -79,7 +86,7 @@ impl ScriptedServer {
         let count: usize = String::from_utf8_lossy(count).parse().unwrap();
         let (keys, arguments) = rest.split_at(count);
         self.calls += u64::from(count > 0);
-        // The time stands still while a script runs.
+        // Time does not advance while a script runs.
         self.dataset.borrow_mut().set_time(self.clock.now().as_micros());
         self.interpreter.call(script, keys, arguments)
     }
@@ -87,24 +94,29 @@ impl ScriptedServer {
 
 #[allow(dead_code, reason = "only simulations disturb the server")]
 impl ScriptedServer {
-    /// A copy of all data, as a replica has it.
+    /// A copy of all data, for a replica.
     pub(crate) fn copy(&self) -> Dataset {
         self.dataset.borrow().clone()
     }
 
-    /// Another server takes over, which has this data and no scripts.
+    /// Replaces the server by one with this data and no scripts.
     pub(crate) fn replace(&mut self, data: Dataset) {
         *self.dataset.borrow_mut() = data;
         self.scripts.clear();
         self.run_id += 1;
     }
 
-    /// Forgets all scripts.
+    /// Changes the text of scripts that are loaded from now on, for tests that a disabled safety rule is detected.
+    pub(crate) fn change_scripts(&mut self, from: &'static str, to: &'static str) {
+        self.change = Some((from, to));
+    }
+
+    /// Removes all scripts.
     pub(crate) fn flush_scripts(&mut self) {
         self.scripts.clear();
     }
 
-    /// The number of calls of scripts that had something to do.
+    /// The number of script calls with at least one request.
     pub(crate) const fn calls(&self) -> u64 {
         self.calls
     }

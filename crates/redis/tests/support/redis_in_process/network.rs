@@ -1,7 +1,7 @@
 //! A network in virtual time between the nodes of a fleet and one server.
 //!
-//! Messages take one to four milliseconds, and arrive on a connection in the order in which they were sent. A connection that
-//! has lost a message delivers nothing after it, as TCP does until it gives up.
+//! Messages take one to four milliseconds, and arrive on a connection in order. After a lost message, a connection delivers
+//! nothing more, like TCP until it times out.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,15 +19,15 @@ use super::ScriptedServer;
 pub(crate) enum PathState {
     #[default]
     Open,
-    /// Nothing arrives until it is open again.
+    /// Nothing arrives until the path is open again.
     Held,
-    /// Answers do not arrive until it is open again.
+    /// Answers do not arrive until the path is open again.
     AnswersHeld,
     /// Messages to the server are lost.
     CallsLost,
     /// Messages to the node are lost.
     AnswersLost,
-    /// Connections break, and none are made.
+    /// Connections break, and new ones cannot be made.
     Cut,
 }
 
@@ -53,7 +53,7 @@ struct NodeConnection {
     node: usize,
     to_server: Lane,
     to_node: Lane,
-    /// Bytes of commands that the server has not answered.
+    /// Bytes of commands that the server has not answered yet.
     received: Vec<u8>,
     /// Bytes that the node can read.
     readable: VecDeque<u8>,
@@ -61,7 +61,7 @@ struct NodeConnection {
     is_closed: bool,
 }
 
-/// Messages on their way in one direction, each with the time of its arrival.
+/// Messages in flight in one direction, each with its arrival time.
 #[derive(Default)]
 struct Lane {
     sent: VecDeque<(u64, Vec<u8>)>,
@@ -76,7 +76,7 @@ impl Lane {
 }
 
 impl SimulatedNetwork {
-    /// A network with open paths. Times of messages are drawn by the seed.
+    /// A network with open paths. The seed determines the delays of messages.
     pub(crate) fn new(nodes: usize, seed: u64) -> SimulatedNetwork {
         let dice = fastrand::Rng::with_seed(seed);
         let paths = vec![PathState::Open; nodes];
@@ -112,7 +112,7 @@ impl SimulatedNetwork {
         Ok(NodeStream { network: self.clone(), connection: state.connections.len() - 1 })
     }
 
-    /// A millisecond passes: messages arrive, and the server answers.
+    /// Advances by a millisecond: messages arrive, and the server answers.
     pub(crate) fn tick(&self, server: &mut ScriptedServer) {
         let mut state = self.state();
         state.now += 1;
@@ -132,14 +132,14 @@ impl SimulatedNetwork {
         }
     }
 
-    /// The node's process is gone, and its connections with it. Messages that it has sent still arrive.
+    /// Crashes the node's process and closes its connections. Messages that it has sent still arrive.
     pub(crate) fn crash(&self, node: usize) {
         let mut state = self.state();
         state.crashes[node] += 1;
         state.close(|connection| connection.node == node);
     }
 
-    /// The server stops or starts. All connections break when it stops.
+    /// Stops or starts the server. All connections break when it stops.
     pub(crate) fn set_server(&self, is_up: bool) {
         let mut state = self.state();
         state.is_server_up = is_up;

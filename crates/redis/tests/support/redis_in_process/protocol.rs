@@ -1,4 +1,4 @@
-//! The Redis protocol, as a server speaks it.
+//! The server side of the Redis protocol.
 
 /// The reply to a command.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ impl ServerReply {
     }
 }
 
-/// Takes the first command, an array of strings, out of `input`. `None` if it is not complete.
+/// Removes the first command, an array of strings, from `input`. `None` if it is not complete.
 pub(super) fn take_command(input: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     let mut at = 0;
     let count = number(input, &mut at, b'*')?;

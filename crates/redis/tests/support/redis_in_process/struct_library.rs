@@ -1,4 +1,4 @@
-//! The Lua library `struct`, as Redis has it: numbers and strings as bytes. Only the formats that the script uses.
+//! The Lua library `struct` of Redis: numbers and strings as bytes. Supports only the formats that the script uses.
 
 use mlua::{Lua, MultiValue, Value};
 
@@ -11,7 +11,7 @@ pub(super) fn install(lua: &Lua) -> mlua::Result<()> {
 
 /// An item of a format.
 enum Item {
-    /// An unsigned number of so many bytes, most significant first.
+    /// An unsigned number of this many bytes, most significant first.
     Unsigned(usize),
     /// A whole string.
     Text,
@@ -43,7 +43,7 @@ fn pack(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
         match (item, values.next()) {
             (Item::Unsigned(size), Some(value)) => {
                 let number = number(&value);
-                // As C converts: towards zero, and negative numbers by their two's complement.
+                // Like C: rounds towards zero, and converts negative numbers to their two's complement.
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as C does")]
                 let number = if number < 0.0 { (number as i64).cast_unsigned() } else { number as u64 };
                 bytes.extend_from_slice(&number.to_be_bytes()[8 - size..]);
@@ -64,7 +64,7 @@ fn number(value: &Value) -> f64 {
     }
 }
 
-/// The values from a place, counted from 1, and the place after them.
+/// The values from a position, counted from 1, and the position after them.
 fn unpack(_: &Lua, (format, bytes, from): (mlua::LuaString, mlua::LuaString, Option<f64>)) -> mlua::Result<MultiValue> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
     let mut at = from.unwrap_or(1.0) as usize - 1;

@@ -1,16 +1,16 @@
-//! `rate_limit`: what a descriptor allows.
+//! `rate_limit`: the limit of a descriptor.
 
 use super::scalar;
 use crate::envoy::allowance::Allowance;
-use crate::envoy::descriptor::RateLimit;
-use crate::envoy::unit::{PerUnit, Unit};
+use crate::envoy::descriptor::DescriptorLimit;
+use crate::envoy::unit::{PerUnit, RateUnit};
 use crate::yaml::{Fields, Node, Reader, Value};
 use tidegate_core::limit::{FixedWindow, Limit, LimitError, Rate};
 use tidegate_core::notation::closest;
 use tidegate_core::{Micros, limit};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Algorithm {
+enum EnvoyAlgorithm {
     Fixed,
     Sliding,
     Log,
@@ -19,17 +19,17 @@ enum Algorithm {
     Meter,
 }
 
-const ALGORITHMS: [(&str, Algorithm); 6] = [
-    ("fixed", Algorithm::Fixed),
-    ("sliding", Algorithm::Sliding),
-    ("log", Algorithm::Log),
-    ("token-bucket", Algorithm::TokenBucket),
-    ("gcra", Algorithm::Gcra),
-    ("meter", Algorithm::Meter),
+const ALGORITHMS: [(&str, EnvoyAlgorithm); 6] = [
+    ("fixed", EnvoyAlgorithm::Fixed),
+    ("sliding", EnvoyAlgorithm::Sliding),
+    ("log", EnvoyAlgorithm::Log),
+    ("token-bucket", EnvoyAlgorithm::TokenBucket),
+    ("gcra", EnvoyAlgorithm::Gcra),
+    ("meter", EnvoyAlgorithm::Meter),
 ];
 
-/// `None` if nothing is limited, or what is written is no limit.
-pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<RateLimit> {
+/// `None` if there is no limit, or it is invalid.
+pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<DescriptorLimit> {
     if node.value == Value::Null {
         let help = "write `unit` and `requests_per_unit` below it, or remove it";
         reader.warning(node.at, "an empty `rate_limit` limits nothing", help);
@@ -46,7 +46,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<RateLimit> {
         let (limit, per_unit) = limited(reader, &fields)?;
         (Allowance::Limited(limit), Some(per_unit))
     };
-    Some(RateLimit { allowance, per_unit, name: name.into(), replaces })
+    Some(DescriptorLimit { allowance, per_unit, name: name.into(), replaces })
 }
 
 fn replaces(reader: &mut Reader<'_>, node: &Node, own: &str) -> Vec<Box<str>> {
@@ -85,7 +85,7 @@ fn check_unlimited(reader: &mut Reader<'_>, fields: &Fields<'_>) {
     if let Some(node) = fields.get("unit")
         && let Some(text) = scalar::text(reader, node, "`unit`")
     {
-        if Unit::named(&text).is_some() {
+        if RateUnit::named(&text).is_some() {
             let problem = format_args!("the unit `{text}` of something unlimited");
             reader.error(node.at, problem, "remove `unit`, or `unlimited`");
         } else if !text.is_empty() {
@@ -124,11 +124,11 @@ fn limited(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Limit, PerUn
     let (multiplier, burst) = (whole(reader, "unit_multiplier"), whole(reader, "burst"));
     let algorithm = match fields.get("algorithm") {
         Some(node) => reader.choice(node, "`algorithm`", &ALGORITHMS),
-        None => Some(Algorithm::Fixed),
+        None => Some(EnvoyAlgorithm::Fixed),
     };
     let (unit, requests, multiplier, burst, algorithm) = (unit?, requests?, multiplier?, burst?, algorithm?);
     if let Some((_, node)) = burst
-        && matches!(algorithm, Algorithm::Fixed | Algorithm::Sliding | Algorithm::Log)
+        && matches!(algorithm, EnvoyAlgorithm::Fixed | EnvoyAlgorithm::Sliding | EnvoyAlgorithm::Log)
     {
         let help = "add `algorithm: token-bucket` (or `gcra`, or `meter`), or remove `burst`";
         reader.error(node.at, "`burst` of a window, which has none", help);
@@ -155,7 +155,7 @@ fn limited(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Limit, PerUn
     }
 }
 
-fn unit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Unit> {
+fn unit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<RateUnit> {
     const KNOWN: &str = "`second`, `minute`, `hour`, `day`, `week`, `month` or `year`";
     let node = fields.get("unit");
     let text = match node {
@@ -163,10 +163,10 @@ fn unit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Unit> {
         None if !fields.understood => return None,
         None => String::new(),
     };
-    if let Some(unit) = Unit::named(&text) {
+    if let Some(unit) = RateUnit::named(&text) {
         return Some(unit);
     }
-    let (problem, help) = match closest(&text, Unit::ALL.map(Unit::name)) {
+    let (problem, help) = match closest(&text, RateUnit::ALL.map(RateUnit::name)) {
         _ if text.is_empty() => ("a `rate_limit` without a `unit`".to_owned(), format!("write `unit:` and {KNOWN}")),
         Some(meant) => (format!("`{text}` is no unit"), format!("did you mean `{meant}`?")),
         None => (format!("`{text}` is no unit"), format!("write {KNOWN}")),
@@ -175,19 +175,19 @@ fn unit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Unit> {
     None
 }
 
-fn built(algorithm: Algorithm, requests: u32, period: Micros, burst: Option<u32>) -> Result<Limit, LimitError> {
+fn built(algorithm: EnvoyAlgorithm, requests: u32, period: Micros, burst: Option<u32>) -> Result<Limit, LimitError> {
     let count = u64::from(requests);
     let burst = burst.map_or(count, u64::from);
-    // None at all is no rate, but it is a window.
+    // A rate of zero is invalid, but a window with a limit of zero is not.
     if requests == 0 {
         return FixedWindow::new(0, period).map(Limit::from);
     }
     match algorithm {
-        Algorithm::Fixed => FixedWindow::new(count, period).map(Limit::from),
-        Algorithm::Sliding => limit::SlidingWindow::new(count, period).map(Limit::from),
-        Algorithm::Log => limit::SlidingLog::new(count, period).map(Limit::from),
-        Algorithm::TokenBucket => limit::TokenBucket::new(burst, Rate::new(count, period)?).map(Limit::from),
-        Algorithm::Gcra => limit::Gcra::new(burst, Rate::new(count, period)?).map(Limit::from),
-        Algorithm::Meter => limit::Meter::new(burst, Rate::new(count, period)?).map(Limit::from),
+        EnvoyAlgorithm::Fixed => FixedWindow::new(count, period).map(Limit::from),
+        EnvoyAlgorithm::Sliding => limit::SlidingWindow::new(count, period).map(Limit::from),
+        EnvoyAlgorithm::Log => limit::SlidingLog::new(count, period).map(Limit::from),
+        EnvoyAlgorithm::TokenBucket => limit::TokenBucket::new(burst, Rate::new(count, period)?).map(Limit::from),
+        EnvoyAlgorithm::Gcra => limit::Gcra::new(burst, Rate::new(count, period)?).map(Limit::from),
+        EnvoyAlgorithm::Meter => limit::Meter::new(burst, Rate::new(count, period)?).map(Limit::from),
     }
 }

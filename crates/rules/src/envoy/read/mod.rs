@@ -21,18 +21,18 @@ const DESCRIPTOR: [&str; 10] = [
     "value_to_metric",
     "share_threshold",
 ];
-/// The first five are the original's, the others are ours.
+/// The first five are those of envoyproxy/ratelimit; the rest are Tidegate's.
 const RATE_LIMIT: [&str; 8] =
     ["unit", "requests_per_unit", "unlimited", "name", "replaces", "algorithm", "burst", "unit_multiplier"];
 const REPLACES: [&str; 1] = ["name"];
 
-/// Reads a file into the domain that `domain` gives for the name in it.
+/// Reads a file into the domain that `domain` returns for the name in the file.
 pub(super) fn file<'d>(reader: &mut Reader<'_>, root: &Node, domain: impl FnOnce(&str) -> &'d mut Domain) {
     let Some(fields) = fields(reader, root, "an Envoy rate-limit file", &FILE) else { return };
     let name = name(reader, &fields);
     let mut nameless = Domain::new("");
     let path = Path::new(name.as_deref().unwrap_or_default());
-    // What is below is read even so, for what else may be wrong with it.
+    // Without a name, the descriptors are still read, to report further mistakes.
     let domain = match &name {
         Some(name) => domain(name),
         None => &mut nameless,
@@ -88,7 +88,7 @@ fn descriptor(reader: &mut Reader<'_>, node: &Node, level: &mut DescriptorLevel,
     };
     if flags.share_threshold && !composite.is_empty() && !composite.contains('*') {
         let at = fields.get("share_threshold").map_or(fields.at, |node| node.at);
-        let problem = format_args!("`share_threshold` of `{composite}`, which stands for one value only");
+        let problem = format_args!("`share_threshold` of `{composite}`, which matches one value only");
         reader.error(at, problem, "give it a `value` with a `*`, or remove `share_threshold`");
     }
     let rate_limit = fields.get("rate_limit").and_then(|node| limit::read(reader, node));
@@ -106,7 +106,7 @@ fn descriptor(reader: &mut Reader<'_>, node: &Node, level: &mut DescriptorLevel,
         let help = format!("the first is at {}; keep one of them", first.place);
         return reader.error(at, format_args!("a second descriptor `{}`", path.metric), help);
     }
-    // What is broken is known all the same, so that a second one of the name is noticed.
+    // An invalid descriptor is added too, so that a second one with its name is reported.
     let whole = reader.errors() == errors_before;
     level.push(Descriptor {
         place: reader.source.place(at),
@@ -122,7 +122,7 @@ fn descriptor(reader: &mut Reader<'_>, node: &Node, level: &mut DescriptorLevel,
     });
 }
 
-/// A key with its value, and where it stands.
+/// A key with its value, and their position.
 #[derive(Default)]
 struct Composite {
     text: String,
@@ -164,8 +164,8 @@ fn metadata(reader: &mut Reader<'_>, node: &Node) -> Option<Metadata> {
     }
 }
 
-/// The fields of a map. One that belongs elsewhere in such files is passed over, as the original does; any other that is not
-/// `known` is an error.
+/// The fields of a map. A field that belongs elsewhere in such files is ignored, as by envoyproxy/ratelimit. Any other
+/// field that is not `known` is an error.
 fn fields<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str, known: &[&str]) -> Option<Fields<'n>> {
     let Value::Map(map) = &node.value else {
         let problem = format_args!("{what} is {} where a map is wanted", node.kind());

@@ -1,8 +1,8 @@
-//! Scalars as the original reads them: by the rules of YAML 1.1.
+//! Scalars as envoyproxy/ratelimit reads them: by the rules of YAML 1.1.
 
 use crate::yaml::{Node, Reader, Value};
 
-/// Text. A number is taken as it is written; nothing at all is empty text.
+/// Text. A number is taken literally; an absent value is empty text.
 pub(super) fn text(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<String> {
     match &node.value {
         Value::Text(text) => Some(text.clone()),
@@ -38,7 +38,7 @@ pub(super) fn flag(reader: &mut Reader<'_>, node: &Node, name: &str) -> bool {
     YES.contains(&word.as_str())
 }
 
-/// A whole number of 32 bits, also hexadecimal, octal or in groups: `0x10`, `010`, `1_000`.
+/// An unsigned integer of 32 bits, also hexadecimal, octal or with groups: `0x10`, `010`, `1_000`.
 pub(super) fn whole(reader: &mut Reader<'_>, node: &Node, name: &str) -> Option<u32> {
     let text = match &node.value {
         Value::Integer(_) => written(node),
@@ -67,12 +67,12 @@ fn number(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, radix).ok().filter(|_| plain)
 }
 
-/// A number or a word as it stands in the file.
+/// A number or a word as in the file.
 fn written(node: &Node) -> String {
     node.as_text().unwrap_or_else(|| node.kind().to_owned())
 }
 
-/// Whether text stands in the file in some other way than by itself.
+/// Whether the scalar is quoted.
 fn is_quoted(node: &Node, text: &str) -> bool {
     node.at.width != text.chars().count()
 }

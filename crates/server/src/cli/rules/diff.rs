@@ -18,7 +18,7 @@ use super::read;
 const EXAMPLES: &str = "\
 Examples:
   tidegate rules diff old.yaml new.yaml
-  tidegate rules diff new.yaml --redis redis://cache.internal               against what is published
+  tidegate rules diff new.yaml --redis redis://cache.internal               against the published rules
   tidegate rules diff new.yaml --version 7 --redis redis://cache.internal   against an earlier version
 
 Exit status: 0 if the rules are the same, 1 if they differ or cannot be used, 2 on a usage error.";
@@ -29,11 +29,11 @@ Exit status: 0 if the rules are the same, 1 if they differ or cannot be used, 2 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, mut_arg("urls", |urls| urls.required(false)))]
 pub(in crate::cli) struct Diff {
-    /// The old file and the new one; the new one alone with --redis.
+    /// Old and new rules file. With --redis, only the new one.
     #[arg(value_name = "FILE", required = true, num_args = 1..=2)]
     files: Vec<PathBuf>,
 
-    /// Compare with the rules of this version, not with those that are published now.
+    /// Compare with the rules of this version, not with the current ones.
     #[arg(long, value_name = "VERSION", requires = "urls")]
     version: Option<u64>,
 
@@ -90,7 +90,7 @@ fn side(name: String, text: String, checked: Result<Loaded, Diagnostics>) -> io:
 /// Published rules, or those of the chosen version.
 fn published(args: &Diff) -> io::Result<Result<Option<DiffSide>, ExitCode>> {
     let (name, text) = if let Some(version) = args.version {
-        let changes = match args.redis.with(async |steering| steering.history().await)? {
+        let changes = match args.redis.with(async |control| control.history().await)? {
             Ok(changes) => changes,
             Err(code) => return Ok(Err(code)),
         };
@@ -99,7 +99,7 @@ fn published(args: &Diff) -> io::Result<Result<Option<DiffSide>, ExitCode>> {
             Err(problem) => return failed(&problem).map(Err),
         }
     } else {
-        match args.redis.with(async |steering| steering.published().await)? {
+        match args.redis.with(async |control| control.published().await)? {
             Ok(published) => match published.and_then(|published| published.rules) {
                 Some(rules) => (format!("{} of version {}", rules.name, rules.version), rules.text),
                 None => return failed(&"no rules are published").map(Err),

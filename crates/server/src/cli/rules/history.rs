@@ -1,4 +1,4 @@
-//! `tidegate rules history` and `tidegate rules rollback`: the last changes, and the way back.
+//! `tidegate rules history` and `tidegate rules rollback`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -36,8 +36,8 @@ pub(in crate::cli) struct HistoryArgs {
 }
 
 pub(super) fn history(args: &HistoryArgs) -> io::Result<ExitCode> {
-    let asked = args.redis.with(async |steering| {
-        let (changes, published) = (steering.history().await?, steering.published().await?);
+    let asked = args.redis.with(async |control| {
+        let (changes, published) = (control.history().await?, control.published().await?);
         Ok::<_, tidegate_redis::fleet::FleetError>((changes, published))
     })?;
     let (changes, published) = match asked {
@@ -134,7 +134,7 @@ impl ChangeReport<'_> {
     }
 }
 
-/// The name and the text of the rules that a version brought.
+/// The name and text of the rules published by a version.
 ///
 /// # Errors
 /// A message for people if there are none.
@@ -163,12 +163,11 @@ Exit status: 0 if the rules are published, 1 if not, 2 on a usage error.";
 
 /// Publish the rules of an earlier version again.
 ///
-/// They get a new version, so that the change can be seen in the history and rolled back in turn. Modes stay as they
-/// are.
+/// They get a new version, so that the rollback is part of the history and can itself be rolled back. Modes are kept.
 #[derive(clap::Args)]
 #[command(after_help = ROLLBACK_EXAMPLES)]
 pub(in crate::cli) struct Rollback {
-    /// Version whose rules to publish again.
+    /// Version of the rules to publish.
     #[arg(value_name = "VERSION")]
     version: u64,
 
@@ -181,7 +180,7 @@ pub(in crate::cli) struct Rollback {
 
 pub(super) fn rollback(args: &Rollback) -> io::Result<ExitCode> {
     let (who, expected) = (args.signature.who(), args.signature.expect);
-    let published = args.redis.with(async |steering| steering.roll_back(args.version, &who, expected).await)?;
+    let published = args.redis.with(async |control| control.roll_back(args.version, &who, expected).await)?;
     match published {
         Ok(published) => print_published(&mut anstream::stdout().lock(), &published, &who)?,
         Err(code) => return Ok(code),

@@ -1,4 +1,4 @@
-//! Running a test, and the first outcome that is not the expected one.
+//! Runs a test, and reports the first unexpected outcome.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::scenario::{ExpectedOutcome, Scenario, ScenarioStep};
 /// Midnight UTC on Monday, 1 January 2024: the beginning of a minute, an hour, a day, a week, a month and a year.
 const BEGIN: Timestamp = Timestamp::from_secs(1_704_067_200);
 
-/// A request whose outcome is not the expected one.
+/// A request with an unexpected outcome.
 #[derive(Debug, Serialize)]
 pub(super) struct OutcomeMismatch {
     #[serde(flatten)]
@@ -33,7 +33,7 @@ enum Difference {
     RetryAfter { expected: ShownSpan, found: Option<ShownSpan> },
 }
 
-/// A time, as rules files write it.
+/// A duration, formatted as in rules files.
 #[derive(Clone, Copy, Debug)]
 struct ShownSpan(Micros);
 
@@ -93,16 +93,16 @@ impl fmt::Display for OutcomeMismatch {
                 write!(f, "is denied by {}; expected: denied by `{expected}`", list(by))
             }
             Difference::RetryAfter { expected, found: Some(found) } => {
-                write!(f, "is told to retry after {found}; expected: {expected}")
+                write!(f, "has a retry wait of {found}; expected: {expected}")
             }
             Difference::RetryAfter { expected, found: None } => {
-                write!(f, "can never be allowed, so it is told no wait; expected: {expected}")
+                write!(f, "can never be allowed, so it has no retry wait; expected: {expected}")
             }
         }
     }
 }
 
-/// Runs a test with nothing counted yet.
+/// Runs a test against an empty store.
 ///
 /// # Errors
 /// The first request whose outcome is not the expected one.
@@ -123,7 +123,7 @@ pub(super) fn run_scenario(scenario: &Scenario, rules: &RuleSet) -> Result<(), O
     Ok(())
 }
 
-/// Ends a request: its slots are free again, and its reserved costs are spent.
+/// Ends a request: releases its slots, and keeps its reserved costs charged.
 fn release(limiter: &Limiter<MemoryStore<ManualClock>, ManualClock>, receipts: &[Receipt]) {
     for receipt in receipts {
         limiter.store().settle(receipt, &[]);

@@ -1,4 +1,4 @@
-//! Test files: which rules, which requests, which outcomes.
+//! Test files: rules, requests and expected outcomes.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use super::super::request::request_line;
 
 /// A file of tests.
 pub(super) struct TestFile {
-    /// The rules that are tested, relative to the working directory.
+    /// Rules under test, relative to the working directory.
     pub(super) rules: Vec<PathBuf>,
     pub(super) scenarios: Vec<Scenario>,
 }
 
-/// One test: steps that follow each other.
+/// A test: consecutive steps.
 pub(super) struct Scenario {
     pub(super) name: String,
     pub(super) place: Place,
@@ -26,12 +26,12 @@ pub(super) struct Scenario {
 /// Requests at one instant.
 pub(super) struct ScenarioStep {
     pub(super) place: Place,
-    /// The time since the step before.
+    /// Time since the previous step.
     pub(super) after: Micros,
     pub(super) request: Request,
-    /// The number of such requests.
+    /// Number of such requests.
     pub(super) times: u64,
-    /// Whether the requests go on until the test ends, and keep their slots.
+    /// Whether the requests stay in flight until the test ends, and keep their slots.
     pub(super) hold: bool,
     pub(super) expected: ExpectedOutcome,
 }
@@ -67,14 +67,14 @@ const STEP: [&str; 18] = [
     "body",
     "hits",
 ];
-/// The most requests of one step, so that a slip of the pen does not run for hours.
+/// Maximum number of requests in a step, so that a typo does not cause a test of hours.
 const MOST_TIMES: u64 = 1_000_000;
 
 impl TestFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems in it.
     pub(super) fn read(path: &Path) -> Result<TestFile, Diagnostics> {
         let name = path.display().to_string();
         let bytes = std::fs::read(path).map_err(|error| {
@@ -98,10 +98,10 @@ impl TestFile {
 }
 
 impl TestFile {
-    /// Holds the rules and limits that tests name against the rules that are tested.
+    /// Checks that the rules and limits named by tests exist in the rules under test.
     ///
     /// # Errors
-    /// Every name that none of them has.
+    /// Every name that does not exist.
     pub(super) fn deniers_exist(&self, rules: &RuleSet) -> Result<(), Diagnostics> {
         let known: Vec<&str> =
             rules.rules().iter().map(Rule::id).chain(rules.limit_ids().map(RuleId::as_str)).collect();
@@ -134,7 +134,7 @@ fn file(reader: &mut Reader<'_>, root: &Node, folder: &Path) -> Option<TestFile>
     Some(TestFile { rules, scenarios })
 }
 
-/// The value of a field that must be there, unless it may only be misspelled.
+/// The value of a required field. Reports it as missing, unless a misspelled field is probably meant.
 fn required<'n>(reader: &mut Reader<'_>, fields: &Fields<'n>, what: &str, name: &str, help: &str) -> Option<&'n Node> {
     let found = fields.get(name);
     if found.is_none() && fields.understood {
@@ -147,7 +147,7 @@ fn is_empty_list(node: &Node) -> bool {
     matches!(&node.value, Value::List(items) if items.is_empty())
 }
 
-/// The entries of a list. A list without any tests nothing, so it is an error; `help` says what to write into it.
+/// The entries of a list. An empty list tests nothing, so it is an error; `help` suggests what to write.
 fn list<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str, help: &str) -> &'n [Node] {
     if is_empty_list(node) {
         reader.error(node.at, format_args!("{what} is an empty list, so nothing is tested"), help);

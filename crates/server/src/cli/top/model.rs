@@ -21,7 +21,7 @@ pub(super) enum FeedEvent {
 /// State of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
-    /// Not yet.
+    /// No connection yet.
     Connecting,
     /// Connected: the data is current.
     Live,
@@ -47,7 +47,7 @@ impl Order {
     }
 }
 
-/// Ranking of keys that is shown beside the one by traffic.
+/// The ranking of keys next to the one by traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SecondRanking {
     Denials,
@@ -55,7 +55,7 @@ pub(super) enum SecondRanking {
     StoreCalls,
 }
 
-/// Data of the server, and how to show it.
+/// Data of the server, and display options.
 #[derive(Clone, Debug)]
 pub(super) struct TopModel {
     pub(super) url: String,
@@ -109,7 +109,7 @@ impl TopModel {
         match news {
             FeedEvent::Lost(reason) => {
                 self.line = LinkState::Lost(reason);
-                // Events during a pause belong to none of the shown seconds.
+                // Events during the pause do not belong to any second on the screen.
                 self.before = None;
             }
             FeedEvent::View(_) if self.is_paused => {}
@@ -149,17 +149,17 @@ impl TopModel {
         };
     }
 
-    /// Whether requests are decided in front of Redis.
+    /// Whether a lease tier decides some requests before Redis.
     pub(super) fn has_tier(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.store.tier.is_some())
     }
 
-    /// The region of the server, if it follows the shares of one.
+    /// The region of the server, if it has one.
     pub(super) fn region(&self) -> Option<&OwnRegion> {
         self.view.as_ref().and_then(|view| view.region.as_ref())
     }
 
-    /// Requests by where they were decided, between the last two views.
+    /// Requests between the last two views, by the tier that decided them.
     pub(super) fn tier(&self) -> Option<TierView> {
         let now = self.view.as_ref()?.store.tier?;
         let before = self.before.as_ref().and_then(|before| before.store.tier).unwrap_or(now);

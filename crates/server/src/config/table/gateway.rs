@@ -103,7 +103,7 @@ pub(super) fn gateway() -> Vec<Setting> {
         Setting::new(
             "gateway.concurrency_window",
             &["1s"],
-            "Requests that are measured together for the adaptive limit: for this time at least, and until there are 10 (`samples 10`). Shorter ones than 100 µs do not count (`shortest 100us`).",
+            "Requests that are measured together for the adaptive limit: for this time at least, and until there are 10 (`samples 10`). Shorter ones than 100 µs do not count (`shortest 100us`). Up to 1 % of them may be refused or time out before the limit falls (`drops 0.01`).",
         ),
         Setting::new(
             "gateway.concurrency_shares",
@@ -119,7 +119,7 @@ pub(super) fn gateway() -> Vec<Setting> {
         Setting::new(
             "gateway.shedding_exempt",
             &[],
-            "Paths whose requests are never shed and not held to the adaptive limit, such as health checks. `gateway.health_path` is one.",
+            "Paths whose requests are never shed, also not by rules with `shed`, and not held to the adaptive limit, such as health checks. So is `gateway.health_path`, for GET and HEAD.",
         )
         .of(SettingKind::Many)
         .such_as("/healthz"),

@@ -1,4 +1,4 @@
-//! Settings of the listeners for callers and operators.
+//! Settings of the HTTP API, the Envoy rate-limit service, the Redis protocol and the admin API.
 
 use super::super::setting::{Setting, SettingKind};
 

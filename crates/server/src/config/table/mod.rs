@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 use super::setting::{Setting, SettingKind};
 
-/// The purpose of a section, in a sentence.
+/// Description of a section, in one sentence.
 pub(crate) fn about_section(section: &str) -> &'static str {
     match section {
         "node" => "This server within a fleet.",

@@ -1,4 +1,4 @@
-//! Tokens that were verified, by their hash.
+//! Cache of verified tokens, by their hash.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use ring::digest::{SHA256, digest};
 
 use crate::identity::Identity;
 
-/// A token's SHA-256. The token itself is not kept.
+/// SHA-256 of a token. The token itself is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TokenHash([u8; 32]);
 
@@ -27,7 +27,7 @@ impl TokenHash {
 
 /// Number of shards, each with its own lock.
 const SHARDS: usize = 16;
-/// Approximate size of an entry besides its texts, in bytes.
+/// Approximate size of an entry without its texts, in bytes.
 const ENTRY_BYTES: usize = 256;
 
 /// Identities of verified tokens. Replaced together with the set of keys that verified them.
@@ -47,7 +47,7 @@ struct CacheShard {
 
 struct CachedToken {
     identity: Arc<Identity>,
-    /// The second from which on it is no longer valid.
+    /// First second at which the token is no longer valid.
     ends: u64,
     bytes: usize,
 }
@@ -60,7 +60,7 @@ pub(crate) struct CacheSize {
 }
 
 impl TokenCache {
-    /// A cache with a maximum number of entries, and of bytes, approximately.
+    /// A cache with a maximum number of entries, and an approximate maximum of bytes.
     pub(super) fn new(most_entries: usize, most_bytes: usize) -> TokenCache {
         TokenCache {
             shards: Default::default(),
@@ -76,7 +76,7 @@ impl TokenCache {
         shard.known.get(token).filter(|entry| now < entry.ends).map(|entry| Arc::clone(&entry.identity))
     }
 
-    /// Caches the identity of a token until the second `ends`. The oldest entries are evicted.
+    /// Caches the identity of a token until the second `ends`. Evicts the oldest entries if necessary.
     pub(super) fn insert(&self, token: TokenHash, identity: &Arc<Identity>, ends: u64) {
         let bytes = ENTRY_BYTES + text_bytes(identity);
         if bytes > self.most_bytes || self.most_entries == 0 {
@@ -104,7 +104,7 @@ impl TokenCache {
         })
     }
 
-    /// Forgets tokens that are no longer valid at the second `now`.
+    /// Removes tokens that are no longer valid at the second `now`.
     pub(super) fn sweep(&self, now: u64) {
         for shard in &self.shards {
             let shard = &mut *shard.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Gets a key set over HTTP.
+//! Fetches a key set over HTTP.
 
 use std::fmt;
 use std::future::Future;
@@ -27,7 +27,7 @@ pub(crate) struct Url {
     port: u16,
     authority: HeaderValue,
     path: PathAndQuery,
-    /// Name that the certificate must have; `None` without TLS.
+    /// Required name in the certificate; `None` without TLS.
     server_name: Option<ServerName<'static>>,
 }
 
@@ -149,7 +149,7 @@ async fn beside<T>(connection: impl Future<Output = Result<(), hyper::Error>>, a
     tokio::select! {
         biased;
         answered = &mut answer => answered,
-        // Data received before the end is still read.
+        // Data received before the connection ended is still read.
         _ = &mut connection => answer.await,
     }
 }

@@ -37,10 +37,10 @@ const WORDS: [&str; 24] = [
     r#""a""#,
 ];
 
-/// The first line is the header and the rest are the claims, which are then signed as they should be.
+/// The first line of the input is the header, the rest are the claims. The test signs both.
 #[test]
 fn any_token_that_is_accepted_says_so_to_every_reader() {
-    // Not captured: it could not pass the boundary at which panics are caught.
+    // A static, because the closure must be `UnwindSafe` and cannot capture it.
     static VERIFIER: LazyLock<Verifier> = LazyLock::new(by_secret);
     target!("token").for_each(|bytes: &[u8]| {
         let bytes = text(bytes, &WORDS);

@@ -1,4 +1,4 @@
-//! Keys by which tokens are verified, and where they are read from.
+//! Keys that verify tokens, and their file formats.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::identity::der::{BIT_STRING, Der, INTEGER, OBJECT_IDENTIFIER, SEQUENCE};
 
-/// Type of a key. It determines the algorithms, so that no token can use an RSA key as a shared secret.
+/// Type of a key. It determines the algorithms, so that no token can pass off an RSA public key as a shared secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyKind {
     Rsa,
@@ -43,12 +43,12 @@ impl KeyKind {
     }
 }
 
-/// A key by which tokens are verified.
+/// A key that verifies tokens.
 #[derive(Clone)]
 pub(crate) struct VerificationKey {
     id: Option<String>,
     kind: KeyKind,
-    /// The only algorithm of the key, if its set names one.
+    /// The only allowed algorithm, if the key set names one.
     only: Option<Algorithm>,
     key: DecodingKey,
 }
@@ -76,26 +76,26 @@ pub(crate) enum KeyError {
     ShortSecret(usize),
 }
 
-/// The shortest secret for HS256 (RFC 7518, section 3.2).
+/// Minimum length of a secret for HS256 (RFC 7518, section 3.2).
 const SECRET_BYTES: usize = 32;
-/// The shortest modulus of an RSA key: 2048 bits.
+/// Minimum length of an RSA modulus: 2048 bits.
 const RSA_BYTES: usize = 256;
 
-/// The length of an RSA key's modulus, without zeros in front.
+/// Length of an RSA key's modulus, without leading zeros.
 fn modulus_bytes(key: &[u8]) -> Option<usize> {
     let modulus = Der::new(key).inside(SEQUENCE)?.value(INTEGER)?;
     Some(modulus.len() - modulus.iter().take_while(|byte| **byte == 0).count())
 }
 
 impl KeyError {
-    /// Whether it is a key set all the same, in which no key is left.
+    /// Whether the text is a valid key set without usable keys.
     pub(super) const fn is_without_keys(&self) -> bool {
         matches!(self, KeyError::Empty | KeyError::NoneUsable(_))
     }
 }
 
 impl VerificationKey {
-    /// Whether it may verify a token that names this algorithm and this key.
+    /// Whether the key may verify a token that names this algorithm and this key id.
     pub(super) fn is_for(&self, algorithm: Algorithm, id: Option<&str>) -> bool {
         let is_named = match (id, &self.id) {
             (Some(wanted), Some(id)) => wanted == id,
@@ -112,7 +112,7 @@ impl VerificationKey {
         &self.key
     }
 
-    /// A shared secret, without the line break that editors add.
+    /// A shared secret, without a trailing line break.
     pub(crate) fn secret(text: &[u8]) -> Result<VerificationKey, KeyError> {
         let secret = text.strip_suffix(b"\n").unwrap_or(text);
         let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
@@ -156,9 +156,8 @@ impl VerificationKey {
         Some(VerificationKey { id: None, kind, only: None, key })
     }
 
-    /// The keys of a JSON Web Key Set (RFC 7517) that can verify tokens. Those that cannot (for encryption, of another
-    /// kind, too short) are passed over. Shared secrets count only in a set that was not fetched: one that is served to
-    /// everybody is none.
+    /// The keys of a JSON Web Key Set (RFC 7517) that can verify tokens. Other keys (for encryption, of an unknown
+    /// kind, too short) are skipped. Shared secrets are accepted only from files: a secret in a fetched set is public.
     pub(crate) fn from_jwks(text: &[u8], are_secrets_allowed: bool) -> Result<Vec<VerificationKey>, KeyError> {
         #[derive(Deserialize)]
         struct KeySet<'s> {
@@ -241,7 +240,7 @@ impl VerificationKey {
     }
 }
 
-/// A number as `ring` takes it.
+/// Removes leading zeros, as `ring` requires.
 fn without_zeros(number: &[u8]) -> &[u8] {
     &number[number.iter().take_while(|byte| **byte == 0).count()..]
 }

@@ -1,15 +1,16 @@
-//! JSON Web Tokens: verified by keys from files or from a URL, once, and then known by their hash until they expire.
+//! JSON Web Tokens, verified with keys from files or from a URL. Verified tokens are cached by hash until they expire.
 //!
-//! `token.rs` finds the token and reads what a verified one says, `keys.rs` reads keys, `provider.rs` verifies signatures,
-//! `cache.rs` remembers; `source.rs` keeps keys current and `fetch.rs` gets them.
+//! `token.rs` finds the token and reads the claims of a verified one, `keys.rs` reads keys, `provider.rs` verifies
+//! signatures, `cache.rs` stores identities, `source.rs` keeps keys up to date, and `fetch.rs` fetches them.
 //!
-//! A key is bound to the algorithms of its kind, and a token chooses among those that are allowed: it can have neither `none` nor
-//! an RSA key that is taken for a shared secret.
+//! A key is bound to the algorithms of its kind, and tokens may only name allowed algorithms. So a token can neither
+//! use `none` nor pass off an RSA public key as a shared secret.
 
 mod cache;
 mod fetch;
 mod keys;
 mod provider;
+mod refusal;
 mod source;
 mod token;
 
@@ -30,6 +31,7 @@ use tokio::sync::Notify;
 use self::cache::{CacheSize, TokenCache, TokenHash};
 pub(crate) use self::fetch::{Url, UrlError};
 use self::keys::VerificationKey;
+pub use self::refusal::TokenRefusal;
 use self::source::KeySetOutage;
 pub use self::source::{FetchSettings, KeysHealth};
 pub(crate) use self::source::{KeyFile, KeyFileError};
@@ -40,9 +42,9 @@ use super::Identity;
 /// Treatment of a request with an invalid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnInvalid {
-    /// It is refused, with 401.
+    /// The request is refused with 401.
     Refuse,
-    /// It is treated as one without a token.
+    /// The request is treated as one without a token.
     Anonymous,
 }
 
@@ -53,11 +55,11 @@ pub struct Settings {
     pub place: TokenLocation,
     /// Claims that identify the user.
     pub names: ClaimNames,
-    /// The algorithms that a token may name.
+    /// Algorithms that a token may name.
     pub algorithms: Vec<Algorithm>,
-    /// The issuers of which a token must name one; any if empty.
+    /// Accepted issuers; any if empty.
     pub issuers: Vec<String>,
-    /// The audiences of which a token must name one; any if empty.
+    /// Accepted audiences; any if empty.
     pub audiences: Vec<String>,
     /// Tolerated clock difference.
     pub leeway: Duration,
@@ -65,132 +67,16 @@ pub struct Settings {
     pub on_invalid: OnInvalid,
     /// Whether a request without a token is refused.
     pub is_required: bool,
-    /// The longest token, in bytes.
+    /// Maximum length of a token, in bytes.
     pub token_bytes: usize,
-    /// The most tokens that are remembered.
+    /// Maximum number of cached tokens.
     pub cache_entries: usize,
-    /// The most bytes that they take.
+    /// Maximum size of the cache, in bytes.
     pub cache_bytes: usize,
-    /// Files with keys, as they were read.
+    /// Key files, with their contents.
     pub(crate) files: Vec<KeyFile>,
-    /// A URL that serves keys.
+    /// URL to fetch keys from.
     pub fetch: Option<FetchSettings>,
-}
-
-/// Reason for which a request is refused, or a token is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TokenRefusal {
-    /// There is none, and one is required.
-    #[error("a token is required")]
-    Missing,
-    /// There is more than one.
-    #[error("there is more than one token")]
-    Several,
-    /// It is longer than may be.
-    #[error("the token is too long")]
-    TooLong,
-    /// It is no token.
-    #[error("the token is malformed")]
-    Malformed,
-    /// Its algorithm is not among those that are allowed, or not one of its key.
-    #[error("the token's algorithm is not accepted")]
-    Algorithm,
-    /// It has a critical header parameter (`crit`) that is not understood.
-    #[error("the token has critical parameters that are not understood")]
-    Critical,
-    /// None of the keys is the one that it names.
-    #[error("the token's key is not known")]
-    UnknownKey,
-    /// There are no keys, so the token cannot be verified.
-    #[error("there are no keys to verify tokens with")]
-    NoKeys,
-    /// The signature is not that of the key.
-    #[error("the token's signature is wrong")]
-    Signature,
-    /// It has expired.
-    #[error("the token has expired")]
-    Expired,
-    /// It has no time of expiry.
-    #[error("the token does not say when it expires")]
-    NeverExpires,
-    /// It is not valid yet, or was issued in the future.
-    #[error("the token is not valid yet")]
-    NotYet,
-    /// Its issuer is not accepted.
-    #[error("the token is from another issuer")]
-    Issuer,
-    /// Its audience is not accepted.
-    #[error("the token is for another audience")]
-    Audience,
-}
-
-impl TokenRefusal {
-    /// All of them.
-    pub const ALL: [TokenRefusal; 14] = [
-        TokenRefusal::Missing,
-        TokenRefusal::Several,
-        TokenRefusal::TooLong,
-        TokenRefusal::Malformed,
-        TokenRefusal::Algorithm,
-        TokenRefusal::Critical,
-        TokenRefusal::UnknownKey,
-        TokenRefusal::NoKeys,
-        TokenRefusal::Signature,
-        TokenRefusal::Expired,
-        TokenRefusal::NeverExpires,
-        TokenRefusal::NotYet,
-        TokenRefusal::Issuer,
-        TokenRefusal::Audience,
-    ];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            TokenRefusal::Missing => "missing",
-            TokenRefusal::Several => "several",
-            TokenRefusal::TooLong => "too_long",
-            TokenRefusal::Malformed => "malformed",
-            TokenRefusal::Algorithm => "algorithm",
-            TokenRefusal::Critical => "critical",
-            TokenRefusal::UnknownKey => "unknown_key",
-            TokenRefusal::NoKeys => "no_keys",
-            TokenRefusal::Signature => "signature",
-            TokenRefusal::Expired => "expired",
-            TokenRefusal::NeverExpires => "never_expires",
-            TokenRefusal::NotYet => "not_yet",
-            TokenRefusal::Issuer => "issuer",
-            TokenRefusal::Audience => "audience",
-        }
-    }
-
-    /// Value of `WWW-Authenticate` (RFC 6750); `None` if the client is not at fault.
-    #[must_use]
-    pub const fn challenge(self) -> Option<&'static str> {
-        Some(match self {
-            TokenRefusal::NoKeys => return None,
-            TokenRefusal::Missing => "Bearer",
-            TokenRefusal::Several => {
-                r#"Bearer error="invalid_request", error_description="there is more than one token""#
-            }
-            TokenRefusal::Expired => r#"Bearer error="invalid_token", error_description="the token has expired""#,
-            TokenRefusal::NotYet => r#"Bearer error="invalid_token", error_description="the token is not valid yet""#,
-            _ => r#"Bearer error="invalid_token""#,
-        })
-    }
-
-    /// Text of the response body. It does not reveal accepted keys, issuers or algorithms.
-    #[must_use]
-    pub const fn detail(self) -> &'static str {
-        match self {
-            TokenRefusal::Missing => "The request needs a token: `Authorization: Bearer TOKEN`.",
-            TokenRefusal::Several => "The request has more than one token: send one.",
-            TokenRefusal::Expired => "The token has expired: get a new one.",
-            TokenRefusal::NotYet => "The token is not valid yet.",
-            TokenRefusal::NoKeys => "Tokens cannot be verified at present: try again.",
-            _ => "The token is not valid.",
-        }
-    }
 }
 
 /// Verifies tokens.
@@ -198,18 +84,18 @@ pub struct Verifier {
     settings: Settings,
     validation: Validation,
     ring: ArcSwap<KeyRing>,
-    /// Files and fetched keys that make up the ring.
+    /// Files and fetched keys that the ring is built from.
     sources: Mutex<source::Sources>,
     /// Notified when a token names an unknown key.
     unknown_key: Notify,
     counts: VerifierCounters,
-    /// While files with keys cannot be used.
+    /// Outage of the key files, while they are unusable.
     file_outage: KeySetOutage,
-    /// While keys cannot be fetched.
+    /// Outage of fetching, while keys cannot be fetched.
     fetch_outage: KeySetOutage,
 }
 
-/// Keys in force, with the tokens that they have verified.
+/// Keys in force, with the cache of tokens that they have verified.
 struct KeyRing {
     keys: Vec<VerificationKey>,
     cache: TokenCache,
@@ -224,7 +110,7 @@ struct VerifierCounters {
     fetch_failed: AtomicU64,
 }
 
-/// Counts of a verifier.
+/// Counters of a verifier.
 #[derive(Clone, Debug)]
 pub(crate) struct VerifierCounts {
     pub(crate) cached: u64,
@@ -246,11 +132,11 @@ impl fmt::Debug for Verifier {
 const MOST_ATTEMPTS: usize = 16;
 
 impl Verifier {
-    /// Verifier with these settings. Uses the keys of files until others are [fetched](Verifier::keep_current).
+    /// Verifier with these settings. Uses the keys from files until others are [fetched](Verifier::keep_current).
     #[must_use]
     pub fn new(settings: Settings) -> Verifier {
         provider::install();
-        // The algorithm is set for each token, and times are checked by the clock that is passed in.
+        // The algorithm is set for each token. Times are checked separately, against the clock that is passed in.
         let mut validation = Validation::new(Algorithm::default());
         (validation.validate_exp, validation.validate_nbf) = (false, false);
         let mut required = HashSet::new();
@@ -281,13 +167,13 @@ impl Verifier {
     /// Identity from the token of a request; `None` if there is no token, or if an invalid one is ignored.
     ///
     /// # Errors
-    /// If the request is to be refused.
+    /// If the request must be refused.
     #[inline]
     pub fn identify(&self, headers: &HeaderMap, now: Timestamp) -> Result<Option<Arc<Identity>>, TokenRefusal> {
         let refusal = match self.settings.place.find(headers) {
             FoundToken::None if self.settings.is_required => self.refused(TokenRefusal::Missing),
             FoundToken::None => return Ok(None),
-            // Also where invalid tokens count as none: an upstream may serve the user of a valid one among them.
+            // Refused even if invalid tokens are ignored, because an upstream may use a valid one among them.
             FoundToken::Several => return Err(self.refused(TokenRefusal::Several)),
             FoundToken::One(token) => match self.verify(&token, now) {
                 Ok(identity) => return Ok(Some(identity)),
@@ -303,7 +189,7 @@ impl Verifier {
     /// Identity from a token.
     ///
     /// # Errors
-    /// If it is not valid.
+    /// If the token is not valid.
     #[inline]
     pub fn verify(&self, token: &[u8], now: Timestamp) -> Result<Arc<Identity>, TokenRefusal> {
         let (ring, now) = (self.ring.load(), now.as_micros() / 1_000_000);
@@ -338,7 +224,7 @@ impl Verifier {
     /// Verifies signature, issuer and audience. Returns the claims.
     fn claims(&self, ring: &KeyRing, token: &[u8]) -> Result<Map<String, Value>, TokenRefusal> {
         let header = decode_header(token).map_err(|error| match error.kind() {
-            // `none`, and other unknown algorithms.
+            // `none`, and other unsupported algorithms.
             ErrorKind::Json(problem) if problem.to_string().contains("unknown variant") => TokenRefusal::Algorithm,
             _ => TokenRefusal::Malformed,
         })?;
@@ -358,11 +244,15 @@ impl Verifier {
         let mut refusal = TokenRefusal::UnknownKey;
         for key in keys.take(MOST_ATTEMPTS) {
             let error = match decode::<Map<String, Value>>(token, key.decoding_key(), &validation) {
+                // The library takes a list of issuers if one of them is wanted.
+                Ok(token) if !matches!(token.claims.get("iss"), None | Some(Value::String(_))) => {
+                    return Err(TokenRefusal::Issuer);
+                }
                 Ok(token) => return Ok(token.claims),
                 Err(error) => error,
             };
             refusal = match error.kind() {
-                // Another key may be the one.
+                // Another key may match.
                 ErrorKind::InvalidSignature => TokenRefusal::Signature,
                 ErrorKind::InvalidIssuer => return Err(TokenRefusal::Issuer),
                 ErrorKind::InvalidAudience => return Err(TokenRefusal::Audience),
@@ -372,7 +262,7 @@ impl Verifier {
                 _ => return Err(TokenRefusal::Malformed),
             };
         }
-        // Keys without a name were tried, and the one that the token names may be new.
+        // The named key may be new, even if keys without an id were tried.
         let is_known = header.kid.as_deref().is_some_and(|id| ring.keys.iter().any(|key| key.is_called(id)));
         if refusal == TokenRefusal::UnknownKey || (header.kid.is_some() && !is_known) {
             self.unknown_key.notify_one();
@@ -408,7 +298,7 @@ impl Verifier {
         refusal
     }
 
-    /// Uses these keys from now on. Tokens that others have verified are verified again.
+    /// Puts these keys in force. Tokens verified with the previous keys are verified again.
     fn put_in_force(&self, sources: &source::Sources) {
         self.ring.store(Arc::new(KeyRing::new(sources.keys(), &self.settings)));
     }
@@ -417,7 +307,7 @@ impl Verifier {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be called now and then: forgets tokens that have expired.
+    /// Removes expired tokens from the cache. Call it periodically.
     pub fn sweep(&self, now: Timestamp) {
         self.ring.load().cache.sweep(now.as_micros() / 1_000_000);
     }
@@ -446,7 +336,7 @@ impl KeyRing {
     }
 }
 
-/// Seconds since 1970, without their fraction. A token before that, or one that is not a number, makes no sense.
+/// Seconds since the Unix epoch, without fractions. `None` for earlier times, and for values other than numbers.
 fn seconds(value: &Value) -> Option<u64> {
     if let Some(whole) = value.as_u64() {
         return Some(whole);

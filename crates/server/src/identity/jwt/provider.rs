@@ -1,4 +1,4 @@
-//! Signatures of tokens, verified by `ring`, which the server has for TLS already.
+//! Verifies signatures of tokens with `ring`, which the server already uses for TLS.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};
@@ -18,9 +18,9 @@ static RING: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Installs `ring` as the verifier of signatures of this process. Call it before the first verification.
+/// Installs `ring` as this process's verifier of signatures. Must be called before the first verification.
 pub(super) fn install() {
-    // It is there already if this is not the first call.
+    // Fails if it is installed already, which is fine.
     let _ = RING.install_default();
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum FileKind {
     Secret,
 }
 
-/// A file with keys, as it was read last.
+/// A key file, with the contents last read.
 #[derive(Clone)]
 pub(crate) struct KeyFile {
     path: PathBuf,
@@ -37,7 +37,7 @@ impl std::fmt::Debug for KeyFile {
     }
 }
 
-/// Error of a file with keys.
+/// Error of a key file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyFileError {
     #[error("`{}` cannot be read: {reason}", path.display())]
@@ -79,7 +79,7 @@ pub struct FetchSettings {
     pub(crate) trust: CertificateAuthorities,
     /// Timeout of a fetch.
     pub timeout: Duration,
-    /// The most bytes of a key set.
+    /// Maximum size of a key set, in bytes.
     pub most_bytes: usize,
     /// Interval between fetches.
     pub interval: Duration,
@@ -90,7 +90,7 @@ pub struct FetchSettings {
 /// Sources of keys.
 pub(super) struct Sources {
     files: Vec<KeyFile>,
-    /// The last key set that was fetched, with its keys; `None` before that.
+    /// The last fetched key set, with its keys; `None` before the first fetch.
     fetched: Option<(Vec<u8>, Vec<VerificationKey>)>,
 }
 
@@ -105,7 +105,7 @@ impl Sources {
     }
 }
 
-/// Since when keys cannot be had, and why.
+/// Start of a period without usable keys, and its reason.
 #[derive(Debug, Default)]
 pub(super) struct KeySetOutage(Mutex<Option<(Timestamp, String)>>);
 
@@ -128,12 +128,12 @@ impl KeySetOutage {
     }
 }
 
-/// Whether tokens can be verified, and whether the keys are current.
+/// Whether tokens can be verified, and whether the keys are up to date.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeysHealth {
     /// Number of keys in force.
     pub keys: usize,
-    /// Time and reason of the failure because of which the keys may be outdated; `None` if they are current.
+    /// Time and reason of the failure since which the keys may be outdated; `None` if they are up to date.
     pub problem: Option<(Timestamp, String)>,
 }
 
@@ -141,15 +141,15 @@ pub struct KeysHealth {
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
 impl Verifier {
-    /// Whether tokens can be verified, and whether the keys are current.
+    /// Whether tokens can be verified, and whether the keys are up to date.
     #[must_use]
     pub fn health(&self) -> KeysHealth {
         let problem = self.fetch_outage.present().or_else(|| self.file_outage.present());
         KeysHealth { keys: self.ring.load().keys.len(), problem }
     }
 
-    /// Reloads the files, and puts changed keys in force. An unusable file changes nothing, unless it is a key set from
-    /// which all keys were removed. Both are logged once.
+    /// Reloads the files, and puts changed keys in force. An unusable file changes nothing, unless it is a key set
+    /// whose keys were all removed. Both cases are logged once.
     pub fn reload_files(&self, now: Timestamp) {
         let mut sources = self.sources();
         let (mut is_new, mut problem) = (false, None);
@@ -187,8 +187,8 @@ impl Verifier {
         }
     }
 
-    /// Fetches keys until `stop`: at once, then at each interval, and when a token names an unknown key. A failed fetch
-    /// changes nothing. Returns at once if there is no URL.
+    /// Fetches keys until `stop`: at the start, at each interval, and when a token names an unknown key. A failed fetch
+    /// changes nothing. Returns immediately if no URL is set.
     pub async fn keep_current(self: Arc<Self>, clock: impl Clock, stop: CancellationToken) {
         let Some(settings) = &self.settings.fetch else { return };
         let mut retry = FIRST_RETRY;
@@ -227,7 +227,7 @@ impl Verifier {
         }
     }
 
-    /// Fetches keys once, if they are to be fetched.
+    /// Fetches keys once, if a URL is set.
     pub(crate) async fn fetch_once(&self) -> Result<(), FetchError> {
         let Some(settings) = &self.settings.fetch else { return Ok(()) };
         let fetching = fetch(&settings.url, &settings.trust, settings.most_bytes);
@@ -243,8 +243,8 @@ impl Verifier {
         let keys = match VerificationKey::from_jwks(&text, false) {
             Ok(keys) => keys,
             Err(error) => {
-                // An issuer that takes all keys back has no key, which is a problem, but none is to be trusted any
-                // more.
+                // An issuer that revokes all keys serves an empty set. This is reported as an error, but the revoked
+                // keys must not be trusted any more.
                 if error.is_without_keys() && sources.fetched.as_ref().is_some_and(|(_, keys)| !keys.is_empty()) {
                     sources.fetched = Some((text, Vec::new()));
                     self.put_in_force(&sources);

@@ -41,7 +41,7 @@ fn settings() -> Settings {
 }
 
 impl Verifier {
-    /// Uses these keys from now on.
+    /// Puts these keys in force.
     fn use_keys(&self, keys: Vec<VerificationKey>) {
         self.ring.store(Arc::new(KeyRing::new(keys, &self.settings)));
     }
@@ -53,7 +53,7 @@ fn verifier(settings: Settings, keys: Vec<VerificationKey>) -> Verifier {
     verifier
 }
 
-/// Signs by the secret of [`by_secret`].
+/// Signs with the secret of [`by_secret`].
 pub(super) fn sign(message: &[u8]) -> Vec<u8> {
     hs256(SECRET)(message)
 }
@@ -66,7 +66,7 @@ fn part(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
-/// A token with any header, signed by the function.
+/// A token with any header, signed by `sign`.
 fn token(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
     let message = format!("{}.{}", part(header), part(claims));
     let signature = URL_SAFE_NO_PAD.encode(sign(message.as_bytes()));
@@ -136,6 +136,8 @@ fn issuer_and_audience_have_to_be_named() {
         (json!({ "exp": exp, "iss": "https://c/", "aud": "api" }), Some(TokenRefusal::Issuer)),
         (json!({ "exp": exp, "iss": "https://a", "aud": "api" }), Some(TokenRefusal::Issuer)),
         (json!({ "exp": exp, "iss": 7, "aud": "api" }), Some(TokenRefusal::Issuer)),
+        (json!({ "exp": exp, "iss": ["https://a/"], "aud": "api" }), Some(TokenRefusal::Issuer)),
+        (json!({ "exp": exp, "iss": ["https://a/", "https://c/"], "aud": "api" }), Some(TokenRefusal::Issuer)),
         (json!({ "exp": exp, "aud": "api" }), Some(TokenRefusal::Issuer)),
         (json!({ "exp": exp, "iss": "https://a/" }), Some(TokenRefusal::Audience)),
         (json!({ "exp": exp, "iss": "https://a/", "aud": [] }), Some(TokenRefusal::Audience)),
@@ -372,17 +374,17 @@ fn only_the_line_break_is_taken_from_a_secret() {
     assert!(matches!(VerificationKey::secret(&[&[7; 31][..], b"\n"].concat()), Err(KeyError::ShortSecret(31))));
 }
 
-/// Event in the life of a verifier.
+/// Event in a simulated life of a verifier.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A token of this number is shown, signed by this key.
+    /// A token with this number is verified, signed with this key.
     Shown {
         number: u8,
         key: u8,
     },
     /// This many seconds pass.
     Passed(u64),
-    /// These keys are in force from now on, by their bits.
+    /// Puts the keys of these bits in force.
     Keys(u8),
     Swept,
 }
@@ -398,7 +400,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// A token is accepted exactly while its key is in force and it has not expired, whatever the cache holds.
+    /// A token is accepted if and only if its key is in force and it has not expired, whatever the cache contains.
     #[test]
     fn cached_tokens_end_with_their_key_and_their_expiry(events in events(), entries in 0..32_usize) {
         const SECRETS: [&[u8]; 3] = [SECRET, OTHER_SECRET, b"a third secret that is long enough"];
@@ -444,8 +446,7 @@ proptest! {
         prop_assert!(by_secret().verify(parts.join(".").as_bytes(), at(NOW)).is_err());
     }
 
-    /// No change of a valid token is valid, not even of the bits of its last character that no byte is made of: they have to be
-    /// zero.
+    /// Every change to a valid token is detected, even of the unused bits of its last character, which must be zero.
     #[test]
     fn a_token_that_was_changed_is_refused(place: prop::sample::Index, with: u8) {
         let token = usual(&json!({ "sub": "ann", "exp": NOW + 60 })).into_bytes();

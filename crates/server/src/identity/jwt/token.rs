@@ -15,7 +15,7 @@ use crate::identity::{Identity, has_several_credentials};
 pub struct TokenLocation {
     /// Header with the token: after `Bearer` in `Authorization`, or the whole value of another header.
     pub header: HeaderName,
-    /// The cookie that may have it instead.
+    /// Alternative cookie with the token.
     pub cookie: Option<String>,
 }
 
@@ -24,7 +24,7 @@ pub struct TokenLocation {
 pub(super) enum FoundToken<'h> {
     None,
     One(Cow<'h, [u8]>),
-    /// An upstream may use another one than is verified here.
+    /// Several tokens: an upstream may use another one than is verified here.
     Several,
 }
 
@@ -48,7 +48,7 @@ impl TokenLocation {
 }
 
 impl<'h> FoundToken<'h> {
-    /// The token in either of two places: one token, if both have the same.
+    /// Combines the tokens from two locations: one token if both are equal.
     fn or(self, other: FoundToken<'h>) -> FoundToken<'h> {
         match (self, other) {
             (FoundToken::None, found) | (found, FoundToken::None) => found,
@@ -81,28 +81,28 @@ fn after_bearer(line: &[u8]) -> Option<&[u8]> {
 /// Names of the claims that identify the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimNames {
-    /// The claim that is the user.
+    /// Claim that identifies the user.
     pub user: String,
-    /// The claim that is the tier, if there is one.
+    /// Claim that contains the tier, if any.
     pub tier: Option<String>,
 }
 
 /// Maximum size of a token's claims. Larger claims are refused rather than truncated: a rule could depend on a missing
 /// one.
 const MOST_BYTES: usize = 64 * 1_024;
-/// The greatest depth of objects in a token that is searched.
+/// Maximum depth of nested objects that are searched.
 const DEEPEST: usize = 4;
 
 impl ClaimNames {
-    /// Identity from the claims of a verified token. The name of a nested claim is its path, joined by dots; a list is
-    /// a claim with several values. `None` if the claims are too large.
+    /// Identity from the claims of a verified token. The name of a nested claim is its path, joined by dots. A list
+    /// becomes a claim with several values. `None` if the claims are too large.
     pub(super) fn identity(&self, claims: &Map<String, Value>) -> Option<Identity> {
         let mut found = FlatClaims::default();
         for (name, value) in claims {
             found.add(name, value, 1)?;
         }
         let claims: Claims = found.claims.into_iter().collect();
-        // Ambiguous claims are ignored.
+        // Claims with several values are ignored.
         let only = |name: &str| {
             let mut values = claims.values(name);
             values.next().filter(|value| values.next().is_none() && !value.is_empty()).map(Box::from)
@@ -111,7 +111,7 @@ impl ClaimNames {
     }
 }
 
-/// Claims by their whole names.
+/// Claims by their full names.
 #[derive(Default)]
 struct FlatClaims {
     claims: Vec<(Box<str>, Box<str>)>,

@@ -3,9 +3,9 @@
 use super::CommandAnswer;
 use crate::metrics;
 use crate::resp::RespServer;
-use crate::resp::reply::Reply;
+use crate::resp::reply::ReplyWriter;
 use crate::resp::request::RequestWords;
-use crate::resp::session::Session;
+use crate::resp::session::RespSession;
 use crate::resp::settings::DEFAULT_USER;
 
 /// Number of wrong passwords after which a connection is closed.
@@ -13,9 +13,9 @@ const MOST_FAILURES: u32 = 8;
 
 pub(super) fn answer<'d>(
     service: &RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     words: RequestWords<'_>,
-    reply: &mut Reply<'_>,
+    reply: &mut ReplyWriter<'_>,
 ) -> CommandAnswer<'d> {
     let (user, password) = match (words.get(1), words.get(2)) {
         (Some(user), Some(password)) => (user, password),
@@ -38,10 +38,10 @@ pub(super) fn answer<'d>(
 /// command. Delays clients that guess.
 pub(super) fn come_in<'d>(
     service: &RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     user: &[u8],
     password: &[u8],
-    reply: &mut Reply<'_>,
+    reply: &mut ReplyWriter<'_>,
 ) -> Result<(), CommandAnswer<'d>> {
     let address = session.peer.ip();
     if !std::mem::take(&mut session.has_waited) {

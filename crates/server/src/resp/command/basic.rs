@@ -1,10 +1,10 @@
 //! `PING`, `ECHO` and `SELECT`.
 
-use crate::resp::reply::Reply;
+use crate::resp::reply::ReplyWriter;
 use crate::resp::request::{RequestWords, integer};
 
 /// `PING [message]`.
-pub(super) fn ping(words: RequestWords<'_>, reply: &mut Reply<'_>) {
+pub(super) fn ping(words: RequestWords<'_>, reply: &mut ReplyWriter<'_>) {
     match words.get(1) {
         Some(message) => reply.bulk(message),
         None => reply.simple("PONG"),
@@ -12,7 +12,7 @@ pub(super) fn ping(words: RequestWords<'_>, reply: &mut Reply<'_>) {
 }
 
 /// `ECHO message`.
-pub(super) fn echo(words: RequestWords<'_>, reply: &mut Reply<'_>) {
+pub(super) fn echo(words: RequestWords<'_>, reply: &mut ReplyWriter<'_>) {
     reply.bulk(words.get(1).unwrap_or_default());
 }
 
@@ -25,15 +25,15 @@ pub(super) enum DatabaseError {
     NotANumber,
 }
 
-/// `SELECT 0`: there is one database, if it is one.
-pub(super) fn select(words: RequestWords<'_>, reply: &mut Reply<'_>) {
+/// `SELECT 0`: there is only database 0.
+pub(super) fn select(words: RequestWords<'_>, reply: &mut ReplyWriter<'_>) {
     match database(words) {
         Ok(()) => reply.ok(),
         Err(error) => reply.error("ERR", error),
     }
 }
 
-/// Whether the database that `SELECT` names is there.
+/// Checks that `SELECT` names database 0.
 pub(super) fn database(words: RequestWords<'_>) -> Result<(), DatabaseError> {
     match words.get(1).and_then(integer) {
         Some(0) => Ok(()),

@@ -1,15 +1,15 @@
-//! Catalogue of commands, and `COMMAND`, which describes them to clients.
+//! Table of commands, and `COMMAND`, which describes them to clients.
 
 use super::throttle::ThrottleDialect;
 use super::{RespCommand, most_like};
-use crate::resp::reply::{Reply, echo};
+use crate::resp::reply::{ReplyWriter, echo};
 use crate::resp::request::RequestWords;
 
 /// A command.
 pub(super) struct CommandEntry {
     pub(super) name: &'static str,
     pub(super) command: RespCommand,
-    /// Number of words including the name, as in Redis: exact if positive, a minimum if negative.
+    /// Number of words including the name, as in Redis: exact if positive, the minimum if negative.
     arity: i64,
     /// Whether the first argument is a key.
     has_key: bool,
@@ -21,7 +21,7 @@ pub(super) struct CommandEntry {
 struct Argument {
     name: &'static str,
     kind: &'static str,
-    /// Keyword before it.
+    /// Keyword before the argument.
     token: Option<&'static str>,
     is_optional: bool,
     is_multiple: bool,
@@ -190,13 +190,13 @@ pub(super) fn find(name: &[u8]) -> Option<&'static CommandEntry> {
     COMMANDS.iter().find(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// The command that is spelled most like `name`, if any is.
+/// The most similar command name, if any is similar enough.
 pub(super) fn nearest(name: &[u8]) -> Option<&'static str> {
     let name = std::str::from_utf8(name).ok().filter(|name| name.len() <= 32)?;
     most_like(name, COMMANDS.iter().map(|entry| entry.name))
 }
 
-pub(super) fn answer(words: RequestWords<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer(words: RequestWords<'_>, reply: &mut ReplyWriter<'_>) {
     let asked = words.get(1).unwrap_or_default().to_ascii_uppercase();
     let named = || words.after(2).iter().map(find);
     match (asked.as_slice(), words.len()) {
@@ -226,7 +226,7 @@ pub(super) fn answer(words: RequestWords<'_>, reply: &mut Reply<'_>) {
 }
 
 /// Entries of `COMMAND INFO`: arity, flags and key positions.
-fn list(entries: impl Iterator<Item = Option<&'static CommandEntry>>, reply: &mut Reply<'_>) {
+fn list(entries: impl Iterator<Item = Option<&'static CommandEntry>>, reply: &mut ReplyWriter<'_>) {
     let entries: Vec<_> = entries.collect();
     reply.array(entries.len());
     for entry in entries {
@@ -243,13 +243,13 @@ fn list(entries: impl Iterator<Item = Option<&'static CommandEntry>>, reply: &mu
         reply.integer(key);
         reply.integer(key);
         reply.integer(key);
-        // ACL categories, tips, key specifications, subcommands.
+        // Empty lists of ACL categories, tips, key specifications and subcommands.
         (0..4).for_each(|_| reply.array(0));
     }
 }
 
 /// Entries of `COMMAND DOCS`.
-fn docs(entries: impl Iterator<Item = &'static CommandEntry>, reply: &mut Reply<'_>) {
+fn docs(entries: impl Iterator<Item = &'static CommandEntry>, reply: &mut ReplyWriter<'_>) {
     let entries: Vec<_> = entries.collect();
     reply.map(entries.len());
     for entry in entries {
@@ -267,7 +267,7 @@ fn docs(entries: impl Iterator<Item = &'static CommandEntry>, reply: &mut Reply<
 }
 
 impl Argument {
-    fn write(&self, reply: &mut Reply<'_>) {
+    fn write(&self, reply: &mut ReplyWriter<'_>) {
         let flags = [("optional", self.is_optional), ("multiple", self.is_multiple)];
         let flags = flags.iter().filter(|(_, set)| *set);
         let texts = [("name", Some(self.name)), ("type", Some(self.kind)), ("token", self.token)];

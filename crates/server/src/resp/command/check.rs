@@ -1,4 +1,4 @@
-//! `TG.CHECK` and `TG.PEEK`: a request, held against the rules.
+//! `TG.CHECK` and `TG.PEEK`: decide a request by the rules.
 
 use tidegate_rules::Ruling;
 
@@ -7,11 +7,15 @@ use super::target::KeyTarget;
 use super::{CommandAnswer, ruling_reply};
 use crate::receipts;
 use crate::resp::RespServer;
-use crate::resp::reply::{Reply, RespProtocol};
+use crate::resp::reply::{ReplyWriter, RespProtocol};
 use crate::resp::request::RequestWords;
 
 /// `TG.CHECK fact value …`.
-pub(super) fn check<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
+pub(super) fn check<'d>(
+    service: &'d RespServer,
+    words: RequestWords<'_>,
+    reply: &mut ReplyWriter<'_>,
+) -> CommandAnswer<'d> {
     let words = words.after(1);
     let asked = match RequestFacts::decode(words) {
         Ok(asked) => asked,
@@ -31,7 +35,11 @@ pub(super) fn check<'d>(service: &'d RespServer, words: RequestWords<'_>, reply:
 }
 
 /// `TG.PEEK fact value …`, or `TG.PEEK RULE id part …` for one key of one rule.
-pub(super) fn peek<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
+pub(super) fn peek<'d>(
+    service: &'d RespServer,
+    words: RequestWords<'_>,
+    reply: &mut ReplyWriter<'_>,
+) -> CommandAnswer<'d> {
     let words = words.after(1);
     let (words, protocol) = (words.to_owned(), reply.protocol());
     CommandAnswer::Later(Box::pin(async move {
@@ -47,15 +55,15 @@ pub(super) fn peek<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: 
     }))
 }
 
-pub(super) fn not_understood<'d>(misunderstood: &FactError, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
+pub(super) fn not_understood<'d>(misunderstood: &FactError, reply: &mut ReplyWriter<'_>) -> CommandAnswer<'d> {
     reply.error("ERR", misunderstood);
     CommandAnswer::Now
 }
 
-/// A reply, written by itself.
-pub(super) fn aside(protocol: RespProtocol, write: impl FnOnce(&mut Reply<'_>)) -> Vec<u8> {
+/// A reply in a separate buffer.
+pub(super) fn aside(protocol: RespProtocol, write: impl FnOnce(&mut ReplyWriter<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
-    write(&mut Reply::new(&mut out, protocol));
+    write(&mut ReplyWriter::new(&mut out, protocol));
     out
 }
 
@@ -63,6 +71,6 @@ fn written(ruling: &Ruling<'_>, protocol: RespProtocol) -> Vec<u8> {
     aside(protocol, |reply| write(ruling, reply))
 }
 
-fn write(ruling: &Ruling<'_>, reply: &mut Reply<'_>) {
+fn write(ruling: &Ruling<'_>, reply: &mut ReplyWriter<'_>) {
     ruling_reply::write(ruling, receipts::write(&ruling.receipts).as_deref(), reply);
 }

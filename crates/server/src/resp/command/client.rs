@@ -1,8 +1,8 @@
 //! `CLIENT`: name and details of the connection.
 
-use crate::resp::reply::{Reply, echo};
+use crate::resp::reply::{ReplyWriter, echo};
 use crate::resp::request::RequestWords;
-use crate::resp::session::Session;
+use crate::resp::session::RespSession;
 
 /// Maximum length of a name.
 const LONGEST_NAME: usize = 256;
@@ -20,7 +20,7 @@ const HELP: [&str; 10] = [
     "HELP: this text.",
 ];
 
-pub(super) fn answer(session: &mut Session, words: RequestWords<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer(session: &mut RespSession, words: RequestWords<'_>, reply: &mut ReplyWriter<'_>) {
     let asked = words.get(1).unwrap_or_default().to_ascii_uppercase();
     match (asked.as_slice(), words.get(2), words.get(3), words.len()) {
         (b"SETNAME", Some(name), _, 3) => set(&mut session.name, name, reply),
@@ -56,7 +56,7 @@ fn is_switch(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"ON") || word.eq_ignore_ascii_case(b"OFF")
 }
 
-fn set(name: &mut Box<[u8]>, to: &[u8], reply: &mut Reply<'_>) {
+fn set(name: &mut Box<[u8]>, to: &[u8], reply: &mut ReplyWriter<'_>) {
     if is_name(to) {
         *name = to.into();
         reply.ok();
@@ -65,16 +65,16 @@ fn set(name: &mut Box<[u8]>, to: &[u8], reply: &mut Reply<'_>) {
     }
 }
 
-/// Whether it is a valid name: printable ASCII without spaces.
+/// Whether a name is valid: printable ASCII without spaces.
 pub(super) fn is_name(name: &[u8]) -> bool {
     name.len() <= LONGEST_NAME && name.iter().all(u8::is_ascii_graphic)
 }
 
-pub(super) fn not_a_name(reply: &mut Reply<'_>) {
+pub(super) fn not_a_name(reply: &mut ReplyWriter<'_>) {
     reply.error("ERR", format_args!("a name has at most {LONGEST_NAME} ASCII characters, without spaces"));
 }
 
-fn line(session: &Session) -> String {
+fn line(session: &RespSession) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!(
         "id={} addr={} name={} user={} resp={} lib-name={} lib-ver={}\n",

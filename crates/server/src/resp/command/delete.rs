@@ -5,10 +5,14 @@ use tidegate_core::{Key, StoreError};
 use super::CommandAnswer;
 use super::check::aside;
 use crate::resp::RespServer;
-use crate::resp::reply::Reply;
+use crate::resp::reply::ReplyWriter;
 use crate::resp::request::RequestWords;
 
-pub(super) fn answer<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
+pub(super) fn answer<'d>(
+    service: &'d RespServer,
+    words: RequestWords<'_>,
+    reply: &mut ReplyWriter<'_>,
+) -> CommandAnswer<'d> {
     let (keys, protocol) = (words.after(1).to_owned(), reply.protocol());
     CommandAnswer::Alone(Box::pin(async move {
         let forgotten = forget(service, keys.words()).await;

@@ -23,7 +23,7 @@ pub(super) struct RequestFacts<'a> {
 #[derive(Clone, Copy, Debug)]
 struct GivenFact<'a> {
     kind: FactKind,
-    /// Empty if the kind has no names.
+    /// Name within the kind, such as that of a header; empty if the kind has no names.
     name: &'a str,
     value: &'a str,
 }
@@ -44,7 +44,7 @@ enum FactKind {
     Cookie,
     Claim,
     Descriptor,
-    /// A number in its JSON body, by its path.
+    /// A number in the JSON body, by its path.
     Body,
 }
 
@@ -156,7 +156,7 @@ impl<'a> RequestFacts<'a> {
     }
 }
 
-/// Parses the kind of the next fact. A name may be joined to it, as in rules: `header:x-tier`.
+/// Parses the kind of the next fact. A name may be part of the word, as in rules: `header:x-tier`.
 fn kind(word: &[u8]) -> Result<(FactKind, Option<&str>), FactError> {
     let unknown = || FactError::Unknown(echo(word), suggestion(word));
     let text = std::str::from_utf8(word).map_err(|_| unknown())?;
@@ -221,14 +221,14 @@ impl Facts for RequestFacts<'_> {
     }
 }
 
-/// Hands the facts in words to `look`.
+/// Passes the facts in words to `look`.
 #[cfg(test)]
 pub(crate) fn with_facts<T>(words: &[&str], look: impl FnOnce(&dyn Facts) -> T) -> T {
     let mut end = 0;
     let span = |word: &&str| {
         let begin = end;
         end += word.len();
-        crate::resp::request::WordSpan { begin, end }
+        crate::resp::word_span::WordSpan { begin, end }
     };
     let (spans, text): (Vec<_>, String) = (words.iter().map(span).collect(), words.concat());
     let owned = RequestWords::new(text.as_bytes(), &spans).to_owned();
@@ -238,7 +238,8 @@ pub(crate) fn with_facts<T>(words: &[&str], look: impl FnOnce(&dyn Facts) -> T) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resp::request::{OwnedWords, WordSpan};
+    use crate::resp::request::OwnedWords;
+    use crate::resp::word_span::WordSpan;
 
     fn owned(text: &str) -> OwnedWords {
         let words = text.split(' ').map(|word| {

@@ -2,9 +2,9 @@
 
 use super::{CommandAnswer, auth, client};
 use crate::resp::RespServer;
-use crate::resp::reply::{Reply, RespProtocol, echo};
+use crate::resp::reply::{ReplyWriter, RespProtocol, echo};
 use crate::resp::request::RequestWords;
-use crate::resp::session::Session;
+use crate::resp::session::RespSession;
 
 /// Arguments of `HELLO`.
 #[derive(Default)]
@@ -48,9 +48,9 @@ impl<'a> HelloArgs<'a> {
 
 pub(super) fn answer<'d>(
     service: &RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     words: RequestWords<'_>,
-    reply: &mut Reply<'_>,
+    reply: &mut ReplyWriter<'_>,
 ) -> CommandAnswer<'d> {
     let asked = match HelloArgs::decode(words) {
         Ok(asked) => asked,
@@ -63,7 +63,7 @@ pub(super) fn answer<'d>(
             return CommandAnswer::Now;
         }
     };
-    // All options take effect, or none.
+    // All options are validated before any takes effect.
     if let Some(name) = asked.name
         && !client::is_name(name)
     {
@@ -83,7 +83,7 @@ pub(super) fn answer<'d>(
     CommandAnswer::Now
 }
 
-fn greet(session: &mut Session, asked: &HelloArgs<'_>, reply: &mut Reply<'_>) {
+fn greet(session: &mut RespSession, asked: &HelloArgs<'_>, reply: &mut ReplyWriter<'_>) {
     if let Some(name) = asked.name {
         session.name = name.into();
     }

@@ -1,19 +1,24 @@
-//! `INFO [section ...]`: how the server is doing, in lines.
+//! `INFO [section ...]`: state of the server, in lines.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use crate::resp::RespServer;
-use crate::resp::reply::Reply;
+use crate::resp::reply::ReplyWriter;
 use crate::resp::request::RequestWords;
-use crate::resp::session::Session;
+use crate::resp::session::RespSession;
 use crate::store::AnyStore;
 
-/// Version of Redis reported to clients, which some use to detect features. Its protocol is supported, not all of its
-/// commands.
+/// Version of Redis reported to clients, some of which detect features by it. The server supports its protocol, but not
+/// all of its commands.
 const REDIS_VERSION: &str = "7.0.0";
 
-pub(super) fn answer(service: &RespServer, session: &Session, words: RequestWords<'_>, reply: &mut Reply<'_>) {
+pub(super) fn answer(
+    service: &RespServer,
+    session: &RespSession,
+    words: RequestWords<'_>,
+    reply: &mut ReplyWriter<'_>,
+) {
     let wants = |section: &str| {
         let asked = words.after(1);
         let any = |word: &[u8]| {
@@ -29,7 +34,7 @@ pub(super) fn answer(service: &RespServer, session: &Session, words: RequestWord
         ("Tidegate", limiter(service)),
     ] {
         if wants(section) {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{}# {section}\r\n{lines}", if text.is_empty() { "" } else { "\r\n" });
         }
     }
@@ -48,7 +53,7 @@ fn server(service: &RespServer) -> String {
     )
 }
 
-fn clients(service: &RespServer, session: &Session) -> String {
+fn clients(service: &RespServer, session: &RespSession) -> String {
     format!("connected_clients:{}\r\nclient_id:{}\r\n", service.open.load(Ordering::Relaxed), session.id)
 }
 

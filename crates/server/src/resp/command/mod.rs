@@ -25,27 +25,27 @@ use self::catalogue::CommandEntry;
 pub(crate) use self::facts::with_facts;
 use self::throttle::ThrottleDialect;
 use super::RespServer;
-use super::reply::{Reply, echo};
+use super::reply::{ReplyWriter, echo};
 use super::request::RequestWords;
-use super::session::Session;
+use super::session::RespSession;
 use super::transaction::CommandQueue;
 
 /// Pending reply.
 pub(super) type Later<'d> = Pin<Box<dyn Future<Output = Vec<u8>> + Send + 'd>>;
 
-/// Result of executing a command.
+/// Outcome of executing a command.
 pub(super) enum CommandAnswer<'d> {
-    /// The reply is written.
+    /// The reply has been written.
     Now,
-    /// The store has to be called. Nothing is written yet.
+    /// A call to the store is needed. Nothing has been written yet.
     Later(Later<'d>),
-    /// The same, with several calls: the following commands have to wait.
+    /// Several calls to the store are needed, so the following commands must wait.
     Alone(Later<'d>),
-    /// The reply is written, and the connection ends.
+    /// The reply has been written. The connection closes.
     Close,
-    /// Nothing was done. The command is executed again after this time.
+    /// Nothing was done. Execute the command again after this time.
     Wait(Duration),
-    /// The header of the array of replies is written, and these commands are executed next.
+    /// The header of an array of replies has been written. These commands are executed next.
     Run(CommandQueue),
 }
 
@@ -76,12 +76,12 @@ pub(super) enum RespCommand {
 }
 
 impl RespCommand {
-    /// Whether a client may send it before it has authenticated.
+    /// Whether the command is allowed before authentication.
     const fn is_for_strangers(self) -> bool {
         matches!(self, RespCommand::Hello | RespCommand::Auth | RespCommand::Reset | RespCommand::Quit)
     }
 
-    /// Whether it is executed at once between `MULTI` and `EXEC`. All others are queued.
+    /// Whether the command is executed immediately between `MULTI` and `EXEC`. All others are queued.
     const fn is_never_queued(self) -> bool {
         matches!(
             self,
@@ -95,13 +95,13 @@ impl RespCommand {
     }
 }
 
-/// Executes a command. There is at least one word.
+/// Executes a command of at least one word.
 #[inline]
 pub(super) fn answer<'d>(
     service: &'d RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     words: RequestWords<'_>,
-    reply: &mut Reply<'_>,
+    reply: &mut ReplyWriter<'_>,
 ) -> CommandAnswer<'d> {
     let name = words.get(0).unwrap_or_default();
     // Fast path for the most frequent command.
@@ -117,9 +117,9 @@ pub(super) fn answer<'d>(
 fn answer_as<'d>(
     entry: &CommandEntry,
     service: &'d RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     words: RequestWords<'_>,
-    reply: &mut Reply<'_>,
+    reply: &mut ReplyWriter<'_>,
 ) -> CommandAnswer<'d> {
     if session.user.is_none() && !entry.command.is_for_strangers() {
         reply.error("NOAUTH", "Authentication required: send AUTH with the password first");
@@ -150,7 +150,7 @@ fn answer_as<'d>(
         RespCommand::Exec => return transaction::exec(session, reply),
         RespCommand::Discard => transaction::discard(session, reply),
         RespCommand::Watch => transaction::watch(session, reply),
-        // Nothing is watched.
+        // `WATCH` has no effect here, so there is nothing to undo.
         RespCommand::Unwatch => reply.ok(),
         RespCommand::Ping => basic::ping(words, reply),
         RespCommand::Echo => basic::echo(words, reply),
@@ -172,13 +172,13 @@ fn answer_as<'d>(
     CommandAnswer::Now
 }
 
-fn wrong_number(name: &str, reply: &mut Reply<'_>) {
+fn wrong_number(name: &str, reply: &mut ReplyWriter<'_>) {
     reply.error("ERR", format_args!("wrong number of arguments for '{}' command", name.to_ascii_lowercase()));
 }
 
-fn unknown<'d>(session: &mut Session, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
+fn unknown<'d>(session: &mut RespSession, words: RequestWords<'_>, reply: &mut ReplyWriter<'_>) -> CommandAnswer<'d> {
     let name = words.get(0).unwrap_or_default();
-    // A browser that a page made connect to this port: cross-protocol requests are refused.
+    // A web page may send HTTP to this port through a browser: cross-protocol requests are rejected.
     if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"Host:") {
         reply.error("ERR", "this port speaks the Redis protocol, not HTTP");
         return CommandAnswer::Close;
@@ -199,7 +199,7 @@ fn unknown<'d>(session: &mut Session, words: RequestWords<'_>, reply: &mut Reply
     CommandAnswer::Now
 }
 
-/// The most similar of the names, if any is similar enough.
+/// The most similar name, if any is similar enough.
 fn most_like<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let far = |known: &&str| strsim::damerau_levenshtein(&name.to_ascii_lowercase(), &known.to_ascii_lowercase());
     names.min_by_key(far).filter(|known| far(known) * 3 <= known.len().max(3))

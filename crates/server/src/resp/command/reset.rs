@@ -9,10 +9,14 @@ use super::check::aside;
 use super::facts::FactError;
 use super::target::KeyTarget;
 use crate::resp::RespServer;
-use crate::resp::reply::Reply;
+use crate::resp::reply::ReplyWriter;
 use crate::resp::request::RequestWords;
 
-pub(super) fn answer<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
+pub(super) fn answer<'d>(
+    service: &'d RespServer,
+    words: RequestWords<'_>,
+    reply: &mut ReplyWriter<'_>,
+) -> CommandAnswer<'d> {
     let (words, protocol) = (words.after(1).to_owned(), reply.protocol());
     CommandAnswer::Alone(Box::pin(async move {
         let forgotten = forget(service, words.words()).await;

@@ -1,12 +1,12 @@
-//! Reply with a ruling, as a map.
+//! Encodes a ruling as a map.
 
 use tidegate_core::{Decision, Micros, Outcome};
 use tidegate_rules::{Ruled, Ruling};
 
-use crate::resp::reply::Reply;
+use crate::resp::reply::ReplyWriter;
 
 /// Writes the ruling on a request. Times are in milliseconds, rounded up.
-pub(super) fn write(ruling: &Ruling<'_>, receipt: Option<&str>, reply: &mut Reply<'_>) {
+pub(super) fn write(ruling: &Ruling<'_>, receipt: Option<&str>, reply: &mut ReplyWriter<'_>) {
     let binding = ruling.verdict.binding.and_then(|index| ruling.ruled.get(index)).map(|ruled| &ruled.decision);
     reply.map(11);
     reply.bulk("allowed");
@@ -32,7 +32,7 @@ pub(super) fn write(ruling: &Ruling<'_>, receipt: Option<&str>, reply: &mut Repl
 }
 
 /// Writes the decision of one limit.
-fn one(ruled: &Ruled<'_>, reply: &mut Reply<'_>) {
+fn one(ruled: &Ruled<'_>, reply: &mut ReplyWriter<'_>) {
     let Decision { outcome: says, limit, remaining, reset_after } = ruled.decision;
     reply.map(9);
     reply.bulk("id");
@@ -54,7 +54,7 @@ fn one(ruled: &Ruled<'_>, reply: &mut Reply<'_>) {
 
 /// Writes two entries of a map: the time to wait before a retry (null if allowed, or if no retry can succeed), and the
 /// delay of an allowed request.
-fn outcome(outcome: Outcome, reply: &mut Reply<'_>) {
+fn outcome(outcome: Outcome, reply: &mut ReplyWriter<'_>) {
     let (retry_after, delay) = match outcome {
         Outcome::Allow { delay } => (None, delay),
         Outcome::Deny { retry_after } => (Some(retry_after.as_millis_ceil()), Micros::ZERO),
@@ -66,14 +66,14 @@ fn outcome(outcome: Outcome, reply: &mut Reply<'_>) {
     reply.count(delay.as_millis_ceil());
 }
 
-fn count_or_null(number: Option<u64>, reply: &mut Reply<'_>) {
+fn count_or_null(number: Option<u64>, reply: &mut ReplyWriter<'_>) {
     match number {
         Some(number) => reply.count(number),
         None => reply.null(),
     }
 }
 
-fn text_or_null(text: Option<&str>, reply: &mut Reply<'_>) {
+fn text_or_null(text: Option<&str>, reply: &mut ReplyWriter<'_>) {
     match text {
         Some(text) => reply.bulk(text),
         None => reply.null(),

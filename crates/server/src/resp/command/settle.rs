@@ -7,7 +7,7 @@ use super::CommandAnswer;
 use super::check::aside;
 use crate::receipts;
 use crate::resp::RespServer;
-use crate::resp::reply::{Reply, echo};
+use crate::resp::reply::{ReplyWriter, echo};
 use crate::resp::request::{RequestWords, integer};
 
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ impl SettleArgs {
     }
 }
 
-/// A cost for each charge. Aliases cost as much as the charge that they are aliases of.
+/// Costs of all charges. An alias costs as much as its original charge.
 fn costs_of_all(receipt: &Receipt, costs: &[u64]) -> Vec<u64> {
     let named: Vec<(&RuleId, u64)> = receipt.things().map(|held| &held.rule).zip(costs.iter().copied()).collect();
     let mut own = named.iter();
@@ -66,7 +66,11 @@ pub(super) fn validate(words: RequestWords<'_>) -> Result<(), SettleError> {
     SettleArgs::decode(words).map(drop)
 }
 
-pub(super) fn answer<'d>(service: &'d RespServer, words: RequestWords<'_>, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
+pub(super) fn answer<'d>(
+    service: &'d RespServer,
+    words: RequestWords<'_>,
+    reply: &mut ReplyWriter<'_>,
+) -> CommandAnswer<'d> {
     let asked = match SettleArgs::decode(words) {
         Ok(asked) => asked,
         Err(wrong) => {
@@ -84,9 +88,9 @@ pub(super) fn answer<'d>(service: &'d RespServer, words: RequestWords<'_>, reply
     }))
 }
 
-/// Result of settling.
+/// Totals of a settlement.
 struct SettleTotals {
-    /// Whether any reservation was open.
+    /// Whether any reservation was still open.
     any: bool,
     given_back: u64,
     charged: u64,
@@ -108,7 +112,7 @@ async fn settle(service: &RespServer, SettleArgs(asked): &SettleArgs) -> Result<
 }
 
 impl SettleTotals {
-    fn write(&self, reply: &mut Reply<'_>) {
+    fn write(&self, reply: &mut ReplyWriter<'_>) {
         reply.map(3);
         reply.bulk("settled");
         reply.boolean(self.any);

@@ -4,9 +4,9 @@ use super::facts::{FactError, RequestFacts};
 use crate::resp::request::RequestWords;
 
 pub(super) enum KeyTarget<'a> {
-    /// `fact value …`.
+    /// `fact value …`: a request.
     Request(Box<RequestFacts<'a>>),
-    /// `RULE id part …`: the values that the rule's key is made of.
+    /// `RULE id part …`: the parts of a rule's key.
     Key { rule: &'a str, parts: Vec<&'a str> },
 }
 

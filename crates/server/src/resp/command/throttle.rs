@@ -1,23 +1,24 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: a check under the limit in the arguments, as in redis-cell; and
 //! `THROTTLE`, as in throttlecrab.
 //!
-//! The reply is five integers. Seconds are rounded up, as in redis-cell since its version 0.3.1: a client that waits as
-//! long as told succeeds. Here this includes fractions of a millisecond. Numbers may have a `+` and zeros in front, as
-//! there, and a period may have a fraction. What was spent stays spent when the numbers of a key change, where
-//! redis-cell reads the old time by the new numbers. A `quantity` of 0 asks and takes nothing.
+//! The reply consists of five integers. Seconds are rounded up, as in redis-cell since version 0.3.1, so that a client
+//! that waits as long as told succeeds. Here the rounding includes fractions of a millisecond. As in redis-cell,
+//! numbers may have a `+` and leading zeros; a period may also have a fraction. If a key's limit changes, its spent
+//! cost is kept, where redis-cell interprets the stored time by the new limit. A `quantity` of 0 reads the state
+//! without charging.
 
 use std::sync::Arc;
 
-use tidegate_core::limit::LONGEST_PERIOD;
-use tidegate_core::{Decision, Key, LimitError, Micros, Outcome, RuleId};
+use tidegate_core::limit::{LONGEST_PERIOD, LimitError};
+use tidegate_core::{Decision, Key, Micros, Outcome, RuleId};
 use tidegate_rules::InlineLimit;
 
 use super::{CommandAnswer, wrong_number};
 use crate::resp::RespServer;
 use crate::resp::limit_cache::LimitArgs;
-use crate::resp::reply::{Reply, echo};
+use crate::resp::reply::{ReplyWriter, echo};
 use crate::resp::request::{RequestWords, lenient_integer, seconds};
-use crate::resp::session::Session;
+use crate::resp::session::RespSession;
 use crate::resp::settings::Settings;
 
 const NAME: &[u8] = b"CL.THROTTLE";
@@ -25,13 +26,13 @@ const NAME: &[u8] = b"CL.THROTTLE";
 /// Dialect of the command. Both count the same keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::resp) enum ThrottleDialect {
-    /// `CL.THROTTLE`. `max_burst` can pass at once beyond the first. The reply is 1 if the request is limited, else 0;
-    /// how much can pass at once; how much is left; after how many seconds to try again, -1 if it was allowed or never
-    /// will be; after how many seconds all is left.
+    /// `CL.THROTTLE`. Allows a burst of `max_burst` beyond the first request. The reply: 1 if the request is limited,
+    /// else 0; the limit; the remaining cost; seconds until a retry, -1 if the request was allowed or can never
+    /// succeed; seconds until the limit is fully available.
     RedisCell,
-    /// `THROTTLE`. `max_burst` can pass at once. The reply is 1 if the request is allowed, else 0; how much can pass at
-    /// once; how much is left; after how many seconds all is left; after how many seconds to try again, 0 if it was
-    /// allowed, -1 if it never will be.
+    /// `THROTTLE`. Allows a burst of `max_burst`. The reply: 1 if the request is allowed, else 0; the limit; the
+    /// remaining cost; seconds until the limit is fully available; seconds until a retry, 0 if the request was allowed,
+    /// -1 if it can never succeed.
     Throttlecrab,
 }
 
@@ -107,9 +108,9 @@ impl<'a> ThrottleArgs<'a> {
 pub(super) fn answer<'d>(
     dialect: ThrottleDialect,
     service: &'d RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     words: RequestWords<'_>,
-    reply: &mut Reply<'_>,
+    reply: &mut ReplyWriter<'_>,
 ) -> CommandAnswer<'d> {
     match try_answer(dialect, service, session, words, reply) {
         Ok(answer) => return answer,
@@ -123,7 +124,7 @@ pub(super) fn answer<'d>(
 pub(super) fn validate(
     dialect: ThrottleDialect,
     service: &RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     words: RequestWords<'_>,
 ) -> Result<(), ThrottleError> {
     let ThrottleArgs { args, .. } = ThrottleArgs::decode(dialect, words)?;
@@ -134,9 +135,9 @@ pub(super) fn validate(
 fn try_answer<'d>(
     dialect: ThrottleDialect,
     service: &'d RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     words: RequestWords<'_>,
-    reply: &mut Reply<'_>,
+    reply: &mut ReplyWriter<'_>,
 ) -> Result<CommandAnswer<'d>, ThrottleError> {
     let ThrottleArgs { key, args, quantity } = ThrottleArgs::decode(dialect, words)?;
     let limit = limit_of(service, session, args)?;
@@ -148,7 +149,7 @@ fn try_answer<'d>(
     Ok(CommandAnswer::Later(Box::pin(async move {
         let (decision, _) = service.engine.charge(&limit, &Key::from(key.as_slice()), quantity).await;
         let mut out = Vec::with_capacity(64);
-        Reply::new(&mut out, protocol).five(integers(dialect, &limit, &decision));
+        ReplyWriter::new(&mut out, protocol).five(integers(dialect, &limit, &decision));
         out
     })))
 }
@@ -156,10 +157,10 @@ fn try_answer<'d>(
 #[inline]
 fn limit_of<'s>(
     service: &RespServer,
-    session: &'s mut Session,
+    session: &'s mut RespSession,
     args: LimitArgs,
 ) -> Result<&'s Arc<InlineLimit>, ThrottleError> {
-    let Session { limits, settings, .. } = session;
+    let RespSession { limits, settings, .. } = session;
     Ok(limits.get(args, |args| build(&service.throttle, settings, args))?)
 }
 
@@ -196,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// Replies to requests of one key, given as (milliseconds, quantity).
+    /// Replies to requests for one key, given as (milliseconds, quantity).
     fn answers(args: LimitArgs, asked: &[(u64, u64)]) -> Vec<[i64; 5]> {
         let limit = InlineLimit::new(RuleId::new("r"), args.limit().unwrap(), OnStoreFailure::Deny);
         let (mut state, mut now) = (limit.limit().fresh(), 1_700_000_000_000);
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(answers(args(0, 1, 1), &asked), [[0, 1, 0, -1, 1], [1, 1, 0, 1, 1], [0, 1, 0, -1, 1]]);
     }
 
-    /// Half a second is left.
+    /// Half a second remains.
     #[test]
     fn seconds_are_rounded_up() {
         assert_eq!(answers(args(0, 1, 1), &[(0, 1), (500, 1)])[1], [1, 1, 0, 1, 1]);

@@ -7,12 +7,12 @@ use super::facts::{FactError, RequestFacts as Request};
 use super::target::KeyTarget;
 use super::{CommandAnswer, RespCommand, basic, settle, throttle};
 use crate::resp::RespServer;
-use crate::resp::reply::Reply;
+use crate::resp::reply::ReplyWriter;
 use crate::resp::request::RequestWords;
-use crate::resp::session::Session;
+use crate::resp::session::RespSession;
 use crate::resp::transaction::QueueFull;
 
-pub(super) fn multi(session: &mut Session, reply: &mut Reply<'_>) {
+pub(super) fn multi(session: &mut RespSession, reply: &mut ReplyWriter<'_>) {
     match session.transaction {
         Some(_) => reply.error("ERR", "MULTI calls can not be nested"),
         None => {
@@ -22,7 +22,7 @@ pub(super) fn multi(session: &mut Session, reply: &mut Reply<'_>) {
     }
 }
 
-pub(super) fn exec<'d>(session: &mut Session, reply: &mut Reply<'_>) -> CommandAnswer<'d> {
+pub(super) fn exec<'d>(session: &mut RespSession, reply: &mut ReplyWriter<'_>) -> CommandAnswer<'d> {
     let Some(transaction) = session.transaction.take() else {
         reply.error("ERR", "EXEC without MULTI");
         return CommandAnswer::Now;
@@ -38,19 +38,19 @@ pub(super) fn exec<'d>(session: &mut Session, reply: &mut Reply<'_>) -> CommandA
 }
 
 /// `EXEC` with arguments ends the transaction, too.
-pub(super) fn exec_with_arguments(session: &mut Session, reply: &mut Reply<'_>) {
+pub(super) fn exec_with_arguments(session: &mut RespSession, reply: &mut ReplyWriter<'_>) {
     session.transaction = None;
     reply.error("EXECABORT", "Transaction discarded because of: wrong number of arguments for 'exec' command");
 }
 
-pub(super) fn discard(session: &mut Session, reply: &mut Reply<'_>) {
+pub(super) fn discard(session: &mut RespSession, reply: &mut ReplyWriter<'_>) {
     match session.transaction.take() {
         Some(_) => reply.ok(),
         None => reply.error("ERR", "DISCARD without MULTI"),
     }
 }
 
-pub(super) fn watch(session: &Session, reply: &mut Reply<'_>) {
+pub(super) fn watch(session: &RespSession, reply: &mut ReplyWriter<'_>) {
     match session.transaction {
         Some(_) => reply.error("ERR", "WATCH inside MULTI is not allowed"),
         None => reply.error(
@@ -60,7 +60,7 @@ pub(super) fn watch(session: &Session, reply: &mut Reply<'_>) {
     }
 }
 
-/// A command that was not queued.
+/// A command was not queued.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum QueueError {
     #[error("Command not allowed inside a transaction: send it before MULTI")]
@@ -77,13 +77,13 @@ pub(super) enum QueueError {
     Full(#[from] QueueFull),
 }
 
-/// Queues a command with the right number of arguments, if they can be parsed.
+/// Queues a command with the right number of arguments, if they are valid.
 pub(super) fn queue(
     entry: &CommandEntry,
     service: &RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     words: RequestWords<'_>,
-    reply: &mut Reply<'_>,
+    reply: &mut ReplyWriter<'_>,
 ) {
     match try_queue(entry, service, session, words) {
         Ok(()) => reply.simple("QUEUED"),
@@ -97,7 +97,7 @@ pub(super) fn queue(
 fn try_queue(
     entry: &CommandEntry,
     service: &RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     words: RequestWords<'_>,
 ) -> Result<(), QueueError> {
     validate(entry, service, session, words)?;
@@ -108,11 +108,11 @@ fn try_queue(
     Ok(())
 }
 
-/// Parses a command as when it is executed, without executing it.
+/// Parses a command without executing it.
 fn validate(
     entry: &CommandEntry,
     service: &RespServer,
-    session: &mut Session,
+    session: &mut RespSession,
     words: RequestWords<'_>,
 ) -> Result<(), QueueError> {
     match entry.command {
@@ -142,7 +142,7 @@ fn validate(
 }
 
 /// Makes the `EXEC` of an open transaction fail.
-pub(super) fn abort(session: &mut Session) {
+pub(super) fn abort(session: &mut RespSession) {
     if let Some(transaction) = &mut session.transaction {
         transaction.abort();
     }

@@ -5,7 +5,7 @@ use super::*;
 
 const BOUNDS: RequestBounds = RequestBounds { words: 6, bytes: 64 };
 
-/// Requests in `bytes`, received in pieces that end at `cuts`, and the final error.
+/// Requests in `bytes`, received in chunks that end at `cuts`, and the final error.
 fn read(bytes: &[u8], cuts: &[usize]) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     read_within(BOUNDS, bytes, cuts)
 }
@@ -191,7 +191,7 @@ proptest! {
     }
 }
 
-/// Parsing does not depend on how input is split, and round-trips.
+/// Parsing does not depend on how the input is split, and round-trips.
 #[test]
 fn the_reader_takes_any_bytes_in_any_pieces() {
     const WORDS: [&str; 14] = [
@@ -229,7 +229,7 @@ fn the_reader_takes_any_bytes_in_any_pieces() {
                 written.extend_from_slice(b"\r\n");
             }
         }
-        // Written out they are longer than they were as lines.
+        // Encoded as arrays, inline commands are longer.
         let bounds = RequestBounds { bytes: 16 * BOUNDS.bytes, ..BOUNDS };
         assert_eq!(read_within(bounds, &written, &[]), (whole.0, None), "{}", bytes.escape_ascii());
     });
