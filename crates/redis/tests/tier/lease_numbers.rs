@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::Config;
-use tidegate_core::{Clock, Decision, Micros, Store};
+use tidegate_core::{Clock, Decision, Micros, Store, Timestamp};
 
 use crate::leases::Named;
 use crate::nodes::Fleet;
@@ -12,6 +12,10 @@ use crate::support::finish;
 const LIMITS: [&str; 4] = ["100/s burst 1000", "gcra 100/s burst 1000", "fixed 500/s", "sliding 500/s"];
 /// The longest interval between two renewals.
 const INTERVAL: Micros = Micros::from_millis(200);
+/// The longest time for which a node denies without asking the store.
+const REMEMBERED: Micros = Micros::from_secs(1);
+/// Windows that outlast that time.
+const LONG_WINDOWS: [&str; 2] = ["fixed 1500/5s", "sliding 1500/5s"];
 
 fn decide(fleet: &Fleet, node: usize, api: &Named, cost: u64) -> Decision {
     fleet.decide(node, &[api.charge().cost(cost)]).unwrap().decisions[0]
@@ -193,18 +197,26 @@ proptest! {
         })?;
     }
 
-    /// Whatever has happened before, and however large the cost: who waits as long as this node says is admitted by it, if
-    /// nobody spends meanwhile. If another node has spent since this one last heard of the store, the next denial says how long.
-    /// No wait is more than one interval longer than that of the store.
+    /// Whatever has happened before, and however large the cost: a client that waits as long as this node says is admitted by
+    /// it, if nobody spends meanwhile. If another node has spent since this one last heard of the store, the next denial says
+    /// how long. No wait is more than one interval longer than that of the store, unless another node has returned tokens within
+    /// the last second: this node learns of them within one.
     #[test]
     fn a_wait_is_sufficient_and_hardly_longer_than_that_of_the_store(
-        text in select(&LIMITS[..]),
+        text in select([LIMITS.as_slice(), &LONG_WINDOWS].concat()),
         loads in loads(),
         node in 0_usize..2,
         cost in select(vec![1_u64, 1, 3, 40, 300]),
     ) {
         let (fleet, api) = (Fleet::new(2), Named::new("api", text));
-        run(&fleet, &api, &loads, |_, _| Ok(()))?;
+        let returned = || fleet.leases(1 - node).returned;
+        let (mut last_returned, mut returned_at) = (0, Timestamp::EPOCH);
+        run(&fleet, &api, &loads, |_, _| {
+            if returned() > last_returned {
+                (last_returned, returned_at) = (returned(), fleet.clock.now());
+            }
+            Ok(())
+        })?;
         let mut decision = decide(&fleet, node, &api, cost);
         while decision.is_allowed() {
             decision = decide(&fleet, node, &api, cost);
@@ -213,11 +225,43 @@ proptest! {
         while let Some(wait) = decision.retry_after() {
             let of_store = finish(fleet.store.peek(&[api.charge().cost(cost)])).unwrap()[0];
             let shortest = of_store.retry_after().unwrap_or(Micros::ZERO);
-            prop_assert!(wait.get() <= shortest.get() + INTERVAL.get(), "{}, but {} by the store", wait, shortest);
+            if wait.get() > shortest.get() + INTERVAL.get() {
+                let since_returned = fleet.clock.now().since(returned_at);
+                prop_assert!(since_returned <= REMEMBERED, "{}, but {} by the store", wait, shortest);
+                fleet.clock.advance(REMEMBERED.max(shortest));
+                decision = decide(&fleet, node, &api, cost);
+                prop_assert!(decision.is_allowed(), "{}, but {} by the store a second ago: {:?}", wait, shortest, decision);
+                return Ok(());
+            }
             waits.push(wait);
             prop_assert!(waits.len() <= 2, "denied after {:?}", waits);
             fleet.clock.advance(wait);
             decision = decide(&fleet, node, &api, cost);
         }
     }
+}
+
+/// The exemption in the property above is needed, and it ends: a node asks the store again within a second, however long it was
+/// told to wait.
+#[test]
+fn returned_tokens_are_noticed_within_a_second() {
+    let (fleet, api) = (Fleet::new(2), Named::new("api", "fixed 1500/5s"));
+    fleet.load(1, api.charge(), 3, 100);
+    fleet.load(0, api.charge(), 20, 100);
+    let mut denied = None;
+    for _ in 0..1_000 {
+        if fleet.leases(1).returned > 0 {
+            break;
+        }
+        fleet.wait(1);
+        denied = decide(&fleet, 0, &api, 1).retry_after().or(denied);
+    }
+    assert!(fleet.leases(1).returned > 0, "{:?}", fleet.leases(1));
+    assert!(denied.is_some_and(|wait| wait > Micros::from_secs(3)), "{denied:?}");
+    let admitted_after = (0..=1_000).find(|_| {
+        let is_allowed = fleet.is_allowed(0, api.charge());
+        fleet.wait(1);
+        is_allowed
+    });
+    assert!(admitted_after.is_some(), "not within a second");
 }
