@@ -34,7 +34,13 @@ audit: setup
 	@./tools/deny advisories
 
 # Unit, property, contract, example and documentation tests. Most wait for servers and clocks, so more run at once than there are cores.
+# Random tests draw the same cases in every run, so that a change is judged by itself. SEED=random draws other ones, as the scheduled workflow does.
+SEED ?= 1
 unit: export RUST_TEST_THREADS ?= 4
+ifneq ($(SEED),random)
+unit: export PROPTEST_RNG_SEED ?= $(SEED)
+unit: export BOLERO_RANDOM_SEED ?= $(SEED)
+endif
 unit:
 	cargo test --workspace --all-features
 

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 const NODES: usize = 8;
-/// Number of clients of a node. All clients together use twice as many slots as there are.
-const CLIENTS: usize = 16;
+/// Number of clients of a node. All clients together would use three times as many slots as there are.
+const CLIENTS: usize = 24;
 const SLOTS: usize = 64;
 /// If an answer is lost, slots become free after the time to live, or after twice that in a block.
 const LIMIT: &str = "concurrent 64 ttl 3s";
@@ -142,7 +142,7 @@ async fn requests(tier: Arc<Tier<RedisStore>>, slots: Arc<SlotUse>, mut dice: Rn
             }
             Some(None) => {
                 slots.denied.fetch_add(1, Ordering::Relaxed);
-                sleep(Duration::from_millis(1)).await;
+                sleep(Duration::from_millis(2)).await;
             }
             None => sleep(Duration::from_millis(5)).await,
         }
@@ -191,5 +191,6 @@ async fn a_server_that_loses_its_data_costs_as_many_slots_once() {
     let fleet = SlotFleet::start(|_| server.url()).await;
     server.run::<()>(&["FLUSHALL"]);
     fleet.is_busy().await;
-    assert!(fleet.end().await <= 2 * SLOTS);
+    let most = fleet.end().await;
+    assert!((8..=2 * SLOTS).contains(&most), "{most} at once");
 }
