@@ -18,7 +18,7 @@ use crate::BoxError;
 use crate::clock::Clock;
 use crate::deadline::CallTime;
 use crate::grpc;
-use crate::unsent::is_unsent;
+use crate::unsent::{is_refused_here, is_unsent};
 
 /// The error of a request that was not sent because its host had as many requests in flight as it can process, for as long
 /// as the request could wait.
@@ -242,15 +242,6 @@ impl Drop for HostPermit {
 /// time. An error of a request that was not sent does not depend on the capacity of the host.
 fn outcome_of_error(error: &BoxError) -> SampleOutcome {
     if is_unsent(&**error) || is_refused_here(error) { SampleOutcome::Ignored } else { SampleOutcome::Dropped }
-}
-
-/// Whether a layer of this crate, below the one with the limit, refused to send the request.
-fn is_refused_here(error: &BoxError) -> bool {
-    #[cfg(feature = "shared")]
-    if error.is::<crate::TooLarge>() || error.is::<crate::RuleRefused>() {
-        return true;
-    }
-    error.is::<crate::Paced>() || error.is::<crate::Throttled>() || error.is::<HostBusy>()
 }
 
 /// The client's clock for the limits of `tidegate-core`: the time since the first request.

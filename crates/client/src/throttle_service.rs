@@ -16,6 +16,7 @@ use crate::grpc;
 use crate::hosts::{Host, Hosts};
 use crate::pace::is_denied;
 use crate::send::send;
+use crate::unsent::is_refused_here;
 use crate::{BoxError, BoxFuture};
 
 /// The error of a request that was not sent because its host refuses most requests.
@@ -27,7 +28,8 @@ pub struct Throttled {
 }
 
 /// Refuses requests locally while a host refuses most of them ([`Throttle`](crate::Throttle)). Refusals are 429, 503,
-/// gRPC's `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, and errors. Requests refused locally fail with [`Throttled`].
+/// gRPC's `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, and errors. Errors of other layers of this crate, which did not send the request, do not
+/// count. Requests refused locally fail with [`Throttled`].
 #[derive(Clone)]
 pub struct ThrottleLayer {
     pub(crate) environment: Environment,
@@ -111,7 +113,11 @@ where
             admit(&environment, &host)?;
             let deadline = deadline::of(request.headers(), request.extensions(), environment.clock.now());
             let ended = within(deadline, send(&mut inner, request)).await?.map_err(Into::into);
-            let is_accepted = ended.as_ref().is_ok_and(|response| is_accepted(response.status(), response.headers()));
+            let is_accepted = match &ended {
+                Ok(response) => is_accepted(response.status(), response.headers()),
+                Err(error) if is_refused_here(error) => return ended,
+                Err(_) => false,
+            };
             host.throttle.answered(environment.clock.now(), is_accepted);
             ended
         })

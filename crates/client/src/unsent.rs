@@ -23,6 +23,19 @@ pub(crate) fn is_unsent(error: &(dyn Error + 'static)) -> bool {
     !causes(error).any(is_of_known_client) && causes(error).any(is_refused_connection)
 }
 
+/// Whether a layer of this crate, below the one that sees the error, refused to send the request. That says nothing about the host.
+pub(crate) fn is_refused_here(error: &BoxError) -> bool {
+    #[cfg(feature = "shared")]
+    if error.is::<crate::TooLarge>() || error.is::<crate::RuleRefused>() {
+        return true;
+    }
+    #[cfg(feature = "adaptive")]
+    if error.is::<crate::HostBusy>() {
+        return true;
+    }
+    error.is::<crate::Paced>() || error.is::<crate::Throttled>()
+}
+
 /// An error, the one that caused it, and so on.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     successors(Some(error), |error| <dyn Error>::source(*error))

@@ -26,6 +26,7 @@ use crate::partition::Partition;
 use crate::throttle_service;
 use crate::times::LONGEST_BELIEVED;
 use crate::tokens::Tokens;
+use crate::unsent::is_refused_here;
 
 /// The error of a request that was not sent, because it would have had to wait too long for its turn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -284,16 +285,13 @@ impl<'p> PacedCall<'p> {
     }
 
     /// Records an error instead of an answer.
-    #[cfg_attr(
-        not(feature = "adaptive"),
-        expect(unused_mut, unused_variables, reason = "for the limit on requests in flight")
-    )]
+    #[cfg_attr(not(feature = "adaptive"), expect(unused_mut, reason = "for the limit on requests in flight"))]
     pub(crate) fn failed(mut self, error: &BoxError) {
         #[cfg(feature = "adaptive")]
         if let Some(permit) = self.permit.take() {
             permit.failed(error);
         }
-        if self.pacer.is_throttled {
+        if self.pacer.is_throttled && !is_refused_here(error) {
             self.host.throttle.answered(self.pacer.environment.clock.now(), false);
         }
     }

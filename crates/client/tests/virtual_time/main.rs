@@ -12,3 +12,4 @@ mod limiters;
 mod pacing;
 mod retrying;
 mod server;
+mod throttling;
