@@ -35,7 +35,7 @@ impl Hint {
     /// The wait requested by these fields of a denial.
     ///
     /// `Retry-After` takes precedence over limits. Of several limits with nothing left, the last to recover counts. A date is
-    /// held against the `Date` of the response, or against `wall` if it has none. A wait of more than 31 days is one of 31 days. Fields
+    /// compared with the `Date` of the response, or with `wall` if it has none. A wait of more than 31 days is one of 31 days. Fields
     /// that are malformed or come from a cache are ignored.
     ///
     /// ```

@@ -46,7 +46,11 @@ fn the_present_draft_names_several_limits() {
 #[test]
 fn the_window_of_the_policy_stands_in_for_a_missing_one() {
     let spent = limits("RateLimit-Policy: \"burst\";q=100;w=60\nRateLimit: \"burst\";r=0");
-    assert_eq!(spent[0].window, Duration::from_millis(60_600), "a sliding window fades, and has room for one then");
+    assert_eq!(
+        spent[0].window,
+        Duration::from_millis(60_600),
+        "a sliding window recovers gradually, and has room for one then"
+    );
     let read = limits("RateLimit-Policy: \"burst\";q=100;w=60\nRateLimit: \"burst\";r=50");
     assert_eq!(read, [limit("burst", 100, 50, 60_000)]);
     assert_eq!(limits("RateLimit: \"burst\";r=50"), []);

@@ -11,10 +11,13 @@ use super::limit::{News, PacedLimit, Ready};
 use super::limit_key::{LimitKey, Named};
 use super::routes::{RouteKey, RouteLimits};
 use super::turn::{Behind, Earliest, Entry, ObservedAnswer, QueuePlace, Sent, Turn};
+use super::waiting::{Waiting, WaitingLines};
 use crate::limits::{LimitId, Unit};
 
 /// Maximum number of limits that are remembered for a host.
 const MOST_LIMITS: usize = 1_024;
+/// Maximum number of lines of waiting requests that a request passes. It bounds the time to find out whether it may.
+const MOST_PASSED: usize = 32;
 /// Limits with longer names, or with longer partitions that a server names, are ignored.
 pub(super) const LONGEST_NAME: usize = 256;
 
@@ -27,7 +30,7 @@ pub(crate) struct HostPace {
 struct HostState {
     limits: HashMap<LimitKey, PacedLimit>,
     routes: RouteLimits,
-    waiting: HashMap<u64, Waiting>,
+    waiting: WaitingLines,
     /// Number of requests that have entered. Later requests wait behind earlier ones.
     numbers: u64,
     /// Number of requests that were sent.
@@ -37,14 +40,6 @@ struct HostState {
     unpaced: u64,
     /// The number of times that the limits were forgotten.
     epoch: u64,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    limits: Named,
-    route: RouteKey,
-    tokens: u64,
-    turn: Arc<Notify>,
 }
 
 impl HostPace {
@@ -65,24 +60,23 @@ impl HostPace {
         if state.earliest(&limits, number, tokens, now) == Earliest::Now {
             return Entry::Sent(state.send(limits, tokens, now));
         }
-        for id in limits.iter() {
-            if let Some(limit) = state.limits.get_mut(id) {
-                limit.queue.insert(number);
-            }
-        }
         let turn = Arc::new(Notify::new());
-        state.waiting.insert(number, Waiting { limits, route, tokens, turn: Arc::clone(&turn) });
+        state.waiting.add(number, Waiting { limits, route, tokens, turn: Arc::clone(&turn) });
         Entry::Queued(QueuePlace { number, turn })
     }
 
     /// Sends a queued request if it is its turn.
     pub(crate) fn turn(&self, number: u64, now: Instant) -> Turn {
         let mut state = self.state();
-        let Some(waiting) = state.waiting.get(&number) else {
+        let Some(waiting) = state.waiting.get(number) else {
             return Turn::Behind(Behind { not_before: now, look_at: None });
         };
         let (limits, tokens) = (Arc::clone(&waiting.limits), waiting.tokens);
-        match state.earliest(&limits, number, tokens, now) {
+        let earliest = state.earliest(&limits, number, tokens, now);
+        if earliest != Earliest::Now {
+            state.waiting.pass_on(&limits, number);
+        }
+        match earliest {
             Earliest::Now => {
                 let sent = state.send(limits, tokens, now);
                 state.remove(number);
@@ -97,14 +91,18 @@ impl HostPace {
     /// limits that hold it back for some time, at least `silence`: they may have changed.
     pub(crate) fn probe(&self, number: u64, last: Instant, silence: Duration, now: Instant) -> Option<Sent> {
         let mut state = self.state();
-        let waiting = state.waiting.get(&number)?;
+        let waiting = state.waiting.get(number)?;
         let (limits, tokens) = (Arc::clone(&waiting.limits), waiting.tokens);
+        if !state.waiting.is_head(&limits, number) {
+            return None;
+        }
         let may_go = |limit: &PacedLimit| match limit.ready(tokens, now) {
             Ready::Now => true,
             Ready::At(at) => at > last && limit.may_probe(silence, now),
             Ready::AfterAnswer(_) => false,
         };
-        if !limits.iter().filter_map(|key| state.limits.get(key)).all(|limit| limit.is_first(number) && may_go(limit)) {
+        let mut known = limits.iter().filter_map(|key| Some((key, state.limits.get(key)?)));
+        if !known.all(|(key, limit)| may_go(limit) && !state.delays_another(key, limit, number, tokens, now)) {
             return None;
         }
         for key in limits.iter() {
@@ -124,7 +122,7 @@ impl HostPace {
         state.routes = RouteLimits::default();
         state.epoch += 1;
         state.unpaced = state.in_flight;
-        state.waiting.values().for_each(|waiting| waiting.turn.notify_one());
+        state.waiting.notify_all();
     }
 
     /// Removes a request from the queues.
@@ -137,7 +135,7 @@ impl HostPace {
         let mut state = self.state();
         state.ended(sent);
         let named = state.learn(sent, answer, now, random);
-        state.wake_first(state.charged(sent).map(|(key, _)| key).chain(&named));
+        state.waiting.notify_first(state.charged(sent).map(|(key, _)| key).chain(&named));
     }
 
     /// Counts the end of a request whose answer states no limits. `false` if limits are known, so that the answer must be
@@ -155,7 +153,7 @@ impl HostPace {
     pub(crate) fn abandoned(&self, sent: &Sent) {
         let mut state = self.state();
         state.ended(sent);
-        state.wake_first(state.charged(sent).map(|(key, _)| key));
+        state.waiting.notify_first(state.charged(sent).map(|(key, _)| key));
     }
 
     /// Takes back a request that had its turn at this instant but is not sent now.
@@ -169,7 +167,7 @@ impl HostPace {
                 limit.unsend(cost, now);
             }
         }
-        state.wake_first(state.charged(sent).map(|(key, _)| key));
+        state.waiting.notify_first(state.charged(sent).map(|(key, _)| key));
     }
 
     /// The number of waiting requests.
@@ -207,7 +205,7 @@ impl HostState {
         let of_host = route.host_denied();
         match self.limits.get(&of_host) {
             None => Arc::clone(limits),
-            Some(denied) if denied.is_idle(now) => {
+            Some(denied) if denied.is_idle(now) && !self.waiting.have(&of_host) => {
                 let limits = Arc::clone(limits);
                 self.limits.remove(&of_host);
                 limits
@@ -217,12 +215,16 @@ impl HostState {
     }
 
     /// The time of the request with this number by all of these limits.
-    fn earliest(&self, limits: &[LimitKey], number: u64, tokens: u64, now: Instant) -> Earliest {
+    ///
+    /// It goes behind the waiting requests with the same limits, and behind any other one under one of its limits that it would
+    /// delay. It passes those that another limit holds back if its limits leave room for them.
+    fn earliest(&self, limits: &Named, number: u64, tokens: u64, now: Instant) -> Earliest {
+        let is_head = self.waiting.is_head(limits, number);
         let (mut at, mut is_behind, mut look_at) = (now, false, Some(now));
-        for limit in limits.iter().filter_map(|id| self.limits.get(id)) {
-            if !limit.is_first(number) {
+        for (key, limit) in limits.iter().filter_map(|key| Some((key, self.limits.get(key)?))) {
+            if !is_head || self.delays_another(key, limit, number, tokens, now) {
                 (is_behind, look_at) = (true, None);
-                at = at.max(limit.not_before(number, now));
+                at = at.max(self.not_before(key, limit, limits, number, now));
             }
             match limit.ready(tokens, now) {
                 Ready::Now => {}
@@ -238,6 +240,33 @@ impl HostState {
             (false, true) => Earliest::At(at),
             (true, _) => Earliest::Behind(Behind { not_before: at, look_at: look_at.map(|look_at| look_at.max(at)) }),
         }
+    }
+
+    /// Whether a request that is sent now would delay one that entered before it and waits for the same limit.
+    fn delays_another(&self, key: &LimitKey, limit: &PacedLimit, number: u64, tokens: u64, now: Instant) -> bool {
+        self.waiting.heads_before(key, number).enumerate().any(|(passed, head)| {
+            let others = head.limits.iter().filter(|other| *other != key).filter_map(|other| self.limits.get(other));
+            let held_until = others.map(|other| match other.ready(head.tokens, now) {
+                Ready::Now => now,
+                Ready::At(at) | Ready::AfterAnswer(at) => at,
+            });
+            let held_until = held_until.max().unwrap_or(now);
+            passed >= MOST_PASSED || !limit.has_room_for_both(tokens, head.tokens, held_until, now)
+        })
+    }
+
+    /// An instant before which the request with this number cannot be sent, because those before it take what is left of a limit.
+    fn not_before(&self, key: &LimitKey, limit: &PacedLimit, limits: &Named, number: u64, now: Instant) -> Instant {
+        let Some(ends) = limit.ends(now) else { return now };
+        let left = limit.left();
+        let mut before = self.waiting.before(limits, number, left);
+        for head in self.waiting.heads_before(key, number).take(MOST_PASSED).filter(|head| head.limits != *limits) {
+            // Their other limits may leave room for fewer of them.
+            let others = head.limits.iter().filter(|other| *other != key).filter_map(|other| self.limits.get(other));
+            let most = others.map(PacedLimit::left).fold(left.saturating_sub(before), usize::min);
+            before += self.waiting.before(&head.limits, number, most);
+        }
+        if before < left { now } else { ends }
     }
 
     /// The limits that a request in flight counts towards, with its costs.
@@ -337,42 +366,23 @@ impl HostState {
         let key = route.host_denied();
         let Some(limit) = self.limit(&key, Unit::Requests, now) else { return };
         limit.exhaust(wait, now, random);
-        let of_partition = self.waiting.iter_mut().filter(|(_, waiting)| waiting.route.host_denied() == key);
-        for (number, waiting) in of_partition.filter(|(_, waiting)| !waiting.limits.contains(&key)) {
-            waiting.limits = waiting.limits.iter().cloned().chain([key.clone()]).collect();
-            if let Some(limit) = self.limits.get_mut(&key) {
-                limit.queue.insert(*number);
-            }
-        }
+        self.waiting.hold(&key, |waiting| waiting.route.host_denied() == key);
     }
 
     /// Forgets limits if there are too many: those that have recovered, or otherwise those that no request uses.
     fn make_room(&mut self, now: Instant) {
         if self.limits.len() >= MOST_LIMITS {
-            self.limits.retain(|_, limit| !limit.is_idle(now));
+            self.limits.retain(|key, limit| !limit.is_idle(now) || self.waiting.have(key));
         }
         if self.limits.len() >= MOST_LIMITS {
-            self.limits.retain(|_, limit| limit.is_used());
+            self.limits.retain(|key, limit| limit.has_in_flight() || self.waiting.have(key));
         }
     }
 
-    /// Removes a waiting request, and notifies the requests that are now first.
+    /// Removes a waiting request, and notifies those that may have their turn now.
     fn remove(&mut self, number: u64) {
-        let Some(waiting) = self.waiting.remove(&number) else { return };
-        for id in waiting.limits.iter() {
-            if let Some(limit) = self.limits.get_mut(id) {
-                limit.queue.remove(&number);
-            }
-        }
-        self.wake_first(waiting.limits.iter());
-    }
-
-    /// Notifies the requests that are first in the queues of these limits.
-    fn wake_first<'l>(&self, limits: impl Iterator<Item = &'l LimitKey>) {
-        for head in limits.filter_map(|id| self.limits.get(id)?.queue.first()) {
-            if let Some(waiting) = self.waiting.get(head) {
-                waiting.turn.notify_one();
-            }
+        if let Some(waiting) = self.waiting.remove(number) {
+            self.waiting.notify_first(waiting.limits.iter());
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A server's limit, as tracked by its client.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -45,8 +44,6 @@ pub(super) struct PacedLimit {
     /// The number of requests that had been sent when the last answer arrived. The answer to a later request is certainly
     /// newer.
     heard_after: u64,
-    /// Waiting requests.
-    pub(super) queue: BTreeSet<u64>,
 }
 
 /// When to send a request.
@@ -83,7 +80,6 @@ impl PacedLimit {
             next: now,
             in_flight: 0,
             heard_after: 0,
-            queue: BTreeSet::new(),
         }
     }
 
@@ -109,16 +105,25 @@ impl PacedLimit {
         if self.next > now { Ready::At(self.next.min(self.ends)) } else { Ready::Now }
     }
 
-    /// Whether the request with this number goes before all others that wait.
-    pub(super) fn is_first(&self, number: u64) -> bool {
-        self.queue.first().is_none_or(|head| *head >= number)
+    /// Whether a request that is sent now does not delay another one, which other limits hold back until `at`.
+    pub(super) fn has_room_for_both(&self, tokens: u64, other_tokens: u64, at: Instant, now: Instant) -> bool {
+        let (cost, other_cost) = (self.cost(tokens), self.cost(other_tokens));
+        if now >= self.ends {
+            // The answer begins the next window. By then the other one has its turn.
+            return at > now || self.in_flight.saturating_add(cost).saturating_add(other_cost) <= self.left;
+        }
+        let is_room_left = self.left >= cost.saturating_add(other_cost);
+        at >= self.ends || is_room_left && self.next_after(cost, now) <= at
     }
 
-    /// An instant before which the request with this number cannot be sent, because those before it take what is left.
-    pub(super) fn not_before(&self, number: u64, now: Instant) -> Instant {
-        let left = usize::try_from(self.left).unwrap_or(usize::MAX);
-        let are_left = left > 0 && self.queue.range(..number).nth(left - 1).is_none();
-        if now >= self.ends || are_left { now } else { self.ends }
+    /// The quota left for further requests.
+    pub(super) fn left(&self) -> usize {
+        usize::try_from(self.left).unwrap_or(usize::MAX)
+    }
+
+    /// The end of the window, unless it has ended.
+    pub(super) fn ends(&self, now: Instant) -> Option<Instant> {
+        Some(self.ends).filter(|ends| *ends > now)
     }
 
     /// Whether a request may be sent although nothing is left, because the last answer about the limit is too old: at least as old
@@ -138,11 +143,8 @@ impl PacedLimit {
     pub(super) fn send(&mut self, tokens: u64, now: Instant) -> u64 {
         let cost = self.cost(tokens);
         self.in_flight += cost;
-        if let Some(rest) = self.ends.checked_duration_since(now).filter(|rest| !rest.is_zero()) {
-            if self.is_scarce() {
-                let requests = (self.left / cost).max(1);
-                self.next = now + rest / u32::try_from(requests).unwrap_or(u32::MAX);
-            }
+        if now < self.ends {
+            self.next = self.next_after(cost, now);
             self.left = self.left.saturating_sub(cost);
         } else {
             self.explored = now;
@@ -150,7 +152,16 @@ impl PacedLimit {
         cost
     }
 
-    fn is_scarce(&self) -> bool {
+    /// The earliest instant of the next request within the window, if one of this cost is sent now.
+    fn next_after(&self, cost: u64, now: Instant) -> Instant {
+        if !self.is_scarce() {
+            return self.next;
+        }
+        let requests = (self.left / cost).max(1);
+        now + self.ends.saturating_duration_since(now) / u32::try_from(requests).unwrap_or(u32::MAX)
+    }
+
+    const fn is_scarce(&self) -> bool {
         self.left.saturating_mul(SPREAD_BELOW) < self.quota
     }
 
@@ -213,14 +224,14 @@ impl PacedLimit {
         }
     }
 
-    /// Whether the limit can be forgotten without losing information.
+    /// Whether the limit can be forgotten without losing information, if no request waits for it.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
-        now >= self.ends && !self.is_used()
+        now >= self.ends && !self.has_in_flight()
     }
 
-    /// Whether requests wait for the limit or are in flight under it.
-    pub(super) fn is_used(&self) -> bool {
-        self.in_flight > 0 || !self.queue.is_empty()
+    /// Whether requests are in flight under the limit.
+    pub(super) const fn has_in_flight(&self) -> bool {
+        self.in_flight > 0
     }
 
     /// The quota, the remaining quota, and the time until the window ends.

@@ -13,6 +13,7 @@ mod service;
 mod tests;
 mod turn;
 mod wait;
+mod waiting;
 
 pub(crate) use denial::is_denied;
 pub(crate) use host::HostPace;

@@ -85,7 +85,7 @@ impl RouteLimits {
             Some(known) if **known == *named => {
                 self.exact.remove(&route.exact);
             }
-            // A route without limits says little about those beside it, unlike one that has some.
+            // A route without limits says little about sibling routes, unlike one that has some.
             Some(known) if known.is_empty() => self.learn_family(route, named),
             Some(_) => self.learn_exact(route, named),
             None if named.is_empty() => {

@@ -24,8 +24,11 @@ use crate::{BoxError, BoxFuture};
 ///
 /// A request that would have to wait longer than [`longest_wait`](PaceLayer::longest_wait), or past its
 /// [`Deadline`](crate::Deadline), fails with [`Paced`](crate::Paced): at once as far as this is known, and otherwise when its time is up. While a
-/// limit leaves nothing for longer than the longest wait, one request is sent each `longest_wait` all the same, or each 30 s if
-/// that is shorter, to see whether the limit still holds. A request that is dropped while it waits leaves the queue.
+/// limit leaves nothing for longer than the longest wait, a request is sent now and then all the same, to see whether the limit still holds:
+/// after a quarter of the time until the window ends, but at least 30 s and `longest_wait`, and otherwise at most ten minutes.
+///
+/// Requests with the same limits wait in order. A request that waits for one of its limits does not hold up requests
+/// under its other limits, as long as these leave room for it. A request that is dropped while it waits leaves the queue.
 ///
 /// Clones share their state.
 #[derive(Clone)]

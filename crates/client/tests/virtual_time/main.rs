@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 mod cancelling;
+mod common_limits;
 #[cfg(feature = "adaptive")]
 mod concurrency;
 mod deadlines;
