@@ -64,7 +64,7 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
         HostCounters::add(&host.counters.calls);
         let since = self.environment.clock.now();
         let last = last_instant(since, self.longest, deadline::of(headers, extensions, since));
-        let asked = Arc::new(Asked::of(method, uri, headers, extensions, &host.name));
+        let asked = Arc::new(PacedRequest::of(method, uri, headers, extensions, &host.name));
         let never = |error: BoxError| {
             tracing::debug!(host = %host.name, %error, "not sending");
             error
@@ -124,7 +124,7 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
         Paced { host: host.name.to_string(), wait }.into()
     }
 
-    /// The keys that a request charges. Fails for one that no wait helps, as far as the present rules tell.
+    /// The keys that a request charges. Fails for a request that can never be admitted, as far as the present rules tell.
     fn keys_if_possible(&self, facts: &Facts) -> Result<Vec<ChargedKey>, BoxError> {
         self.limiter.with_rules(|generation| {
             let matched = generation.rules.matching(facts);
@@ -141,12 +141,12 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
     }
 
     /// Asks the limiter. If the caller is dropped before the store has answered, the charge is given back.
-    fn ask(&self, asked: &Arc<Asked>, last: Instant) -> ToTheEnd<Result<Admission<S, C>, BoxError>> {
+    fn ask(&self, asked: &Arc<PacedRequest>, last: Instant) -> ToTheEnd<Result<Admission<S, C>, BoxError>> {
         let (terms, asked) = (self.clone(), Arc::clone(asked));
         ToTheEnd::new(async move { terms.asked(&asked, last).await })
     }
 
-    async fn asked(&self, asked: &Asked, last: Instant) -> Result<Admission<S, C>, BoxError> {
+    async fn asked(&self, asked: &PacedRequest, last: Instant) -> Result<Admission<S, C>, BoxError> {
         let after = |wait: Micros| later(self.environment.clock.now(), wait.into());
         // A place in a shaper's queue that would come too late is not taken: it would be lost to all others.
         if self.is_shaped(&asked.facts) {
@@ -175,7 +175,7 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
         }
     }
 
-    async fn charge(&self, asked: &Asked) -> Result<(Outcome, ChargedKey, Unspent<S, C>), RuleRefused> {
+    async fn charge(&self, asked: &PacedRequest) -> Result<(Outcome, ChargedKey, Unspent<S, C>), RuleRefused> {
         let unspent = |charged| Unspent::new(charged, Arc::clone(&self.limiter));
         let Some(ttl) = self.reserves else {
             let now = self.limiter.clock().now();
@@ -204,7 +204,7 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
     }
 
     /// The limits that charge a request for its tokens: those that would charge another cost if it had others.
-    fn limits_on_tokens(&self, asked: &Asked) -> Arc<[RuleId]> {
+    fn limits_on_tokens(&self, asked: &PacedRequest) -> Arc<[RuleId]> {
         let other = asked.facts.clone().hits(if asked.tokens == 1 { 2 } else { 1 });
         self.limiter.with_rules(|generation| {
             let (these, others) = (generation.rules.matching(&asked.facts), generation.rules.matching(&other));
@@ -235,19 +235,19 @@ fn held_by(matched: &Matched<'_, '_>, ruling: &Ruling<'_>) -> ChargedKey {
 }
 
 /// A request as rules see it.
-struct Asked {
+struct PacedRequest {
     tokens: u64,
     facts: Facts,
 }
 
-impl Asked {
-    fn of(method: &Method, uri: &Uri, headers: &HeaderMap, extensions: &Extensions, host: &str) -> Asked {
+impl PacedRequest {
+    fn of(method: &Method, uri: &Uri, headers: &HeaderMap, extensions: &Extensions, host: &str) -> PacedRequest {
         let tokens = extensions.get::<Tokens>().map_or(1, |tokens| tokens.0);
         let target = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let mut facts = Facts::new(method.as_str(), target).host(host).hits(tokens);
         for (name, value) in headers {
             facts = facts.header(name.as_str(), &String::from_utf8_lossy(value.as_bytes()));
         }
-        Asked { tokens, facts }
+        PacedRequest { tokens, facts }
     }
 }

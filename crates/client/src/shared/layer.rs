@@ -26,7 +26,8 @@ use crate::{BoxError, BoxFuture};
 /// [`Tokens`](crate::Tokens).
 ///
 /// Requests that have to wait for the same key of a rule do so in order, and only the first of them asks the limiter. Those that
-/// charge other keys go on. One that would have to wait longer than [`longest_wait`](SharedPaceLayer::longest_wait), or past its [`Deadline`](crate::Deadline), fails with [`Paced`](crate::Paced). If the store is
+/// charge other keys go on. One that would have to wait longer than [`longest_wait`](SharedPaceLayer::longest_wait), or past its [`Deadline`](crate::Deadline), fails with [`Paced`](crate::Paced).
+/// One for which the store has not answered at its deadline fails with [`DeadlineExceeded`](crate::DeadlineExceeded). If the store is
 /// unavailable, the failure policy of each rule decides.
 ///
 /// A request that no wait can help fails immediately, even while others wait: with [`TooLarge`](crate::TooLarge) if its
@@ -146,7 +147,8 @@ where
             let (mut parts, body) = request.into_parts();
             let clock = &pace.environment.clock;
             let deadline = deadline::of(&parts.headers, &parts.extensions, clock.now());
-            let unspent = pace.admit(&parts.method, &parts.uri, &parts.headers, &parts.extensions).await?;
+            let admission = pace.admit(&parts.method, &parts.uri, &parts.headers, &parts.extensions);
+            let unspent = within(deadline, admission).await??;
             deadline::restate(&mut parts.headers, deadline, clock.now());
             // Nothing is sent before the service is ready, so until then the charge is given back.
             within(deadline, poll_fn(|context| inner.poll_ready(context))).await?.map_err(Into::into)?;

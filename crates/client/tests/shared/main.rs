@@ -5,6 +5,7 @@
 mod cancelling;
 mod fleet;
 mod queues;
+mod slow_store;
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
