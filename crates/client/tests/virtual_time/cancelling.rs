@@ -41,27 +41,48 @@ fn server() -> Server {
     Server::new(behave).latency(Duration::from_millis(5))
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_call_dropped_at_any_await_leaves_nothing_behind() {
-    let mut ended = 0;
+/// Drops a call after each number of polls, while another one that has begun before it is in flight.
+async fn leaves_nothing_behind(name: &str, layer: impl Fn() -> ClientLayer) {
+    let (mut ended, mut dropped) = (0, 0);
     for times in 0..40 {
-        let (server, layer) = (server(), ClientLayer::new().random(|| 0.0).budget(0.0, 1));
+        let (server, layer) = (server(), layer().random(|| 0.0).budget(0.0, 1));
         let client = client!(server, layer);
-        ended += usize::from(polled(client.clone().oneshot(get()), times).await.is_some());
-        if let Some(snapshot) = layer.snapshot().get("api.example.com") {
-            assert_eq!((snapshot.waiting, snapshot.in_flight), (0, 0), "dropped after {times} polls");
-        }
+        let other = client!(Server::new(|_, _| reply(200, &[])).latency(Duration::from_millis(20)), layer);
+        let held = tokio::spawn(other.oneshot(get()));
+        tokio::task::yield_now().await;
+        let is_ended = polled(client.clone().oneshot(get()), times).await.is_some();
+        (ended, dropped) = (ended + usize::from(is_ended), dropped + usize::from(!is_ended));
+        held.await.unwrap().unwrap();
+        let snapshot = &layer.snapshot()["api.example.com"];
+        assert_eq!((snapshot.waiting, snapshot.in_flight), (0, 0), "{name}: dropped after {times} polls");
         // Other calls are served as if the dropped one had not existed: the server allows everything from its third answer.
         let start = Instant::now();
         for _ in 0..20 {
             let response = client.clone().oneshot(get()).await.unwrap();
-            assert_eq!(response.status(), 200, "dropped after {times} polls");
+            assert_eq!(response.status(), 200, "{name}: dropped after {times} polls");
         }
-        assert!(start.elapsed() < Duration::from_secs(5), "dropped after {times} polls: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(5), "{name}: dropped after {times} polls: {:?}", start.elapsed());
         let snapshot = &layer.snapshot()["api.example.com"];
-        assert!(snapshot.retries <= 2 && snapshot.budget_refusals == 0, "{snapshot:?}");
+        assert_eq!((snapshot.waiting, snapshot.in_flight), (0, 0), "{name}");
+        assert!(snapshot.retries <= 2 && snapshot.budget_refusals == 0, "{name}: {snapshot:?}");
     }
-    assert!(ended > 10, "the longest runs see the whole call");
+    assert!(ended > 10 && dropped > 4, "{name}: the longest runs see the whole call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_dropped_at_any_await_leaves_nothing_behind() {
+    leaves_nothing_behind("plain", ClientLayer::new).await;
+    leaves_nothing_behind("throttled", || ClientLayer::new().throttle(100.0)).await;
+    leaves_nothing_behind("without a pace", || ClientLayer::new().without_pace()).await;
+}
+
+#[cfg(feature = "adaptive")]
+#[tokio::test(start_paused = true)]
+async fn a_call_dropped_at_any_await_leaves_its_permit_to_the_next() {
+    // The other call holds the only permit.
+    let busy = || ClientLayer::new().concurrency("aimd 1..1".parse().unwrap()).concurrency_shares([0.0; 4]);
+    leaves_nothing_behind("busy", busy).await;
+    leaves_nothing_behind("busy and throttled", || busy().throttle(100.0)).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_client::ClientLayer;
+use tidegate_client::{Backoff, ClientLayer};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -12,11 +12,19 @@ use crate::server::{Server, bucket, get, reply};
 
 /// When 1 000 clients return that were denied at the same instant: their number per slice of time.
 async fn comes_back(headers: &'static [(&'static str, &'static str)], slice: Duration) -> Vec<usize> {
+    come_back(ClientLayer::new, headers, slice).await
+}
+
+async fn come_back(
+    layer: impl Fn() -> ClientLayer,
+    headers: &'static [(&'static str, &'static str)],
+    slice: Duration,
+) -> Vec<usize> {
     let start = Instant::now();
     let server = Server::new(move |_, now| if now == start { reply(429, headers) } else { reply(200, &[]) });
     let mut calls = JoinSet::new();
     for _ in 0..1_000 {
-        calls.spawn(client!(server, ClientLayer::new()).oneshot(get()));
+        calls.spawn(client!(server, layer()).oneshot(get()));
     }
     for response in calls.join_all().await {
         assert_eq!(response.unwrap().status(), 200);
@@ -45,6 +53,15 @@ async fn clients_that_were_denied_together_come_back_apart() {
     is_spread(&comes_back(&[("retry-after", "30")], Duration::from_millis(250)).await, 12);
     is_spread(&comes_back(&[("ratelimit", "\"api\";r=0;t=10")], Duration::from_millis(100)).await, 10);
     is_spread(&comes_back(&[], Duration::from_millis(10)).await, 9);
+}
+
+/// The jitter is a part of the wait, so it is short after a short one.
+#[tokio::test(start_paused = true)]
+async fn clients_that_were_denied_for_a_second_come_back_within_the_spread() {
+    let second = &[("retry-after", "1")];
+    is_spread(&comes_back(second, Duration::from_millis(10)).await, 10);
+    let wide = || ClientLayer::new().backoff(Backoff { spread: 2.0, ..Backoff::default() });
+    is_spread(&come_back(wide, second, Duration::from_millis(200)).await, 9);
 }
 
 #[tokio::test(start_paused = true)]

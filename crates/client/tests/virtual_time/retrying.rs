@@ -43,6 +43,29 @@ async fn every_retry_succeeds_if_the_server_told_right() {
     assert!(server.denied() > 50);
 }
 
+/// Fifty tasks that begin at the same instant, when nothing is known about the server yet.
+#[tokio::test(start_paused = true)]
+async fn no_retry_is_denied_if_the_server_states_its_limit() {
+    let latency = Duration::from_millis(10);
+    let server = Server::new(bucket(5.0, 2.5, true)).latency(latency);
+    let layer = ClientLayer::new().without_budget().longest_wait(Duration::from_mins(10));
+    let client = client!(server, layer);
+    let start = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            for _ in 0..4 {
+                assert_eq!(client.clone().oneshot(get()).await.unwrap().status(), 200);
+            }
+        });
+    }
+    tasks.join_all().await;
+    let denied: Vec<_> = server.seen().iter().filter(|seen| seen.status == 429).map(|seen| seen.at - start).collect();
+    assert_eq!(denied, [latency; 45], "only requests of the first moment, which are no retries");
+    assert_eq!((server.seen().len(), layer.snapshot()[HOST].retries), (245, 45));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_retry_waits_as_long_as_the_server_asks_for() {
     for (headers, millis) in [
