@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::header::ACCEPT_ENCODING;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response};
 use tidegate_core::{Clock, Micros, RuleId, Store};
 use tidegate_http::ReplyHeaders;
 use tidegate_rules::{Limiter, Priority, Refundable, SettleSource};
@@ -16,7 +16,7 @@ use crate::hold::ReceiptHold;
 use crate::meter::{Settlements, UsageMeter};
 use crate::observer::Observer;
 use crate::rate_outcome::RateOutcome;
-use crate::response_markers::{Delivery, Unanswered, Unserved};
+use crate::response_markers::{Delivery, Shed, Unanswered, Unserved};
 use crate::settings::Settings;
 use crate::upgrade::{self, UpgradeHold};
 
@@ -123,10 +123,7 @@ impl<S: Store + 'static, C: Clock + 'static> AdmittedRequest<S, C> {
     pub(crate) fn respond<B>(self, response: &mut Response<B>) -> BodyGuard {
         let ResponseContext { refund, headers } = self.response;
         let is_unserved = response.extensions().get::<Unserved>().is_some();
-        // A request that was refused under overload does not measure the service: counting it would lower the rate
-        // further.
-        let is_shed = is_unserved && response.status() == StatusCode::SERVICE_UNAVAILABLE;
-        if let Some(outcome) = self.outcome.filter(|_| !is_shed) {
+        if let Some(outcome) = self.outcome.filter(|_| response.extensions().get::<Shed>().is_none()) {
             outcome.answer(response.status(), response.headers());
         }
         // A refund makes the numbers in the headers wrong, so they are omitted.

@@ -32,7 +32,8 @@
 //! response, because the client has disconnected or the service has failed, slots, reserved costs and queue places are
 //! released.
 //!
-//! A proxy can mark a response as [`Unserved`] (the request never reached its destination) or [`Unanswered`] (it may have).
+//! A proxy can mark a response as [`Unserved`] (the request never reached its destination), [`Unanswered`] (it may have) or [`Shed`] (it
+//! was refused under overload).
 //! An upgraded connection keeps its slots with an [`UpgradeHold`].
 //!
 //! # Requirements
@@ -83,7 +84,7 @@ pub use peer::Peer;
 pub use permit_body::PermitBody;
 pub use request_body::RequestBody;
 pub use request_priority::request_priority;
-pub use response_markers::{Unanswered, Unserved};
+pub use response_markers::{Shed, Unanswered, Unserved};
 pub use runtime_load::record_runtime_load;
 pub use sample_outcome::sample_outcome;
 pub use service::RateLimit;

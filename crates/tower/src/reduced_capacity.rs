@@ -5,7 +5,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tidegate_http::{FixedRefusal, REDUCED_CAPACITY, is_grpc};
 
-use crate::response_markers::Unserved;
+use crate::response_markers::{Shed, Unserved};
 
 /// 503, or UNAVAILABLE for a gRPC call.
 const OVERLOADED: FixedRefusal = FixedRefusal {
@@ -21,6 +21,7 @@ const OVERLOADED: FixedRefusal = FixedRefusal {
 pub(crate) fn refusal(headers: &HeaderMap) -> Response<Bytes> {
     let mut response = OVERLOADED.response(headers);
     response.extensions_mut().insert(Unserved);
+    response.extensions_mut().insert(Shed);
     if !is_grpc(headers) {
         // A random wait spreads the retries of clients that are refused together.
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(fastrand::u16(1..=5)));

@@ -36,6 +36,23 @@ pub struct Unserved;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered;
 
+/// Marks a response to a request that was refused under overload, in favour of others. The layers of this crate that refuse
+/// requests insert it, and so does a proxy that sheds load itself.
+///
+/// Adaptive rates ignore the response. It does not measure the service, and counting it as an error would lower the rate
+/// further. To refund the request's charges too, insert [`Unserved`] as well.
+///
+/// ```
+/// use http::{Response, StatusCode};
+/// use tidegate_tower::Shed;
+///
+/// let mut response = Response::new("too many requests are in flight");
+/// *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+/// response.extensions_mut().insert(Shed);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shed;
+
 /// Whether a request has reached its destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Delivery {

@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
 use tidegate_http::is_grpc;
-use tidegate_tower::{Unanswered, Unserved, UpgradeHold};
+use tidegate_tower::{Shed, Unanswered, Unserved, UpgradeHold};
 
 use super::attempts::{ExchangeError, UpstreamAnswer};
 use super::downstream::Downstream;
@@ -139,11 +139,17 @@ impl ForwardedRequest {
             }
             Err(ExchangeError::Gone(gone)) => Err(gone),
             Err(ExchangeError::Failed { why, is_unseen }) => {
-                if !is_unseen || !forwarder.settings.refund_unserved {
-                    return Ok(upstream_failure(why, *form));
-                }
+                let is_unserved = is_unseen && forwarder.settings.refund_unserved;
                 let mut response = failure_response(why, *form);
-                response.extensions_mut().insert(Unserved);
+                let extensions = response.extensions_mut();
+                if is_unserved {
+                    extensions.insert(Unserved);
+                } else {
+                    extensions.insert(Unanswered);
+                }
+                if matches!(why, Failure::Overloaded | Failure::Shed) {
+                    extensions.insert(Shed);
+                }
                 Ok(response)
             }
         }

@@ -39,6 +39,27 @@ fn metrics(gateway: &Gateway) -> String {
     crate::peers::curl(&format!("http://{}/metrics", gateway.server.listener("Admin")), &[]).body
 }
 
+/// Without a healthy upstream, the gateway answers 503 itself. Unlike a refusal under overload, that is an error.
+#[test]
+fn a_service_without_a_healthy_upstream_lowers_the_rate() {
+    let upstream = Upstream::start(|taken| {
+        let (head, _) = taken.request()?;
+        match head.starts_with("GET /healthz") {
+            true => taken.write("HTTP/1.1 503 Not Well\r\nContent-Length: 0\r\n\r\n"),
+            false => taken.answer("ok"),
+        }
+    });
+    for refunds in ["true", "false"] {
+        let health = ["--gateway-health-path", "/healthz", "--gateway-health-interval", "20ms"];
+        let args = ["--admin-open-metrics", "true", "--gateway-refund-unserved", refunds];
+        let gateway = Gateway::start(RULES, &[&upstream.url()], &[health, args].concat());
+        until("the lowest rate", || {
+            gateway.curl("/", &[]);
+            metrics(&gateway).contains("tidegate_adaptive_rate{rule=\"api\"} 200\n").then_some(())
+        });
+    }
+}
+
 #[test]
 fn errors_of_the_upstream_lower_the_rate_and_it_comes_back() {
     let (upstream, is_failing) = faulty();

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::peers::{Gateway, Upstream};
 use crate::ran::Ran;
@@ -162,15 +162,18 @@ fn refused_requests_do_not_lower_an_adaptive_rate() {
     const RULES: &str = "
 rules: [{ id: adapts, limit: 1000/s, adapt: { between: 100/s..1000/s, on: [errors > 5%] } }]
 ";
-    let overloaded = Overloaded::start_with(RULES, &[]);
-    let _held = overloaded.hold();
-    // Enough for several intervals of a second, each with more than the ten requests that an adjustment needs.
-    for _ in 0..200 {
-        assert_eq!(overloaded.gateway.curl("/", &[]).status, 503);
+    for refunds in ["true", "false"] {
+        let overloaded = Overloaded::start_with(RULES, &["--gateway-refund-unserved", refunds]);
+        let _held = overloaded.hold();
+        // Several intervals of a second, each with more than the ten requests that an adjustment needs.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(4) {
+            assert_eq!(overloaded.gateway.curl("/", &[]).status, 503);
+        }
+        let line = r#"tidegate_adaptive_rate_decreases_total{rule="adapts"} 0"#;
+        assert!(overloaded.metric(line), "{refunds}");
+        assert!(overloaded.metric(r#"tidegate_adaptive_rate{rule="adapts"} 1000"#), "{refunds}");
     }
-    let line = r#"tidegate_adaptive_rate_decreases_total{rule="adapts"} 0"#;
-    assert!(overloaded.metric(line));
-    assert!(overloaded.metric(r#"tidegate_adaptive_rate{rule="adapts"} 1000"#));
 }
 
 #[test]
