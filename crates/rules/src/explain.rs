@@ -168,8 +168,9 @@ pub struct Charged {
     pub on_store_failure: String,
     /// The time that the request can wait for the store; `None` for the store's default.
     pub store_deadline: Option<String>,
-    /// The priority that the rule gives the request; `normal` if it sets none.
-    pub priority: &'static str,
+    /// The priority that the rule sets for its requests, if it sets one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<&'static str>,
     /// The problem type of denials.
     pub problem: &'static str,
     /// The HTTP status of a denial, if it is not 429.
@@ -379,7 +380,7 @@ impl MatchedRule<'_, '_> {
             limits: limits.collect(),
             on_store_failure: self.rule.on_store_failure.to_string(),
             store_deadline: self.rule.store_deadline.map(write_span),
-            priority: self.rule.priority.unwrap_or_default().as_str(),
+            priority: self.rule.priority.map(Priority::as_str),
             problem: disclosure.problem.as_str(),
             status: disclosure.status.map(DenialStatus::get),
         }

@@ -11,6 +11,7 @@ use super::rule_limit::RuleLimit;
 use super::{OnMissingKey, OnRepeatedKey, RuleSet};
 use crate::yaml::Place;
 use tidegate_core::disclosure::{DenialStatus, Disclosure};
+use tidegate_core::priority::Priority;
 use tidegate_core::{Key, RuleId};
 
 /// A summary of a rule.
@@ -39,8 +40,9 @@ pub struct RuleSummary<'r> {
     pub on_repeated_key: &'static str,
     /// The policy for requests that the store cannot decide.
     pub on_store_failure: String,
-    /// The priority of the rule's requests when not all requests can be served.
-    pub priority: &'static str,
+    /// The priority that the rule sets for its requests, if it sets one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<&'static str>,
     /// The problem type of denials.
     pub problem: &'static str,
     /// The HTTP status of a denial, if it is not 429.
@@ -164,7 +166,7 @@ impl Rule {
                 OnRepeatedKey::Join => "join",
             },
             on_store_failure: self.on_store_failure.to_string(),
-            priority: self.priority.unwrap_or_default().as_str(),
+            priority: self.priority.map(Priority::as_str),
             problem: self.disclosure().problem.as_str(),
             status: self.disclosure().status.map(DenialStatus::get),
         }

@@ -46,6 +46,23 @@ fn a_rule_may_make_writes_normal_and_the_first_that_sets_a_priority_decides() {
     assert_eq!(priority(both), Some(Priority::Normal));
 }
 
+/// Requests of a rule that sets no priority have the one of their method, so none is shown.
+#[test]
+fn only_a_priority_that_a_rule_sets_is_shown() {
+    for (field, shown) in [("", None), (", priority: normal", Some("normal")), (", priority: low", Some("low"))] {
+        let rules = rules(&format!("rules: [{{ id: all, limit: 1/s{field} }}]"));
+        let explained = serde_json::to_value(&rules.explain(&Request::new("POST", "/")).rules[0]).unwrap();
+        let summary = serde_json::to_value(rules.shown().next().unwrap()).unwrap();
+        let expected = shown.map(|shown| format!("\"priority\":\"{shown}\""));
+        for json in [explained.to_string(), summary.to_string()] {
+            match &expected {
+                Some(expected) => assert!(json.contains(expected), "{json}"),
+                None => assert!(!json.contains("priority"), "{json}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn all_priorities_count_the_same_slots_and_the_least_important_are_denied_first() {
     let clock = ManualClock::at(Timestamp::from_secs(1_000_000));

@@ -170,7 +170,7 @@ fn fields(rule: &RuleSummary<'_>) -> Vec<(&'static str, String)> {
         ("on_missing_key", rule.on_missing_key.to_owned()),
         ("on_repeated_key", rule.on_repeated_key.to_owned()),
         ("on_store_failure", rule.on_store_failure.clone()),
-        ("priority", rule.priority.to_owned()),
+        ("priority", rule.priority.unwrap_or("none").to_owned()),
     ]
 }
 
