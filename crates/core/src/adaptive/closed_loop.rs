@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::{AdaptiveConcurrency, ConcurrencyPermit, LimitController, SampleOutcome, SampleWindow};
+use super::{AdaptiveConcurrency, ConcurrencyPermit, DEFAULT_SHARES, LimitController, SampleOutcome, SampleWindow};
 use crate::clock::{Clock, ManualClock};
 use crate::time::{Micros, Timestamp};
 
@@ -22,6 +22,9 @@ struct Model {
     is_shadow: bool,
     /// Whether service times are random, with an exponential distribution.
     is_noisy: bool,
+    /// The number of classes, which have the same number of requests.
+    classes: usize,
+    most_in_flight: u32,
     workers: usize,
     service: Micros,
     /// Maximum length of the queue. The server refuses further requests.
@@ -63,6 +66,8 @@ impl Model {
             clock,
             is_shadow: false,
             is_noisy: false,
+            classes: 1,
+            most_in_flight: 0,
             workers,
             service: SERVICE,
             longest_queue: usize::MAX,
@@ -100,8 +105,10 @@ impl Model {
         self.next_arrival = now + self.exponential(Micros::new(mean as u64));
         let sender = (self.random() * self.senders.len() as f64) as usize;
         let sender = &self.senders[sender];
-        let permit = sender.try_acquire(0).or_else(|| self.is_shadow.then(|| sender.acquire_unlimited(0)));
+        let class = now.as_micros() as usize % self.classes;
+        let permit = sender.try_acquire(class).or_else(|| self.is_shadow.then(|| sender.acquire_unlimited(class)));
         let Some(permit) = permit else { return };
+        self.most_in_flight = self.most_in_flight.max(sender.in_flight());
         if self.busy.len() == self.workers && self.queue.len() >= self.longest_queue {
             self.refused += 1;
             permit.finish(SampleOutcome::Dropped);
@@ -184,6 +191,21 @@ fn an_overloaded_server_works_at_full_capacity_without_a_long_queue() {
             assert!(throughput >= 0.95, "{controller}, {workers} workers: {throughput}");
             assert!(latency <= 2.0, "{controller}, {workers} workers: {latency}");
         }
+    }
+}
+
+/// Each priority may use its share although the others have taken the whole limit.
+#[test]
+fn shares_of_priorities_at_most_double_the_limit() {
+    for (controller, limit) in [("aimd 20..20", 20), ("gradient2 10..40", 40), ("vegas 10..40", 40)] {
+        let mut model = Model::new(controller, 10);
+        let controller: LimitController = controller.parse().unwrap();
+        let (window, clock) = (SampleWindow::default(), model.clock.clone());
+        model.senders = vec![AdaptiveConcurrency::seeded(controller, window, &DEFAULT_SHARES, clock)];
+        model.classes = DEFAULT_SHARES.len();
+        model.seconds(60, 3.0);
+        assert!(model.most_in_flight <= 2 * limit, "{} of {limit}", model.most_in_flight);
+        assert!(model.most_in_flight > model.limit(), "{} of {}", model.most_in_flight, model.limit());
     }
 }
 

@@ -63,7 +63,7 @@ impl ProbeSchedule {
 /// round trip longer only if half of the limit did not make it shorter, in the mean of several probes: then there is no queue,
 /// and the server has become slower.
 ///
-/// With many senders that effect is too small to be told from chance if service times vary. So throughput must have risen with
+/// With many senders that effect is too small to be distinguished from noise if service times vary. So throughput must have risen with
 /// requests in flight too, over ten minutes of windows. While the limits of all senders rise together, only the queue becomes
 /// longer.
 ///

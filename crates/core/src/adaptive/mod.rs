@@ -12,7 +12,7 @@
 //! | [`Gradient2`] | the ratio of the usual to the present round trip | a round trip of up to 1.5 times the usual one |
 //!
 //! Formulas and defaults are those of Netflix's concurrency-limits, with two differences. Drops lower every limit if they are
-//! more than [a small part](SampleWindow#drops), and their round trips count for nothing. And the round trip without load, which Vegas and Gradient2 compare with, is never taken from
+//! more than [a small part](SampleWindow#drops), and their round trips are ignored. And the round trip without load, which Vegas and Gradient2 compare with, is never taken from
 //! an overloaded server: it is [probed](ProbeSchedule) with half of the limit, so that an overload that lasts does not become
 //! the usual state.
 //!

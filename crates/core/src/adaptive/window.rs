@@ -19,7 +19,7 @@ use crate::time::{Micros, Timestamp};
 /// A few drops lower no limit: [`tolerated_drops`](SampleWindow::tolerated_drops) of the requests may be dropped. Published
 /// controllers react to each drop, as TCP does. But routers drop packets only when they are full, and services answer 503 for
 /// other reasons too: one of many instances restarts, one dependency of one endpoint is down. One such response in each window
-/// would lower a limit a hundred times in the time in which it rises once, whether thousands of others are good or not. A server
+/// would lower a limit a hundred times in the time in which it rises once, even if thousands of others succeed. A server
 /// that is full refuses every request above its capacity, which is soon more than one in a hundred.
 ///
 /// The part is that of all requests, not of each window, so that it means the same for few requests as for many: each request

@@ -108,7 +108,7 @@ pub(super) fn gateway() -> Vec<Setting> {
         Setting::new(
             "gateway.concurrency_shares",
             &["low=0", "normal=20", "high=30", "critical=50"],
-            "Percentage of the adaptive limit that each priority may use even if the whole limit is taken.",
+            "Percentage of the adaptive limit that each priority may use even if the whole limit is taken. So the requests in flight may exceed the limit by the sum of the shares: with the default, up to twice the limit.",
         )
         .of(SettingKind::Many),
         Setting::new(
