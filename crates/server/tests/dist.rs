@@ -101,7 +101,8 @@ fn the_archive_has_program_manual_completions_licences_and_materials() {
         let is_own = name.starts_with("tidegate-");
         assert!(is_own || licences.contains(&format!("\n{name} {version}: ")), "{name}");
     }
-    let guides = ["README.md", "docs/deploying.md"].map(|guide| fs::read_to_string(repository().join(guide)).unwrap());
+    let guides = ["README.md", "docs/getting-started.md", "docs/deploying.md"];
+    let guides = guides.map(|guide| fs::read_to_string(repository().join(guide)).unwrap());
     let here = |name: &str| {
         let target = run(Command::new("rustc").arg("-vV"));
         let target = target.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
@@ -111,7 +112,7 @@ fn the_archive_has_program_manual_completions_licences_and_materials() {
     let archive = here(archive.file_name().unwrap().to_str().unwrap());
     assert!(guides.iter().all(|guide| guide.contains(&archive)), "guides name {archive}");
     let package = here(dist.file(".deb").file_name().unwrap().to_str().unwrap());
-    assert!(guides[1].contains(&package), "the guide names {package}");
+    assert!(guides[2].contains(&package), "the guide names {package}");
 
     let references: BTreeSet<&str> = components.iter().filter_map(|component| component["bom-ref"].as_str()).collect();
     assert_eq!(references.len(), components.len(), "every component is listed once");

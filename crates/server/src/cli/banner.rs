@@ -11,6 +11,9 @@ use crate::log::LogLineFormat;
 use crate::resp;
 use crate::serve::StoreFallback;
 
+/// Arguments of curl that declare a body as JSON. `--json` needs curl 7.82, and systems older than that are in use.
+const AS_JSON: &str = "-H 'content-type: application/json' -d";
+
 /// Banner printed once the server is up.
 pub(super) struct Banner<'b> {
     /// Address of the listener, and whether it uses TLS.
@@ -129,14 +132,14 @@ impl Banner<'_> {
         if let Some((address, encrypted)) = self.api {
             let url = format!("{}://{address}", if encrypted { "https" } else { "http" });
             writeln!(out, "\n  {STRONG}HTTP{STRONG:#}   {url}")?;
-            writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {url}/v1/check --json '{}'", self.api_example)?;
+            writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {url}/v1/check {AS_JSON} '{}'", self.api_example)?;
         }
         if let Some((address, encrypted)) = self.rls {
             let (scheme, plaintext) = if encrypted { ("https", "") } else { ("http", " -plaintext") };
             writeln!(out, "\n  {STRONG}Envoy{STRONG:#}  {address}, gRPC and {scheme}://{address}/json")?;
             if let Some(body) = self.rls_example.as_deref().map(quoted) {
                 let service = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-                writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {scheme}://{address}/json --json {body}")?;
+                writeln!(out, "         {FAINT}try{FAINT:#}  curl -s {scheme}://{address}/json {AS_JSON} {body}")?;
                 writeln!(out, "         {FAINT}or{FAINT:#}   grpcurl{plaintext} -d {body} {address} {service}")?;
             }
         }

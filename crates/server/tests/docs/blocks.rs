@@ -70,6 +70,8 @@ const ALGORITHMS: &str = "../examples/tests/guide.rs";
 const RULES: &str = "rules/tests/rules/guide.rs";
 const IDENTITY: &str = "server/tests/identity/guide.rs";
 const OPERATING: &str = "server/tests/docs/operating.rs";
+const FIRST: &str = "server/tests/docs/commands.rs";
+const DENIAL: &str = "getting_started_ends_with_a_denial";
 const TOP: &str = "server/src/cli/top/draw/tests.rs";
 const LIVE: &str = "server/tests/admin/live_feed.rs";
 const ONCE: &str = "the_program_shows_what_it_sees_once";
@@ -109,8 +111,10 @@ static HELD: &[Held] = &[
     held("gateway.md", "console", "$ cat rules.yaml", EXAMPLES, "the_gateway_answers_as_its_guide_shows"),
     held("gateway.md", "console", "HTTP/1.1 429", EXAMPLES, "the_gateway_answers_as_its_guide_shows"),
     held("gateway.md", "console", "$ curl -i", EXAMPLES, "the_gateway_answers_as_its_guide_shows"),
-    held("getting-started.md", "", "for i in ", "server/tests/docs/commands.rs", "getting_started_ends_with_a_denial"),
-    held("getting-started.md", "", "curl ", "server/tests/docs/commands.rs", "getting_started_ends_with_a_denial"),
+    held("getting-started.md", "", "python3 ", FIRST, DENIAL),
+    held("getting-started.md", "", "for i in ", FIRST, DENIAL),
+    held("getting-started.md", "text", "501\n", FIRST, DENIAL),
+    held("getting-started.md", "", "curl -i ", FIRST, DENIAL),
     held("getting-started.md", "", "tidegate top", LIVE, ONCE),
     held("http-api.md", "console", "", "server/tests/serve/decisions.rs", "the_guide_shows_what_the_server_answers"),
     held(
@@ -195,7 +199,7 @@ static HELD: &[Held] = &[
 
 /// Commands that no test runs, by how they begin, with the reason.
 pub(crate) const COMMANDS_NOT_RUN: &[(&str, &str)] = &[
-    ("curl -sSLO ", "downloads a release; tests/dist.rs compares the names of the files"),
+    ("curl -fsSLO ", "downloads a release; tests/dist.rs compares the names of the files"),
     ("sha256sum ", "checks a download; tests/dist.rs checks the sums of the files that it makes"),
     ("tar -xzf ", "unpacks a download; tests/dist.rs unpacks the archive that it makes"),
     ("gh ", "needs GitHub"),
@@ -207,7 +211,7 @@ pub(crate) const COMMANDS_NOT_RUN: &[(&str, &str)] = &[
     ("grpcurl ", "is not packaged; rls/health_and_reflection.rs asks by reflection from Python"),
     ("cargo install ", "compiles everything anew"),
     ("cargo build ", "compiles everything anew"),
-    ("cargo add ", "needs the repository's address; the packages of such tables are checked"),
+    ("git clone ", "needs the public repository"),
 ];
 
 /// Blocks that no test reads, by guide, label and beginning, with the reason.

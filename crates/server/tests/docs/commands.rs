@@ -3,14 +3,13 @@
 //! Commands that start a server are passed to `tidegate config`, which takes the same flags and rejects invalid ones. Commands that
 //! use a server are in [`sessions`](crate::sessions).
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use crate::blocks::{Fate, Kind, fate, kind};
 use crate::guide::{Guide, guide, guides, plain};
-use crate::support::{Server, folder};
+use crate::support::{Process, Server, folder, free_port, until};
 
 /// Commands that need only files.
 const ALONE: [&str; 5] = ["check", "explain", "replay", "simulate", "test"];
@@ -121,21 +120,16 @@ fn commands_in_guides_run() {
     assert!(ran > 12 && read > 6 && compared > 4, "{ran} ran, {read} read, {compared} compared");
 }
 
-/// A service that answers every request with 204.
-fn service() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let mut reader = BufReader::new(stream);
-            let mut line = String::new();
-            while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
-                line.clear();
-            }
-            let _ = reader.into_inner().write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
-        }
-    });
-    address
+/// The service that the guide starts, on a free port, with its URL.
+fn service(guide: &Guide, place: &Path) -> (Process, String) {
+    let mut lines = guide.labelled("sh").flat_map(str::lines);
+    let port = free_port().to_string();
+    let line = lines.find(|line| line.starts_with("python3 ")).unwrap().replace("3000", &port);
+    let mut command = shell_command(place, &format!("exec {line}"));
+    let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let address = format!("127.0.0.1:{port}");
+    until("a connection to the service", || TcpStream::connect(&address).ok());
+    (Process(process), format!("http://{address}"))
 }
 
 /// The first steps, in order, end with the promised denial.
@@ -147,15 +141,16 @@ fn getting_started_ends_with_a_denial() {
     let checked = guide.calls().into_iter().filter(|call| call.starts_with("tidegate check"));
     checked.for_each(|call| assert!(shell(place.path(), &call).status.success(), "{call}"));
 
-    let upstream = format!("http://{}", service());
+    let (_service, upstream) = service(&guide, place.path());
     let args = ["--rules", "rules.yaml", "--gateway", "127.0.0.1:0", "--upstream", &upstream];
     let server = Server::start(&[("rules.yaml", rules)], &args);
     let gateway = server.listener("Gateway").to_string();
     let lines = guide.labelled("sh").flat_map(str::lines);
-    let asks: Vec<&str> = lines.filter(|line| line.contains("curl ")).collect();
+    let asks: Vec<&str> = lines.filter(|line| line.contains("curl ") && line.contains("127.0.0.1:8000")).collect();
     let [six, once] = asks[..] else { panic!("{asks:?}") };
     let run = |line: &str| said(&shell(place.path(), &line.replace("127.0.0.1:8000", &gateway)));
-    assert_eq!(run(six), "204\n204\n204\n204\n204\n429\n");
+    let shown = guide.labelled("text").find(|block| block.starts_with("501\n")).unwrap();
+    assert_eq!(run(six).trim_end(), shown);
     let denied = run(once).to_ascii_lowercase();
     assert!(denied.starts_with("http/1.1 429") && denied.contains("\r\nretry-after: "), "{denied}");
 }

@@ -49,7 +49,7 @@ rules:
 ";
 
 static SESSIONS: &[Session] = &[
-    Session { guide: "README.md", rules: "-", ..PLAIN },
+    Session { guide: "README.md", rules: "-", varies: true, ..PLAIN },
     Session {
         guide: "client.md",
         rules: "rules: [{ id: api, limit: 10/s }]",
@@ -75,7 +75,9 @@ static SESSIONS: &[Session] = &[
 /// Whether the commands of a line are run in a session of this guide.
 pub(crate) fn runs(guide: &str, commands: &[String]) -> bool {
     let uses_server = |command: &String| {
-        let program = command.split(' ').next().unwrap_or_default();
+        // A loop runs one program.
+        let body = command.strip_prefix("for ").and_then(|rest| rest.split_once("; do "));
+        let program = body.map_or(command.as_str(), |(_, body)| body).split(' ').next().unwrap_or_default();
         PROGRAMS.contains(&program) && !command.starts_with("tidegate serve")
     };
     SESSIONS.iter().any(|session| session.guide == guide) && commands.iter().all(uses_server)
