@@ -354,8 +354,8 @@ fn print_fleet(out: &mut impl Write, fleet: &FleetOutcome, length: Micros) -> io
 }
 
 fn print_fault(out: &mut impl Write, fault: &FaultOutcome) -> io::Result<()> {
-    let mut line = |what: &str, value: u64| writeln!(out, "  {what:<16}{value:>14}");
-    line("held by them", fault.held_cost)?;
+    let mut line = |what: &str, value: u64| writeln!(out, "  {what:<20}{value:>10}");
+    line("held by failed nodes", fault.held_cost)?;
     if fault.micros > 0 {
         line("undecided", fault.undecided_cost)?;
     }
