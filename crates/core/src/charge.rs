@@ -71,13 +71,13 @@ impl<'a> Charge<'a> {
         Charge { deadline: Some(deadline.into()), ..self }
     }
 
-    /// Whether an admission holds a reserved cost or a slot until it is settled.
+    /// Returns `true` if an admission holds a reserved cost or a slot until it is settled.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         self.cost > 0 && (self.reserve.is_some() || self.limit.holds_slots())
     }
 
-    /// Whether an admission reserves a cost. Slots are held by leases instead.
+    /// Returns `true` if an admission reserves a cost. Slots are held by leases instead.
     #[must_use]
     pub const fn is_reserved(&self) -> bool {
         self.is_held() && !self.limit.holds_slots()

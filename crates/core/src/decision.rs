@@ -44,7 +44,7 @@ impl Decision {
     pub const NONE: Decision =
         Decision { outcome: Outcome::Allow { delay: Micros::ZERO }, limit: 0, remaining: 0, reset_after: Micros::ZERO };
 
-    /// Whether the request may go ahead, possibly after [`Decision::delay`].
+    /// Returns `true` if the request may go ahead, possibly after [`Decision::delay`].
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         matches!(self.outcome, Outcome::Allow { .. })

@@ -40,7 +40,7 @@ impl<'q> Question<'q> {
         self.groups().flatten()
     }
 
-    /// Whether there are no charges.
+    /// Returns `true` if there are no charges.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.charges().next().is_none()

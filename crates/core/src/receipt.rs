@@ -20,8 +20,8 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Whether the hold with this index repeats an earlier one under a second name of the same key. Both were taken
-    /// together while the secret that names keys was rotated.
+    /// Returns `true` if the hold with this index repeats an earlier one under a second name of the same key. Both were
+    /// taken together while the secret that names keys was rotated.
     ///
     /// Derived from fields that every version of a receipt has, so that nodes of different versions can settle each other's
     /// receipts.

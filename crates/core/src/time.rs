@@ -116,7 +116,7 @@ impl Micros {
         self.0.div_ceil(1_000)
     }
 
-    /// Whether the span is empty.
+    /// Returns `true` if the span is empty.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0

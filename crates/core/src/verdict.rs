@@ -44,7 +44,7 @@ impl Verdict {
         decisions.into_iter().fold(None, tighter).map(|(index, _)| index)
     }
 
-    /// Whether the request may go ahead.
+    /// Returns `true` if the request may go ahead.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         matches!(self.outcome, Outcome::Allow { .. })

@@ -3,8 +3,8 @@
 use http::HeaderMap;
 use http::header::ACCEPT;
 
-/// Whether a request's `Accept` prefers HTML to JSON. A browser's does when it opens a page; programs send `*/*`, JSON, or
-/// no `Accept`.
+/// Returns `true` if a request's `Accept` prefers HTML to JSON. A browser's does when it opens a page; programs send
+/// `*/*`, JSON, or no `Accept`.
 ///
 /// ```
 /// use http::{HeaderMap, HeaderValue, header::ACCEPT};

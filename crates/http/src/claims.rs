@@ -24,7 +24,7 @@ impl Claims {
         self.0.iter()
     }
 
-    /// Whether there are no claims.
+    /// Returns `true` if there are no claims.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -105,13 +105,13 @@ impl TrustedProxies {
         self.header
     }
 
-    /// Whether any address is trusted.
+    /// Returns `true` if any address is trusted.
     #[must_use]
     pub const fn trusts_any(&self) -> bool {
         !self.networks.is_empty()
     }
 
-    /// Whether this address is a trusted proxy.
+    /// Returns `true` if this address is a trusted proxy.
     #[must_use]
     pub fn trusts(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

@@ -90,7 +90,7 @@ impl Cors {
         Some(AllowedReader { origin, allows_credentials: self.allows_credentials })
     }
 
-    /// Whether a request is a preflight of an allowed origin.
+    /// Returns `true` if a request is a preflight of an allowed origin.
     #[must_use]
     pub fn is_preflight(&self, method: &Method, headers: &HeaderMap) -> bool {
         method == Method::OPTIONS

@@ -64,7 +64,7 @@ impl DenialBodies {
         }
     }
 
-    /// Whether the body is an HTML page for this request.
+    /// Returns `true` if the body is an HTML page for this request.
     #[must_use]
     pub fn is_page_for(&self, request: &HeaderMap) -> bool {
         self.html.is_some() && prefers_html(request)

@@ -174,7 +174,7 @@ impl<'a> HttpFacts<'a> {
         self
     }
 
-    /// Whether the caller is identified, by a user, an API key or a claim.
+    /// Returns `true` if the caller is identified, by a user, an API key or a claim.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         !self.user.is_none() || !self.api_key.is_none() || !self.claims.is_empty() || self.token.is_some()

@@ -25,7 +25,7 @@ const UNAVAILABLE: u8 = 14;
 
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 
-/// Whether a request is a gRPC call, by its content type.
+/// Returns `true` if a request is a gRPC call, by its content type.
 #[must_use]
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let Some(kind) = headers.get(CONTENT_TYPE) else { return false };

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-/// Whether an authority is unambiguous: a name or an address, optionally followed by a colon and a port.
+/// Returns `true` if an authority is unambiguous: a name or an address, optionally followed by a colon and a port.
 ///
 /// [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986#section-3.2.2) also allows userinfo, percent escapes, commas and other
 /// signs. Servers interpret them differently, so a rule or a route could see another host than the server that answers.

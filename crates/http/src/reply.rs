@@ -39,7 +39,7 @@ pub(crate) enum ReplyRefusal {
     Unkeyed(KeyFault),
     /// A limit denies the request for this long.
     Denied(Micros),
-    /// The store is unavailable, and a rule denies requests meanwhile.
+    /// The store is unavailable, and a rule denies requests until it recovers.
     Unavailable(Micros),
     /// The request costs more than this, the most that the limit can ever admit.
     TooLarge(u64),
@@ -141,7 +141,7 @@ impl<'a, 'r> Reply<'a, 'r> {
         StatusCode::from_u16(status.get()).ok()
     }
 
-    /// Whether the request is refused because it lacks a part of a rule's key.
+    /// Returns `true` if the request is refused because it lacks a part of a rule's key.
     #[must_use]
     pub fn is_unidentified(&self) -> bool {
         self.refusal() == Some(ReplyRefusal::Unkeyed(KeyFault::Missing))

@@ -47,7 +47,7 @@ impl UsageScanner {
         }
     }
 
-    /// Whether the body contained its own end marker.
+    /// Returns `true` if the body contained its own end marker.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         match self {
@@ -57,7 +57,7 @@ impl UsageScanner {
     }
 }
 
-/// Whether a body has a content encoding, such as compression.
+/// Returns `true` if a body has a content encoding, such as compression.
 #[must_use]
 pub fn is_encoded(headers: &HeaderMap) -> bool {
     let codings = headers.get_all(CONTENT_ENCODING).iter();

@@ -50,7 +50,7 @@ impl Explanation {
         });
     }
 
-    /// Whether any of the limits is decided by nodes' own copies.
+    /// Returns `true` if any of the limits is decided by nodes' own copies.
     #[must_use]
     pub fn has_write_behind(&mut self) -> bool {
         self.write_behind_mut().next().is_some()

@@ -44,9 +44,9 @@ pub enum Fact<'n> {
 }
 
 impl Fact<'_> {
-    /// Whether a header, a query parameter, a cookie, a claim or an entry of a descriptor with the name `known` is this
-    /// fact. Names of headers and cookies are compared in any case, those of query parameters as by [`syntax::parameters`],
-    /// and all others exactly. A fact without a name never matches.
+    /// Returns `true` if a header, a query parameter, a cookie, a claim or an entry of a descriptor with the name
+    /// `known` is this fact. Names of headers and cookies are compared in any case, those of query parameters as by
+    /// [`syntax::parameters`], and all others exactly. A fact without a name never matches.
     #[must_use]
     pub fn is_called(self, known: &str) -> bool {
         match self {

@@ -92,7 +92,7 @@ pub enum PathRefusal {
     NoRoot,
     /// It is `*`, the server as a whole, and the method is not `OPTIONS`.
     Asterisk,
-    /// There are empty segments or dot segments, and nobody to resolve them.
+    /// There are empty segments or dot segments, and nothing resolves them.
     Unresolved,
     /// Only canonical paths are accepted.
     NotCanonical,

@@ -131,7 +131,7 @@ impl RuleSet {
         limits
     }
 
-    /// Whether limits are shared among regions.
+    /// Returns `true` if limits are shared among regions.
     #[must_use]
     pub fn has_regions(&self) -> bool {
         self.each_regions().next().is_some()

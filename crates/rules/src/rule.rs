@@ -80,13 +80,13 @@ impl Rule {
         })
     }
 
-    /// Whether it has limits by tier.
+    /// Returns `true` if it has limits by tier.
     #[must_use]
     pub fn has_tiers(&self) -> bool {
         !self.limits.tiers.is_empty()
     }
 
-    /// Whether it uses the client's address.
+    /// Returns `true` if it uses the client's address.
     #[must_use]
     pub fn needs_address(&self) -> bool {
         self.conditions.address.is_some() || self.key.iter().any(|part| matches!(part, KeyPart::Address { .. }))

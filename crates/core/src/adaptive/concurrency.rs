@@ -140,14 +140,15 @@ impl<C: Clock> AdaptiveConcurrency<C> {
         self.0.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether a request without a class would be refused now.
+    /// Returns `true` if a request without a class would be refused now.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.in_flight() >= self.limit()
     }
 
-    /// Whether the server has no room for a request of a class: the limit is reached, and the share of the class is taken. Never
-    /// while the limit is lowered for a [measurement](super::ProbeSchedule): that it is reached then says nothing about the server.
+    /// Returns `true` if the server has no room for a request of a class: the limit is reached, and the share of the
+    /// class is taken. Never while the limit is lowered for a [measurement](super::ProbeSchedule): that it is reached
+    /// then says nothing about the server.
     #[must_use]
     pub fn would_refuse(&self, class: usize) -> bool {
         let has_share = |class: &Class| class.in_flight.load(Ordering::Relaxed) < class.guaranteed(self.limit());

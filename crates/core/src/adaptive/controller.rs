@@ -41,7 +41,7 @@ impl LimitController {
         }
     }
 
-    /// Whether the limit is currently lowered, to measure the server without a queue.
+    /// Returns `true` if the limit is currently lowered, to measure the server without a queue.
     #[must_use]
     pub fn is_probing(&self) -> bool {
         match self {

@@ -98,7 +98,7 @@ impl Gradient2 {
         LimitRange::whole(if self.probe.is_active() { self.exact() / 2.0 } else { self.exact() })
     }
 
-    /// Whether the limit is currently lowered, to measure the server without a queue.
+    /// Returns `true` if the limit is currently lowered, to measure the server without a queue.
     #[must_use]
     pub fn is_probing(&self) -> bool {
         self.probe.is_active()

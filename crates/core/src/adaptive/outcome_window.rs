@@ -101,7 +101,7 @@ impl OutcomeWindow {
         }
     }
 
-    /// Whether the window is over.
+    /// Returns `true` if the window is over.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         has_passed(self.begun.load(Ordering::Relaxed), now, self.length.get())

@@ -88,7 +88,7 @@ impl Block {
         in_block(self.limit.charge(&mut self.state, slots, now, id))
     }
 
-    /// Whether slots held by a request are certain to last for their whole time to live, counted from `now`.
+    /// Returns `true` if slots held by a request are certain to last for their whole time to live, counted from `now`.
     #[must_use]
     pub fn outlives_request(&self, now: Timestamp) -> bool {
         now + self.ttl <= self.end
@@ -114,7 +114,7 @@ impl Block {
         }
     }
 
-    /// Whether a request holds slots under this receipt.
+    /// Returns `true` if a request holds slots under this receipt.
     #[must_use]
     pub fn holds(&self, id: ReceiptId, now: Timestamp) -> bool {
         match &self.state {
@@ -130,8 +130,8 @@ impl Block {
         self.end = self.end.max(sent_at + without_drift(Micros::new(self.ttl.get().saturating_mul(2))));
     }
 
-    /// Whether no request holds a slot, so that the block can be released. A node that sends the release must not use the
-    /// block again, even if the release does not arrive.
+    /// Returns `true` if no request holds a slot, so that the block can be released. A node that sends the release must
+    /// not use the block again, even if the release does not arrive.
     #[must_use]
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.free(now) == self.slots()
@@ -149,7 +149,7 @@ impl Block {
         self.limit.evaluate(&self.state, 0, now).remaining
     }
 
-    /// Whether `held` is a slot in a node's block. Only that node can release or renew it.
+    /// Returns `true` if `held` is a slot in a node's block. Only that node can release or renew it.
     #[must_use]
     pub const fn is_in_block(held: &Held) -> bool {
         held.limit.holds_slots() && held.mark.1 == IN_BLOCK

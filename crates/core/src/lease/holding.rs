@@ -181,7 +181,7 @@ impl Holding {
         std::mem::take(&mut account.ended)
     }
 
-    /// Whether a renewal has no answer yet.
+    /// Returns `true` if a renewal has no answer yet.
     #[must_use]
     pub fn is_asking(&self) -> bool {
         self.account().sent.is_some()

@@ -43,7 +43,7 @@ impl Leasing {
         if is_possible { Some(Leasing { percent, millis }) } else { None }
     }
 
-    /// Whether the limit is never leased.
+    /// Returns `true` if the limit is never leased.
     #[must_use]
     pub const fn is_off(self) -> bool {
         self.percent == 0

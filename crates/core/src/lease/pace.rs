@@ -115,7 +115,7 @@ impl Pace {
         u64::try_from(tokens).unwrap_or(u64::MAX).min(self.terms.most_outstanding())
     }
 
-    /// Whether the node should return its tokens, because no request has come for a while.
+    /// Returns `true` if the node should return its tokens, because no request has come for a while.
     #[must_use]
     pub fn is_idle(&self, now: Timestamp) -> bool {
         now.since(self.last_seen) >= IDLE

@@ -195,7 +195,7 @@ impl Limit {
         }
     }
 
-    /// Whether admissions hold slots, which must be released.
+    /// Returns `true` if admissions hold slots, which must be released.
     #[must_use]
     pub const fn holds_slots(&self) -> bool {
         matches!(self.algorithm, Algorithm::Concurrency(_))
@@ -371,8 +371,8 @@ impl Limit {
         }
     }
 
-    /// Whether a state lies so far in the future that the clock must have stepped back, or its debt exceeds this limit's
-    /// bound.
+    /// Returns `true` if a state lies so far in the future that the clock must have stepped back, or its debt exceeds
+    /// this limit's bound.
     #[must_use]
     #[inline]
     pub fn is_ahead(&self, state: &State, now: Timestamp) -> bool {
@@ -412,7 +412,7 @@ impl Limit {
         );
     }
 
-    /// Whether all spending has recovered. Such a state equals [`Limit::fresh`] and can be forgotten.
+    /// Returns `true` if all spending has recovered. Such a state equals [`Limit::fresh`] and can be forgotten.
     #[must_use]
     pub fn is_recovered(&self, state: &State, now: Timestamp) -> bool {
         if let State::Leased(ledger) = state {

@@ -46,7 +46,7 @@ impl Limit {
         built.unwrap_or(*self)
     }
 
-    /// Whether this is a bucket that is a [part](Limit::regional_part) of a limit, whose debt is not capped.
+    /// Returns `true` if this is a bucket that is a [part](Limit::regional_part) of a limit, whose debt is not capped.
     #[must_use]
     pub fn is_part_of_bucket(&self) -> bool {
         self.bucket().is_some_and(Bucket::is_part)

@@ -2,7 +2,7 @@
 //!
 //! The hash spreads keys evenly, so all shards grow at nearly the same pace. Each row therefore holds the next few slots of
 //! every shard. A table grows into the next row and never moves to a larger allocation, so no memory is lost to fragmentation.
-//! A row is large enough for huge pages, where a read of a random slot takes half the time: it seldom misses the TLB.
+//! A row is large enough for huge pages, where a read of a random slot takes half the time: it rarely misses the TLB.
 //!
 //! Clearing a huge page takes milliseconds, too long for the first keys to wait. Tables therefore begin in the first row,
 //! which consists of small pages (the *small row*), and move to other rows when they outgrow it.

@@ -20,7 +20,7 @@
 //!    its number.
 //! 5. δ is no longer outgoing.
 //!
-//! Between any two steps the driver can fail, and another one continues from what is outgoing. Until step 4, δ belongs to nobody: it is
+//! Between any two steps the driver can fail, and another one continues from what is outgoing. Until step 4, δ belongs to no region: it is
 //! *parked*. A lost answer is no harm, since every step can be repeated. Transfers arrive in any order, so one that cannot arrive holds back
 //! no other.
 //!
@@ -51,7 +51,7 @@
 //! | a store loses its data | what the region had spent, once, as without regions. Nodes decide by the floor |
 //! | a replica that lags takes over, and lacks the transfer of a share | that share, for nodes that did not know of it; see [`ShareLedger::is_behind`] |
 //! | a retired region was not down | its share, until it is |
-//! | a share is taken back without the receiver on the word of an operator, and the receiver had received it | that share, until the receiver is told |
+//! | a share is taken back without the receiver, as asserted by an operator, but the receiver had received it | that share, until the receiver is told |
 
 mod ledger;
 mod node;

@@ -100,7 +100,7 @@ impl ShareLease {
 }
 
 impl AppliedShares {
-    /// Whether the node has confirmed the shares. Otherwise it decides by floors.
+    /// Returns `true` if the node has confirmed the shares. Otherwise it decides by floors.
     #[must_use]
     pub const fn is_confirmed(&self) -> bool {
         self.confirmed_at.is_some()

@@ -37,7 +37,7 @@ impl Received {
         Received { missing: missing.into_iter().collect(), ..Received::up_to(born, number) }
     }
 
-    /// Whether a transfer has arrived, or was withdrawn.
+    /// Returns `true` if a transfer has arrived, or was withdrawn.
     #[must_use]
     pub fn has(&self, number: u64) -> bool {
         number <= self.number && !self.missing.contains(&number)

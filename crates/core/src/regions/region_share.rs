@@ -55,7 +55,7 @@ impl RegionShare {
         self.share - settling
     }
 
-    /// Whether all of the share counts for a limit at `at`, if nothing moves until then.
+    /// Returns `true` if all of the share counts for a limit at `at`, if nothing moves until then.
     #[must_use]
     pub fn is_settled(&self, id: &str, limit: &Limit, at: Timestamp) -> bool {
         self.settled(id, limit, at) == self.share

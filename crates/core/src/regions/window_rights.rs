@@ -75,14 +75,14 @@ pub struct ArrivedRights {
 }
 
 impl ArrivedRights {
-    /// Whether these are rights in this limit and in a window that lasted from the beginning of the transfer to the last
-    /// charge.
+    /// Returns `true` if these are rights in this limit and in a window that lasted from the beginning of the transfer
+    /// to the last charge.
     #[must_use]
     pub fn are_of(&self, id: &str, limit: &Limit) -> bool {
         self.id == id && self.limit == *limit && self.are_of_one_window()
     }
 
-    /// Whether the transfer, the readings and the charges were in one window. Otherwise these rights never count.
+    /// Returns `true` if the transfer, the readings and the charges were in one window. Otherwise these rights never count.
     #[must_use]
     pub fn are_of_one_window(&self) -> bool {
         match self.limit.algorithm() {

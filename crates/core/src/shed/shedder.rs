@@ -129,10 +129,10 @@ impl<C: Clock> LoadShedder<C> {
         }))
     }
 
-    /// Whether a request is admitted. `class` counts from 0, the least important one, and `client` is a hash of the client.
-    /// `is_full` says that the server has no room for this request, as
-    /// [`would_refuse`](crate::adaptive::AdaptiveConcurrency::would_refuse) tells. That it has none for others is no overload of this
-    /// class: they may take long to end after none of them is admitted any more.
+    /// Returns `true` if a request is admitted. `class` counts from 0, the least important one, and `client` is a hash
+    /// of the client. `is_full` is what [`would_refuse`](crate::adaptive::AdaptiveConcurrency::would_refuse) returned:
+    /// the server has no room for a request of this class. A lack of room for other classes is not overload of this
+    /// class, because admitted requests may take long to end.
     ///
     /// Must be called once for each request: the request counts as an arrival, and as shed if it is refused.
     pub fn admits(&self, class: usize, client: u64, is_full: bool) -> bool {
@@ -173,7 +173,7 @@ impl<C: Clock> LoadShedder<C> {
         self.0.level.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether there is another clone.
+    /// Returns `true` if there is another clone.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
@@ -182,7 +182,7 @@ impl<C: Clock> LoadShedder<C> {
     /// Number of requests since the start.
     #[must_use]
     pub fn counts(&self) -> ShedCounts {
-        // Prevents a window from being closed meanwhile, so that no arrival is missing from both sums.
+        // Prevents a window from being closed at the same time, so that no arrival is missing from both sums.
         let _threshold = self.0.threshold.lock();
         let load = |counts: &[AtomicU64; CLASSES]| counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         let mut counts = ShedCounts { arrived: load(&self.0.arrived), shed: load(&self.0.shed) };

@@ -149,13 +149,13 @@ impl LocalCopy {
         self.unsent
     }
 
-    /// Whether nothing is known of the key since its limit changed.
+    /// Returns `true` if nothing is known of the key since its limit changed.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
         matches!(self.base, Base::Unknown)
     }
 
-    /// Whether a report is in flight.
+    /// Returns `true` if a report is in flight.
     #[must_use]
     pub const fn is_reporting(&self) -> bool {
         self.is_reporting
@@ -207,7 +207,7 @@ impl LocalCopy {
         }
     }
 
-    /// Whether this copy can be dropped: a new one would make the same decisions.
+    /// Returns `true` if this copy can be dropped: a new one would make the same decisions.
     #[must_use]
     pub fn is_blank(&self, now: Timestamp) -> bool {
         let is_recovered = match self.base {

@@ -33,8 +33,8 @@ impl WriteBehind {
         if is_possible { Some(WriteBehind { percent, millis }) } else { None }
     }
 
-    /// Whether a limit can be decided by copies: token bucket, GCRA, meter and fixed window. For other limits, the state at
-    /// a later instant does not follow from an answer of the store.
+    /// Returns `true` if a limit can be decided by copies: token bucket, GCRA, meter and fixed window. For other
+    /// limits, the state at a later instant does not follow from an answer of the store.
     ///
     /// ```
     /// use tidegate_core::write_behind::WriteBehind;

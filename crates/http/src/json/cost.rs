@@ -64,7 +64,7 @@ impl CostFinder {
         Some(if is_exact { BodyNumber::Exact(largest) } else { BodyNumber::AtMost(largest) })
     }
 
-    /// Whether a document has ended and no other has begun.
+    /// Returns `true` if a document has ended and no other has begun.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.walker.is_over()
@@ -75,7 +75,7 @@ impl CostFinder {
         self.walker.collector.all_may_be_missing();
     }
 
-    /// Whether the input is not JSON, so that nothing more will be found.
+    /// Returns `true` if the input is not JSON, so that nothing more will be found.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.walker.is_lost()

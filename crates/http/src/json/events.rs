@@ -77,7 +77,7 @@ impl EventFinder {
         self.finder.found(field)
     }
 
-    /// Whether the stream contained its end marker.
+    /// Returns `true` if the stream contained its end marker.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.is_done

@@ -58,7 +58,7 @@ impl FieldFinder {
         fresh.get(field)?.as_deref().or(found.get(field)?.as_deref())
     }
 
-    /// Whether the input is not JSON, so that nothing more will be found.
+    /// Returns `true` if the input is not JSON, so that nothing more will be found.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.walker.is_lost()

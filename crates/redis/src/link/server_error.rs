@@ -116,7 +116,7 @@ impl ErrorCode {
         ErrorCode::KNOWN.into_iter().find(|code| code.name() == first).unwrap_or(ErrorCode::Other)
     }
 
-    /// Whether a script that ended with this error may have written before.
+    /// Returns `true` if a script that ended with this error may have written before.
     ///
     /// The server checks its state before the script's first write and not after it, so an error about its state means that
     /// nothing was written. A wrong type can occur at any time. Tidegate's script reports it for the one request and

@@ -55,7 +55,7 @@ impl Domain {
         self.top.each().filter_map(|descriptor| self.listed(descriptor))
     }
 
-    /// Whether this id is that of limits that come with requests.
+    /// Returns `true` if this id is that of limits that come with requests.
     #[must_use]
     pub fn is_override(&self, id: &str) -> bool {
         self.overrides.iter().any(|rule| rule.as_str() == id)

@@ -42,7 +42,7 @@ impl<'d> DescriptorMatch<'d, '_> {
         }
     }
 
-    /// Whether the descriptor is counted and reported, but never denies.
+    /// Returns `true` if the descriptor is counted and reported, but never denies.
     #[must_use]
     pub fn shadow_mode(&self) -> bool {
         self.flags().shadow_mode

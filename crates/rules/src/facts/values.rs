@@ -62,7 +62,7 @@ impl<'v> Values<'v> {
         }
     }
 
-    /// Whether the fact is unknown.
+    /// Returns `true` if the fact is unknown.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         matches!(self, Values::None)

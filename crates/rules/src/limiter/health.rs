@@ -42,7 +42,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Whether it is [`Condition::Healthy`].
+    /// Returns `true` if it is [`Condition::Healthy`].
     #[must_use]
     pub const fn is_healthy(&self) -> bool {
         matches!(self, Condition::Healthy)

@@ -98,7 +98,7 @@ impl Refundable {
         each.filter_map(|(_, taken)| Some((&taken.limits.get(taken.number)?.id, taken.cost)))
     }
 
-    /// Whether there is nothing to refund.
+    /// Returns `true` if there is nothing to refund.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0

@@ -113,13 +113,13 @@ impl Ruled<'_> {
 }
 
 impl<'r> Ruling<'r> {
-    /// Whether the request may go ahead.
+    /// Returns `true` if the request may go ahead.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         self.refused.is_none() && self.verdict.is_allowed()
     }
 
-    /// Whether an enforced limit was decided without the store.
+    /// Returns `true` if an enforced limit was decided without the store.
     #[must_use]
     pub fn is_by_policy(&self) -> bool {
         self.ruled.iter().any(|ruled| ruled.mode == Mode::Enforce && ruled.by != DecidedBy::Store)

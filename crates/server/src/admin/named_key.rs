@@ -110,7 +110,7 @@ impl NamedPart {
 pub(super) struct DescriptorKey {
     /// Values that the file leaves open, in the order of the entries.
     pub(super) key: Key<'static>,
-    /// Limit of the descriptor; `None` if requests are unlimited or bring their limit.
+    /// Limit of the descriptor; `None` if requests are unlimited or come with their limit.
     pub(super) limit: Option<Limit>,
 }
 

@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a new file. Never overwrites one, even one created meanwhile.
+/// Writes a new file. Never overwrites one, even one created at the same time.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
 }

@@ -24,7 +24,7 @@ Exit status: 0 if the switch is published, 1 if not, 2 on a usage error.";
 /// Switch the mode of one rule, or of all rules, on all nodes that follow the same Redis.
 ///
 /// Takes effect within two seconds. Lasts until `as-written` removes it, or for the time given by `--for`, even if the
-/// rules change meanwhile. Each node ends an expired switch by its own clock, even while Redis is unavailable. A switch
+/// rules change until then. Each node ends an expired switch by its own clock, even while Redis is unavailable. A switch
 /// of all rules takes precedence over a switch of one rule. Counts are kept. A rule that is off does not count.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, allow_missing_positional = true)]

@@ -88,7 +88,7 @@ fn whom_a_connection_comes_from_stands_in_its_proxy_header() {
         let output = command.arg(server.url("/v1/auth")).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    // The source is not a trusted proxy, so it cannot ask on behalf of others.
+    // The source is not a trusted proxy, so it cannot make requests on behalf of others.
     let mut stream = server.connect();
     let request =
         "PROXY TCP4 203.0.113.7 192.0.2.1 4711 80\r\nGET /v1/auth HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
