@@ -39,7 +39,7 @@ impl Answer {
         Answer { decisions, receipt, shadows: Box::default() }
     }
 
-    /// Whether every counting charge was allowed, so that all were made. Rules in shadow mode do not matter.
+    /// Returns `true` if every counting charge was allowed, so that all were made. Rules in shadow mode do not matter.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.decisions.iter().all(Decision::is_allowed)
@@ -93,7 +93,7 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Full => f.write_str(
-                "the store holds as many open reservations as it may; settle some, or raise its cap on keys",
+                "the store has reached its maximum of open reservations; settle some, or raise its maximum of keys",
             ),
             StoreError::Unreachable { reason } => write!(f, "the store is unreachable: {reason}"),
             StoreError::Failed { reason } => write!(f, "the store answered with an error: {reason}"),
@@ -116,7 +116,7 @@ impl StoreError {
         (!charges.is_empty()).then(|| StoreError::UnusableKey { charges, reason: reason.clone() })
     }
 
-    /// Whether the operation may have taken effect. If `false`, it certainly has not.
+    /// Returns `true` if the operation may have taken effect. If `false`, it certainly has not.
     #[must_use]
     pub const fn may_have_charged(&self) -> bool {
         match self {

@@ -61,16 +61,19 @@ impl fmt::Display for ProblemDetail<'_, '_> {
                 write!(f, "The limits of this request cannot be checked now. Try again in {seconds} s.")
             }
             ReplyRefusal::TooLarge(max) if self.reply.shows_max() => {
-                write!(f, "This request costs more than can ever pass at once, which is {max}. Trying again is no use.")
+                write!(
+                    f,
+                    "This request costs more than can ever pass at once, which is {max}. Retrying cannot succeed."
+                )
             }
             ReplyRefusal::TooLarge(_) => {
-                f.write_str("This request costs more than can ever pass at once. Trying again is no use.")
+                f.write_str("This request costs more than can ever pass at once. Retrying cannot succeed.")
             }
             ReplyRefusal::Unkeyed(KeyFault::Missing) => {
                 f.write_str("This request lacks a value that its limit is counted by, and is refused without it.")
             }
             ReplyRefusal::Unkeyed(KeyFault::Repeated) => f.write_str(
-                "A header, cookie or query parameter that requests are limited by comes more than once. Send it once.",
+                "A header, cookie or query parameter that requests are limited by occurs more than once. Send it once.",
             ),
             ReplyRefusal::Unkeyed(KeyFault::Unmeasured) => {
                 f.write_str("The cost of this request is the length of its body. Send a Content-Length.")

@@ -176,11 +176,11 @@ fn broken_lines_are_counted_and_shown_and_stop_nothing() {
     assert_eq!(
         shown,
         [
-            (3, "there is no time in it"),
+            (3, "it contains no time"),
             (4, "it is not UTF-8"),
-            (13, "there is no time in it"),
+            (13, "it contains no time"),
             (14, "it is not UTF-8"),
-            (23, "there is no time in it")
+            (23, "it contains no time")
         ]
     );
     assert!(!replay::text(&report).contains('\u{1b}'));

@@ -147,7 +147,7 @@ impl Loading {
                     self.bytes_read = self.bytes_read.saturating_add(bytes.len());
                     if self.bytes_read > MOST_BYTES {
                         self.is_full = true;
-                        let problem = format!("the files are larger than {MOST_BYTES} bytes together");
+                        let problem = format!("the files have more than {MOST_BYTES} bytes in total");
                         return self.fault(
                             path,
                             &problem,
@@ -196,12 +196,12 @@ impl Loading {
                     self.file(&folder.join(text), Some(Included { by: &source, node, depth: depth + 1 }));
                 }
                 (Some(_), None) => {
-                    let problem = "rules that are published, or come by standard input, cannot include files";
-                    let help = "write the rules of those files into this one: its readers do not have the files";
+                    let problem = "rules that are published, or read from standard input, cannot include files";
+                    let help = "write the rules of those files into this one: nodes that read it do not have the files";
                     self.findings.push(source.finding(Severity::Error, node.at, problem, Some(help.to_owned())));
                 }
                 (None, _) => {
-                    let problem = format!("`include` has {} where the name of a file is wanted", node.kind());
+                    let problem = format!("`include` must name files, found {}", node.kind());
                     let help = Some("write one such as `more/rules.yaml`, or a list of them".to_owned());
                     self.findings.push(source.finding(Severity::Error, node.at, problem, help));
                 }

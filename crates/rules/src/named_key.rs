@@ -58,13 +58,13 @@ pub enum NoSuchKey {
         given: usize,
     },
     /// A part of the key is an address, but the given text is not.
-    #[error("`{text}` is no address: write one such as 203.0.113.7 or 2001:db8::7")]
+    #[error("`{text}` is not an address: write one such as 203.0.113.7 or 2001:db8::7")]
     Address {
         /// The text given.
         text: String,
     },
     /// A hash was given for a part that is not hashed.
-    #[error("the part `{part}` of the key of `{rule}` is no secret and not hashed: write its value")]
+    #[error("the part `{part}` of the key of `{rule}` is not a secret and is not hashed: write its value")]
     NotHashed {
         /// The rule.
         rule: String,

@@ -40,7 +40,7 @@ pub struct SecretError;
 
 /// The error if the previous key equals the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the previous key is the same as the present one")]
+#[error("the previous key is the same as the current key")]
 pub struct SamePrevious;
 
 impl Secret {
@@ -92,13 +92,13 @@ impl Secret {
         Ok(Secret { previous: Some(previous.hasher), ..self })
     }
 
-    /// Whether requests are also charged under a previous key.
+    /// Returns `true` if requests are also charged under a previous key.
     #[must_use]
     pub const fn has_previous(&self) -> bool {
         self.previous.is_some()
     }
 
-    /// Whether the key is the one in the public source code.
+    /// Returns `true` if the key is the one in the public source code.
     #[must_use]
     pub fn is_built_in(&self) -> bool {
         self.hasher.keys() == Secret::default().hasher.keys()

@@ -32,7 +32,7 @@ impl CertificateAuthorities {
             roots.add(certificate).map_err(|error| error.to_string())?;
         }
         if roots.is_empty() {
-            return Err("there is no certificate in it".to_owned());
+            return Err("it contains no certificate".to_owned());
         }
         Ok(CertificateAuthorities::in_roots(roots))
     }

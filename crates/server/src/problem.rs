@@ -150,8 +150,8 @@ impl From<BodyError> for Problem {
                 let detail = format!("The body is larger than the {most} bytes that are read. Send less at once.");
                 Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
             }
-            BodyError::Broken => Problem::new(StatusCode::BAD_REQUEST, "The body broke off."),
-            BodyError::TooSlow { .. } => Problem::new(StatusCode::REQUEST_TIMEOUT, "The body took too long to come."),
+            BodyError::Broken => Problem::new(StatusCode::BAD_REQUEST, "The body is incomplete."),
+            BodyError::TooSlow { .. } => Problem::new(StatusCode::REQUEST_TIMEOUT, "The body took too long to arrive."),
         }
     }
 }

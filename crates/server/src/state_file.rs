@@ -29,7 +29,7 @@ const UNFINISHED: &str = ".new";
 /// A file that cannot be used. Nothing in it was used.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the state file `{}` cannot be used: {reason}. To start without the state in it, move it away",
+    "the state file `{}` cannot be used: {reason}. To start without its state, move it to another place",
     path.display()
 )]
 pub struct StateFileError {

@@ -275,7 +275,7 @@ where
 
 /// 408, or CANCELLED for a gRPC call.
 const TIMED_OUT: FixedRefusal =
-    FixedRefusal::new(StatusCode::REQUEST_TIMEOUT, 1, "The request's body took too long to come.");
+    FixedRefusal::new(StatusCode::REQUEST_TIMEOUT, 1, "The request's body took too long to arrive.");
 
 /// The response to a request whose body did not arrive in time.
 #[cold]

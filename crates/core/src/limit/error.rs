@@ -79,7 +79,7 @@ impl fmt::Display for LimitError {
             LimitError::ZeroRate => f.write_str(
                 "a rate of 0 never refills: give at least 1 per period, or a capacity of 0 to admit nothing",
             ),
-            LimitError::ZeroPeriod => f.write_str("a period of 0 is no period: give at least 1 microsecond"),
+            LimitError::ZeroPeriod => f.write_str("the period is 0: give at least 1 microsecond"),
             LimitError::PeriodTooLong { period } => {
                 write!(f, "a period of {period} is longer than {LONGEST_PERIOD}: give a shorter one")
             }

@@ -45,7 +45,7 @@ impl Share {
         self.0
     }
 
-    /// Whether this is no share.
+    /// Returns `true` if the share is 0.
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0 == 0
@@ -109,7 +109,7 @@ pub struct ShareError {
 
 impl fmt::Display for ShareError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no share: write 0% to 100%, with up to four decimals", self.text)
+        write!(f, "`{}` is not a share: write 0% to 100%, with up to four decimals", self.text)
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Whether this is the same transfer, offered or not.
+    /// Returns `true` if this is the same transfer, offered or not.
     #[must_use]
     pub fn is(&self, other: &Transfer) -> bool {
         (&self.from, self.born, &self.to, self.number) == (&other.from, other.born, &other.to, other.number)
@@ -94,7 +94,7 @@ impl fmt::Display for TakeBackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TakeBackError::MayHaveArrived => f.write_str("the transfer may have arrived"),
-            TakeBackError::StillOffered { .. } => f.write_str("somebody is delivering the transfer"),
+            TakeBackError::StillOffered { .. } => f.write_str("the transfer is being delivered"),
         }
     }
 }

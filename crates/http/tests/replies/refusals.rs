@@ -38,7 +38,7 @@ fn a_request_that_never_fits_has_no_retry_after() {
     let body = body(&ruling, &style, CONTEXT);
     assert_eq!(
         body["detail"],
-        "This request costs more than can ever pass at once, which is 10. Trying again is no use."
+        "This request costs more than can ever pass at once, which is 10. Retrying cannot succeed."
     );
 }
 

@@ -110,7 +110,7 @@ pub enum PublishError {
     #[error("the rules cannot be used:\n{0}")]
     Broken(Diagnostics),
     /// The data is too large to be published.
-    #[error("{what} would take {size} bytes, and at most {most} are published")]
+    #[error("{what} would have {size} bytes, and the maximum is {most}")]
     TooLarge {
         /// The kind of data.
         what: &'static str,
@@ -120,7 +120,7 @@ pub enum PublishError {
         most: usize,
     },
     /// Too many rules have their own switch.
-    #[error("{most} rules are switched already; take some of that back, or change the rules")]
+    #[error("{most} rules are switched already; revert some of them, or change the rules")]
     TooManySwitches {
         /// Maximum number of such rules.
         most: usize,
@@ -156,7 +156,7 @@ pub enum PublishError {
         version: u64,
     },
     /// Concurrent changes made every attempt fail.
-    #[error("others published at the same time; try again; try again")]
+    #[error("other changes were published at the same time; try again")]
     Crowded,
     /// The connection broke after the change was sent, so it may or may not have been published.
     #[error("it is unknown whether it was published: check before you try again: {reason}")]

@@ -26,7 +26,7 @@ impl LinkError {
         }
     }
 
-    /// Whether the call may have run.
+    /// Returns `true` if the call may have run.
     #[must_use]
     pub const fn may_have_run(&self) -> bool {
         matches!(self, LinkError::Unknown(_))
@@ -41,7 +41,7 @@ pub enum Cause {
     #[error("its deadline passed")]
     Deadline,
     /// The queue is full.
-    #[error("too many calls wait already")]
+    #[error("the queue is full")]
     QueueFull,
     /// The circuit breaker is open, for this cause.
     #[error("the breaker is open: {0}")]
@@ -56,22 +56,22 @@ pub enum Cause {
     #[error("the server answered: {0}")]
     Refused(ServerError),
     /// The server's answer is not valid for this call.
-    #[error("the server's answer makes no sense")]
+    #[error("unexpected reply from the server")]
     Malformed,
     /// The server's answer is larger than any valid answer to this call.
-    #[error("the server's answer is larger than it can be")]
+    #[error("the reply exceeds the maximum size")]
     TooLarge,
     /// The keys of the call are in several slots of the cluster.
-    #[error("its keys lie in several of the cluster's slots")]
+    #[error("its keys are in several slots of the cluster")]
     CrossSlot,
     /// No known node of the cluster serves the slot.
     #[error("no known node of the cluster serves its slot")]
     Unserved,
     /// The server for which the call was meant has been replaced.
-    #[error("another server has taken the place of the one it was for")]
+    #[error("the server was replaced by another one")]
     ServerReplaced,
     /// The runtime on which the link was opened has ended.
-    #[error("the link has ended")]
+    #[error("the client is closed")]
     Closed,
 }
 
@@ -127,7 +127,7 @@ pub enum Unreachable {
     #[error("no reply within {0:?}")]
     Silent(Duration),
     /// The server closed the connection.
-    #[error("the server hung up")]
+    #[error("the server closed the connection")]
     HungUp,
     /// The server refused the login or the first commands.
     #[error("the server answered: {0}")]

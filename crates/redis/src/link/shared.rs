@@ -252,7 +252,7 @@ impl Shared {
                         let deadline = refusal.up_to(now);
                         tracing::warn!(
                             %address, %trouble, ?after, ?deadline,
-                            "breaker opens: the server is slow, calls with no longer a deadline fail at once"
+                            "breaker opens: the server is slow, and calls whose deadlines are too short fail at once"
                         );
                     }
                 }

@@ -240,7 +240,7 @@ fn a_key_is_looked_at_and_forgotten_by_its_rule_and_its_parts() {
     let wrong = |rule, parts: &[&str]| at_once(limiter.peek_key(rule, parts, None)).unwrap_err().to_string();
     assert_eq!(wrong("apj", &key), "there is no rule `apj`: did you mean `api`?");
     assert_eq!(wrong("api", &["k"]), "the key of `api` has 2 parts, `api_key`, `address`; 1 is given");
-    assert!(wrong("api", &["k", "here"]).starts_with("`here` is no address"));
+    assert!(wrong("api", &["k", "here"]).starts_with("`here` is not an address"));
 }
 
 #[test]

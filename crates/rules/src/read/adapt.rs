@@ -110,7 +110,7 @@ fn at_upper_bound(
             None
         }
         None => {
-            let problem = format_args!("`adapt` beside `{}`, which has no rate", written.limit);
+            let problem = format_args!("`adapt` on `{}`, which has no rate", written.limit);
             reader.error(between.at, problem, "write a limit such as `1000/s burst 200` or `sliding 1000/min`");
             None
         }
@@ -128,7 +128,7 @@ fn bounds(reader: &mut Reader<'_>, node: &Node) -> Option<(Limit, Limit)> {
     };
     let (lowest, highest) = text.split_once("..").map(|(lowest, highest)| (bound(lowest), bound(highest))).unzip();
     let (Some(Some(lowest)), Some(Some(highest))) = (lowest, highest) else {
-        reader.error(node.at, format_args!("`between` is `{text}`, which are no two rates"), help);
+        reader.error(node.at, format_args!("`between` is `{text}`, which is not a range of two rates"), help);
         return None;
     };
     let rates = lowest.tokens_per_period().zip(highest.tokens_per_period());

@@ -112,7 +112,7 @@ fn named(
 ) {
     let Value::Map(map) = &node.value else {
         let help = "write names and values, such as `{ X-Env: prod }`";
-        reader.error(node.at, format_args!("`{kind}` is {} where a map is wanted", node.kind()), help);
+        reader.error(node.at, format_args!("`{kind}` must be a map, found {}", node.kind()), help);
         return;
     };
     let mut known = HashSet::new();

@@ -36,7 +36,7 @@ pub(super) fn policy(reader: &mut Reader<'_>, node: &Node) -> Option<OnStoreFail
         },
         _ => {
             let help = "write `allow`, `deny`, `local`, `{ allow_for: 30s }` or `{ local_percent: 20 }`";
-            reader.error(node.at, "one of `allow_for` and `local_percent` is wanted", help);
+            reader.error(node.at, "expected `allow_for` or `local_percent`", help);
             None
         }
     }

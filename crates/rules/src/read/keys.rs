@@ -122,7 +122,7 @@ pub(super) fn warn_if_secret_is_joined(reader: &mut Reader<'_>, fields: &Fields<
     if let Some(node) = fields.get("on_repeated_key")
         && key.iter().any(KeyPart::is_secret)
     {
-        let problem = "a made-up value beside a real one makes a new key, with a full limit";
+        let problem = "a made-up value next to a real one makes a new key, with a full limit";
         let help = "write `on_repeated_key: refuse`, or leave it out, unless the upstream refuses such requests itself";
         reader.warning(node.at, problem, help);
     }

@@ -58,7 +58,7 @@ pub(super) fn several(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &C
         }
     }
     if items.is_empty() {
-        reader.error(node.at, "an empty list of limits", "write `unlimited` if that is meant");
+        reader.error(node.at, "an empty list of limits", "write `unlimited` if that is intended");
     }
     Some(limits.into())
 }

@@ -45,7 +45,7 @@ pub(super) fn read(
     let mut limits = Limits::default();
     match (fields.get("limit"), fields.get("limits")) {
         (Some(_), Some(both)) => {
-            reader.error(both.at, "`limit` and `limits` in one rule", "keep `limits`, with all of them in it");
+            reader.error(both.at, "`limit` and `limits` in one rule", "keep `limits`, and list all limits there");
         }
         (Some(one), None) | (None, Some(one)) => limits.default = several(reader, one, rule, &cost),
         (None, None) => {
@@ -135,7 +135,7 @@ fn by_rate(reader: &mut Reader<'_>, fields: &Fields<'_>, node: &Node, rule: &str
         (None, _) => None,
         (Some(_), Some([limit])) => Some(limit.clone()),
         (Some(limit), Some(_)) => {
-            reader.error(limit.at, "`adapt` beside more or less than one limit", "write one, such as `limit: 1000/s`");
+            reader.error(limit.at, "`adapt` requires exactly one limit", "write one, such as `limit: 1000/s`");
             return;
         }
         // The error was reported already.
@@ -165,14 +165,14 @@ fn warn_if_closed(reader: &mut Reader<'_>, fields: &Fields<'_>, limits: &Limits)
         let at =
             ["limit", "limits", "tiers"].iter().find_map(|name| fields.get(name)).map_or(fields.at, |node| node.at);
         let problem = format!("`{}` admits nothing: every request that it governs is denied", closed.limit);
-        reader.warning(at, problem, "raise the limit or its burst, unless that is meant");
+        reader.warning(at, problem, "raise the limit or its burst, unless that is intended");
     }
 }
 
 fn by_tier(reader: &mut Reader<'_>, node: &Node, rule: &str, cost: &Cost) -> BTreeMap<String, Arc<[RuleLimit]>> {
     let Value::Map(map) = &node.value else {
         let help = "write tiers and their limits, such as `{ free: 10/s, paid: 100/s }`";
-        reader.error(node.at, format_args!("`tiers` is {} where a map is wanted", node.kind()), help);
+        reader.error(node.at, format_args!("`tiers` must be a map, found {}", node.kind()), help);
         return BTreeMap::new();
     };
     let mut limits = BTreeMap::new();

@@ -66,7 +66,7 @@ fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, notation: &mut Notation)
     };
     let Some(node) = fields.get(period) else { return };
     if whole {
-        let problem = format!("`{period}` has no effect beside `{amount}`");
+        let problem = format!("`{period}` has no effect with `{amount}`");
         reader.error(node.at, problem, format!("remove it, or write `limit: 100` and `{period}`"));
         return;
     }

@@ -118,7 +118,7 @@ pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> RulesFile {
             Value::Null => {}
             _ => reader.error(
                 rules.at,
-                format_args!("`rules` is {} where a list is wanted", rules.kind()),
+                format_args!("`rules` must be a list, found {}", rules.kind()),
                 "begin each rule with `- id: …`",
             ),
         },
@@ -133,7 +133,7 @@ pub(super) fn file(reader: &mut Reader<'_>, root: &Node) -> RulesFile {
 fn rule(reader: &mut Reader<'_>, node: &Node, file: &mut RulesFile) -> Option<Rule> {
     let errors_before = reader.errors();
     if !matches!(node.value, Value::Map(_)) {
-        let problem = format!("a rule is {} where a map is wanted", node.kind());
+        let problem = format!("a rule must be a map, found {}", node.kind());
         reader.error(node.at, problem, "begin it with `- id: …`");
         return None;
     }
@@ -241,7 +241,7 @@ fn span_of(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Micros> {
     match text.parse::<Micros>() {
         Ok(span) => Some(span),
         Err(error) => {
-            reader.error(node.at, format_args!("{what} is `{text}`, which is no span of time"), error.problem());
+            reader.error(node.at, format_args!("{what} is `{text}`, which is not a duration"), error.problem());
             None
         }
     }

@@ -11,7 +11,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str, key: &[KeyP
     let mut overrides = Overrides::default();
     let Value::Map(map) = &node.value else {
         let help = "write keys and their limits, such as `{ alice: 100/s, bob: unlimited }`";
-        reader.error(node.at, format_args!("`overrides` is {} where a map is wanted", node.kind()), help);
+        reader.error(node.at, format_args!("`overrides` must be a map, found {}", node.kind()), help);
         return overrides;
     };
     if key.is_empty() {
@@ -57,7 +57,7 @@ fn spelled(reader: &mut Reader<'_>, name: &Name, part: &KeyPart, text: &str) -> 
             let group = network_of(address.to_canonical(), *ipv4, *ipv6).as_str().to_owned();
             if bare != text && group != text {
                 let help = format!("the rule counts by `{group}`: write that");
-                reader.error(name.at, format_args!("`{text}` is no key of this rule"), help);
+                reader.error(name.at, format_args!("`{text}` is not a key of this rule"), help);
                 return None;
             }
             Some(group)

@@ -27,7 +27,7 @@ pub(super) fn of_rule(reader: &mut Reader<'_>, node: &Node) -> Option<RegionChoi
 /// Reads regions: shares by region, or `shares` with `floor` and `moves`.
 pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Regions> {
     let Value::Map(map) = &node.value else {
-        reader.error(node.at, format_args!("`regions` is {} where a map is wanted", node.kind()), EXAMPLE);
+        reader.error(node.at, format_args!("`regions` must be a map, found {}", node.kind()), EXAMPLE);
         return None;
     };
     let is_long = map.iter().any(|(name, _)| REGIONS.contains(&name.text.as_str()));
@@ -37,7 +37,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Regions> {
     }
     let fields = reader.fields(node, "`regions`", &REGIONS)?;
     let Some(of_regions) = fields.get("shares") else {
-        reader.error(node.at, "`regions` without `shares`", "write `shares: { eu: 60%, us: 40% }` beside the others");
+        reader.error(node.at, "`regions` without `shares`", "add `shares: { eu: 60%, us: 40% }` to the map");
         return None;
     };
     let shares = shares(reader, of_regions)?;
@@ -54,7 +54,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Regions> {
 
 fn shares(reader: &mut Reader<'_>, node: &Node) -> Option<BTreeMap<String, Share>> {
     let Value::Map(map) = &node.value else {
-        reader.error(node.at, format_args!("`shares` is {} where a map is wanted", node.kind()), EXAMPLE);
+        reader.error(node.at, format_args!("`shares` must be a map, found {}", node.kind()), EXAMPLE);
         return None;
     };
     let (mut shares, errors) = (BTreeMap::new(), reader.errors());
@@ -75,8 +75,8 @@ fn shares(reader: &mut Reader<'_>, node: &Node) -> Option<BTreeMap<String, Share
         return None;
     }
     if parts > whole {
-        let problem = format_args!("the shares of all regions are {}% together", parts.div_ceil(whole / 100));
-        reader.error(node.at, problem, "lower some of them: they are 100% together");
+        let problem = format_args!("the shares of all regions are {}% in total", parts.div_ceil(whole / 100));
+        reader.error(node.at, problem, "lower some of them: the sum must not exceed 100%");
         return None;
     }
     if parts < whole {

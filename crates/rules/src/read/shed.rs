@@ -24,7 +24,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[
     };
     let count = reader.count(slots, "`slots`")?;
     if count == 0 {
-        reader.warning(slots.at, "`shed` with 0 slots refuses every request", "raise it, unless that is meant");
+        reader.warning(slots.at, "`shed` with 0 slots refuses every request", "raise it, unless that is intended");
     }
     let ttl = match fields.get("ttl") {
         Some(node) => span_of(reader, node, "`ttl`")?,
@@ -37,15 +37,15 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[
         }
     }
     if !percents.is_sorted() {
-        let problem = "a priority has a greater part than a more important one";
-        reader.error(node.at, problem, "let parts grow from `low` to `critical`");
+        let problem = "a priority has a larger share than a more important one";
+        reader.error(node.at, problem, "let shares grow from `low` to `critical`");
         return None;
     }
     if let Some(node) = fields.get("critical").filter(|_| percents[3] == 0 && count > 0) {
         reader.warning(
             node.at,
-            "`shed` with no part for any priority refuses every request",
-            "raise it, unless that is meant",
+            "`shed` without a share for any priority refuses every request",
+            "raise it, unless that is intended",
         );
     }
     let limit = |percent: u64| match Concurrency::new(count.saturating_mul(percent).div_ceil(100), ttl) {
@@ -69,7 +69,7 @@ fn percent(reader: &mut Reader<'_>, node: &Node, name: &str) -> Option<u64> {
     }
     reader.error(
         node.at,
-        format_args!("`{name}` is `{text}`, which is no part of the slots"),
+        format_args!("`{name}` is `{text}`, which is not a share of the slots"),
         "write one from `0%` to `100%`",
     );
     None

@@ -48,18 +48,18 @@ impl YamlFault {
     }
 
     pub(super) fn too_much(at: Position) -> YamlFault {
-        let problem = format!("more than {MOST_NODES} values, or too much text, by the time this is read");
+        let problem = format!("more than {MOST_NODES} values, or too much text, once aliases are expanded");
         YamlFault::new(at, problem, "aliases that repeat large parts are the usual cause: write less, or write it out")
     }
 
     pub(super) fn tag(at: Position, tag: &str) -> YamlFault {
-        YamlFault::new(at, format!("the tag `{tag}` means nothing here"), "remove it")
+        YamlFault::new(at, format!("the tag `{tag}` is not supported"), "remove it")
     }
 
     pub(super) fn key(at: Position, kind: &str) -> YamlFault {
         YamlFault::new(
             at,
-            format!("{kind} where a key is wanted"),
+            format!("expected a key, found {kind}"),
             "write a word and a colon; quote what is not a word",
         )
     }
@@ -75,7 +75,7 @@ impl YamlFault {
         match error.kind() {
             ErrorKind::RecursionLimitExceeded => YamlFault::deep(at),
             ErrorKind::UnknownAnchor => {
-                let help = "define it above with `&`, or quote the text if its `*` is meant";
+                let help = "define it above with `&`, or quote the text if it begins with a literal `*`";
                 YamlFault::new(at, "this alias has no anchor", help)
             }
             ErrorKind::UnclosedFlowCollection { open } => {
@@ -87,7 +87,7 @@ impl YamlFault {
                 let before = error.marker().byte_offset().and_then(|end| text.get(..end)).unwrap_or_default();
                 let tabs = before.len() - before.trim_end_matches('\t').len();
                 let at = Position { column: at.column - tabs, width: tabs, ..at };
-                YamlFault::new(at, "a tab where YAML wants spaces", "indent with spaces")
+                YamlFault::new(at, "YAML does not allow tabs as indentation", "indent with spaces")
             }
             _ => {
                 let help = "look at this line and the one above: indentation, a missing colon, a quote left open?";

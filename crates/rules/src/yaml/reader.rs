@@ -63,7 +63,7 @@ impl<'s> Reader<'s> {
     pub fn fields<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> Option<Fields<'n>> {
         let Value::Map(map) = &node.value else {
             let help = format!("write a map with {}", one_of(known));
-            self.error(node.at, format_args!("{what} is {} where a map is wanted", node.kind()), help);
+            self.error(node.at, format_args!("{what} must be a map, found {}", node.kind()), help);
             return None;
         };
         for (name, _) in map.iter().filter(|(name, _)| !known.contains(&name.text.as_str())) {
@@ -87,7 +87,7 @@ impl<'s> Reader<'s> {
     pub fn text(&mut self, node: &Node, what: &str) -> Option<String> {
         let text = node.as_text();
         if text.is_none() {
-            self.error(node.at, format_args!("{what} is {} where text is wanted", node.kind()), "write one value");
+            self.error(node.at, format_args!("{what} must be text, found {}", node.kind()), "write one value");
         }
         text
     }
@@ -100,7 +100,7 @@ impl<'s> Reader<'s> {
             return Some(number);
         }
         let found = node.as_text().map_or_else(|| node.kind().to_owned(), |text| format!("`{text}`"));
-        self.error(node.at, format_args!("{what} is {found} where a whole number is wanted"), WHOLE_NUMBER);
+        self.error(node.at, format_args!("{what} must be a whole number, found {found}"), WHOLE_NUMBER);
         None
     }
 

@@ -61,22 +61,22 @@ fn line_ends_and_byte_order_marks_change_nothing() {
 #[test]
 fn text_that_is_not_yaml_is_told_with_its_place() {
     for (text, expected) in [
-        ("rules:\n\t- id: a", "2:1 [ ] a tab where YAML wants spaces; indent with spaces"),
+        ("rules:\n\t- id: a", "2:1 [ ] YAML does not allow tabs as indentation; indent with spaces"),
         (
             "rules:\n- id: a\n  match: { host: *.a.com }",
-            "3:18 [] this alias has no anchor; define it above with `&`, or quote the text if its `*` is meant",
+            "3:18 [] this alias has no anchor; define it above with `&`, or quote the text if it begins with a literal `*`",
         ),
         (
             "rules: []\n---\nrules: []",
             "2:1 [---] a second YAML document begins here; put what follows into a file of its own, and remove the line `---`",
         ),
         ("rules: &a [*a]", "1:12 [*a] this alias refers to itself; write it out"),
-        ("rules: !include x", "1:17 [x] the tag `!include` means nothing here; remove it"),
+        ("rules: !include x", "1:17 [x] the tag `!include` is not supported; remove it"),
         ("rules: [", "1:8 [] not YAML: a `[` is never closed; close it with `]`"),
         ("rules: []\nrules: []", "2:1 [rules] `rules` is set twice; keep one of them"),
         (
             "rules: []\n? [a]\n: b",
-            "2:3 [[] a list where a key is wanted; write a word and a colon; quote what is not a word",
+            "2:3 [[] expected a key, found a list; write a word and a colon; quote what is not a word",
         ),
     ] {
         let lines = mistakes(text);

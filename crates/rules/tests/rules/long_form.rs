@@ -41,11 +41,11 @@ fn contradictions_are_named_with_their_place() {
         ("limit: 5, window: 1h, calendar: day", "31 [calendar] `window` and `calendar` in one limit; keep one of them"),
         (
             "rate: 20/s, window: 1h",
-            "29 [1h] `window` has no effect beside `rate`; remove it, or write `limit: 100` and `window`",
+            "29 [1h] `window` has no effect with `rate`; remove it, or write `limit: 100` and `window`",
         ),
         (
             "slots: 2, window: 1h",
-            "27 [1h] `window` has no effect beside `slots`; remove it, or write `limit: 100` and `window`",
+            "27 [1h] `window` has no effect with `slots`; remove it, or write `limit: 100` and `window`",
         ),
         ("limit: 5, burst: 9", "16 [5] a `limit` without a period; add `window: 1h`, or `calendar: month`"),
         (
@@ -77,7 +77,7 @@ fn contradictions_are_named_with_their_place() {
             "20 [gcar] this limit reads as `gcar 1/s`; no such algorithm: did you mean `gcra`?",
         ),
         ("rate: 20/s, burts: 5", "21 [burts] a limit has no `burts`; did you mean `burst`?"),
-        ("rate: [1, 2]", "15 [[] `rate` is a list where text is wanted; write one value"),
+        ("rate: [1, 2]", "15 [[] `rate` must be text, found a list; write one value"),
     ] {
         let text = format!("rules:\n- id: r\n  limit:\n    - {{ {fields} }}");
         let expected = format!("4:{expected}");

@@ -4,7 +4,7 @@ use crate::support::{compare, findings, mistakes};
 
 const IDS: &str = "write 1 to 100 letters, digits, `-`, `_`, `.` or `:`";
 const FIELDS: &str = "write 1 to 8 keys of at most 64 bytes each with dots between, such as `usage.total_tokens`";
-const PLACES: &str = "write `body:usage.total_tokens` or `header:X-Tokens-Used`, a list of such places to add up, or a map of them with what each unit costs";
+const PLACES: &str = "write `body:usage.total_tokens` or `header:X-Tokens-Used`, a list of such sources to add up, or a map of them with what each unit costs";
 
 /// The text of the rule `r` from line 2, column 3 on, and the errors in it.
 fn in_a_rule() -> Vec<(&'static str, String)> {
@@ -14,15 +14,15 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
         ("limit: 1/s", "2:3 [l] a rule without an `id`; give it one, and keep it: what was counted belongs to it".into()),
         ("id: a b\n  limit: 1/s", format!("2:7 [a b] `a b` cannot be an id; {IDS}")),
         ("id: ''\n  limit: 1/s", format!("2:7 [''] `` cannot be an id; {IDS}")),
-        ("id: [r]\n  limit: 1/s", "2:7 [[] an id is a list where text is wanted; write one value".into()),
-        ("id:\n  limit: 1/s", "2:3 [id] an id is nothing where text is wanted; write one value".into()),
+        ("id: [r]\n  limit: 1/s", "2:7 [[] an id must be text, found a list; write one value".into()),
+        ("id:\n  limit: 1/s", "2:3 [id] an id must be text, found nothing; write one value".into()),
         ("id: r\n  limmit: 1/s", "3:3 [limmit] a rule has no `limmit`; did you mean `limit`?".into()),
         ("id: r\n  limit: 1/x", format!("3:12 [x] `1/x` is not a limit; {units}")),
         ("id: r\n  limit: '1/x'", format!("3:10 ['1/x'] `1/x` is not a limit; {units}")),
         ("id: r\n  limit: 20/s brust 50", "3:15 [brust] `20/s brust 50` is not a limit; not understood: did you mean `burst`?".into()),
-        ("id: r\n  limit:", "3:3 [limit] a limit is nothing where text is wanted; write one value".into()),
-        ("id: r\n  limit: []", "3:10 [[] an empty list of limits; write `unlimited` if that is meant".into()),
-        ("id: r\n  limit: 1/s\n  limits: [2/s]", "4:11 [[] `limit` and `limits` in one rule; keep `limits`, with all of them in it".into()),
+        ("id: r\n  limit:", "3:3 [limit] a limit must be text, found nothing; write one value".into()),
+        ("id: r\n  limit: []", "3:10 [[] an empty list of limits; write `unlimited` if that is intended".into()),
+        ("id: r\n  limit: 1/s\n  limits: [2/s]", "4:11 [[] `limit` and `limits` in one rule; keep `limits`, and list all limits there".into()),
         (
             "id: r\n  limits: [{ name: x, limit: 1/s }, { name: x, limit: 2/s }]",
             "3:37 [{] two limits of one rule are called `r/x`; give each its own `name`".into(),
@@ -48,8 +48,8 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
             "id: r\n  limit: 1/s\n  status: 302",
             "4:11 [302] `status` is 302, which is not an error status; write one from 400 to 599, such as `503`; without it a denial is 429".into(),
         ),
-        ("id: r\n  limit: 1/s\n  cost: -1", "4:9 [-1] `cost` is `-1` where a whole number is wanted; write one such as 20 or 1_000".into()),
-        ("id: r\n  limit: 1/s\n  cost: 1.5", "4:9 [1.5] `cost` is `1.5` where a whole number is wanted; write one such as 20 or 1_000".into()),
+        ("id: r\n  limit: 1/s\n  cost: -1", "4:9 [-1] `cost` must be a whole number, found `-1`; write one such as 20 or 1_000".into()),
+        ("id: r\n  limit: 1/s\n  cost: 1.5", "4:9 [1.5] `cost` must be a whole number, found `1.5`; write one such as 20 or 1_000".into()),
         (
             "id: r\n  limit: 1/s\n  cost: much",
             "4:9 [much] `much` is not a cost; write a number, `hits`, `header:NAME`, `query:NAME`, `claim:NAME`, `descriptor:NAME`, `body:FIELD` or `{ paths: { /search: 5 } }`".into(),
@@ -60,20 +60,20 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
         ),
         (
             "id: r\n  limit: 1/s\n  cost: { paths: { /a: 5 }, times: 2 }",
-            "4:9 [{] `times` has no effect beside `paths`; remove it: each path has its own cost".into(),
+            "4:9 [{] `times` has no effect with `paths`; remove it: each path has its own cost".into(),
         ),
         ("id: r\n  limit: 1/s\n  cost: 'body:a..b'", format!("4:9 ['body:a..b'] `a..b` is not the path of a field; {FIELDS}")),
-        ("id: r\n  limit: { limit: 1/s, settle: body }", format!("3:32 [body] `body` is no place in a response; {PLACES}")),
-        ("id: r\n  limit: { limit: 1/s, settle: query:n }", format!("3:32 [query:n] `query:n` is no place in a response; {PLACES}")),
-        ("id: r\n  limit: { limit: 1/s, settle: [] }", format!("3:32 [[] `settle` names no place in the response; {PLACES}")),
+        ("id: r\n  limit: { limit: 1/s, settle: body }", format!("3:32 [body] `body` does not name a source in the response; {PLACES}")),
+        ("id: r\n  limit: { limit: 1/s, settle: query:n }", format!("3:32 [query:n] `query:n` does not name a source in the response; {PLACES}")),
+        ("id: r\n  limit: { limit: 1/s, settle: [] }", format!("3:32 [[] `settle` names no source in the response; {PLACES}")),
         ("id: r\n  limit: { limit: 1/s, settle: [body:a b] }", format!("3:33 [body:a b] `a b` is not the path of a field; {FIELDS}")),
         (
             "id: r\n  limit:\n    limit: 1/s\n    settle: { body:n: dear }",
-            "5:23 [dear] the price of `body:n` is `dear` where a whole number is wanted; write one such as 20 or 1_000".into(),
+            "5:23 [dear] the price of `body:n` must be a whole number, found `dear`; write one such as 20 or 1_000".into(),
         ),
         (
             "id: r\n  limit: { slots: 5, settle: body:n }",
-            "3:30 [body:n] `concurrent 5 ttl 1min` is not settled; remove `settle`: slots come back when the response ends, and a place in a queue is no cost".into(),
+            "3:30 [body:n] `concurrent 5 ttl 1min` is not settled; remove `settle`: slots come back when the response ends, and a queue has no costs to correct".into(),
         ),
         ("id: r\n  limit: 1/s\n  cost: { paths: { a: 5 } }", "4:20 [a] `a` is not a path pattern; a path begins with `/`".into()),
         ("id: r\n  preset: logn", "3:11 [logn] a preset cannot be `logn`; did you mean `login`?".into()),
@@ -85,12 +85,12 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
         ("id: r\n  limit: 1/s\n  on_store_failure: alow", "4:21 [alow] `on_store_failure` cannot be `alow`; did you mean `allow`?".into()),
         (
             "id: r\n  limit: 1/s\n  on_store_failure: { allow_for: soon }",
-            "4:34 [soon] `allow_for` is `soon`, which is no span of time; no such unit of time: write ms, s, min, h, day, week, month or year".into(),
+            "4:34 [soon] `allow_for` is `soon`, which is not a duration; no such unit of time: write ms, s, min, h, day, week, month or year".into(),
         ),
         ("id: r\n  limit: 1/s\n  on_store_failure: { local_percent: 0 }", "4:38 [0] `local_percent` cannot be 0; write 1 to 100".into()),
         (
             "id: r\n  limit: 1/s\n  store_deadline: quick",
-            "4:19 [quick] `store_deadline` is `quick`, which is no span of time; no such unit of time: write ms, s, min, h, day, week, month or year".into(),
+            "4:19 [quick] `store_deadline` is `quick`, which is not a duration; no such unit of time: write ms, s, min, h, day, week, month or year".into(),
         ),
         ("id: r\n  limit: 1/s\n  store_deadline: 1min", "4:19 [1min] `store_deadline` cannot be 1min; write 1ms to 10s".into()),
         ("id: r\n  limit: 1/s\n  store_deadline: 0s", "4:19 [0s] `store_deadline` cannot be 0s; write 1ms to 10s".into()),
@@ -102,7 +102,7 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
         ("id: r\n  limit: 1/s\n  replaces: [r]", "4:14 [r] the rule `r` replaces itself; remove it from `replaces`".into()),
         ("id: rule-1\n  limit: 1/s\n- id: b\n  limit: 1/s\n  replaces: rule_1", "6:13 [rule_1] there is no rule `rule_1` to replace; did you mean `rule-1`?".into()),
         ("id: r\n  limit: 1/s\n- id: r\n  limit: 1/s", "4:7 [r] a second rule with the id `r`; the first is at rules.yaml:2:7; what was counted belongs to the id, so each rule needs its own".into()),
-        ("id: r\n  tiers: 1/s", "3:10 [1/s] `tiers` is text where a map is wanted; write tiers and their limits, such as `{ free: 10/s, paid: 100/s }`".into()),
+        ("id: r\n  tiers: 1/s", "3:10 [1/s] `tiers` must be a map, found text; write tiers and their limits, such as `{ free: 10/s, paid: 100/s }`".into()),
         ("id: r\n  tiers: { free: 1/x }", format!("3:20 [x] `1/x` is not a limit; {units}")),
     ]
 }
@@ -116,11 +116,11 @@ fn in_a_key() -> Vec<(&'static str, String)> {
             "4:8 [header] `header` is not a part of a key; write `global`, or one or more of `address`, `api_key`, `user`, `tier`, `method`, `host`, `route`, `header:NAME`, `cookie:NAME`, `query:NAME`, `claim:NAME`, `path:NAME`, `descriptor:NAME`".into(),
         ),
         ("[]", "4:8 [[] a key without parts; write `global` if all requests are to share one".into()),
-        ("", "4:3 [key] a part of a key is nothing where text is wanted; write one value".into()),
+        ("", "4:3 [key] a part of a key must be text, found nothing; write one value".into()),
         ("{}", "4:8 [{] empty key part; write `{ address: { ipv4: 24, ipv6: 56 } }`".into()),
         ("{ header: X-Tenant }", "4:10 [header] a part of a key is one word; write `header:X-Tenant`".into()),
         ("{ address: { ipv4: 33 } }", "4:27 [33] an ipv4 address has 32 bits; write 0 to 32".into()),
-        ("{ address: { ipv6: -1 } }", "4:27 [-1] `ipv6` is `-1` where a whole number is wanted; write one such as 20 or 1_000".into()),
+        ("{ address: { ipv6: -1 } }", "4:27 [-1] `ipv6` must be a whole number, found `-1`; write one such as 20 or 1_000".into()),
         ("path:id", "4:8 [path:id] no segment is called `id`; name the segment in every path of `match`, such as `/users/{id}`".into()),
     ]
 }
@@ -128,7 +128,7 @@ fn in_a_key() -> Vec<(&'static str, String)> {
 /// The text of a rule's conditions, from line 4, column 10 on.
 fn in_a_match() -> Vec<(&'static str, String)> {
     vec![
-        ("[]", "4:10 [[] `match` is a list where a map is wanted; write a map with `method`, `path`, `host`, `header`, `query`, `cookie`, `claim`, `tier`, `user`, `api_key`, `address` or `descriptor`".into()),
+        ("[]", "4:10 [[] `match` must be a map, found a list; write a map with `method`, `path`, `host`, `header`, `query`, `cookie`, `claim`, `tier`, `user`, `api_key`, `address` or `descriptor`".into()),
         ("{ pth: /a }", "4:12 [pth] `match` has no `pth`; did you mean `path`?".into()),
         ("{ path: a }", "4:18 [a] `a` is not a path pattern; a path begins with `/`".into()),
         ("{ path: /a/ }", "4:18 [/a/] `/a/` is not a path pattern; this path is never seen: paths are normalised before they are matched; write `/a`".into()),
@@ -144,7 +144,7 @@ fn in_a_match() -> Vec<(&'static str, String)> {
         ("{ address: 10.0.0.1/8 }", "4:21 [10.0.0.1/8] `10.0.0.1/8` has bits set outside its network; write `10.0.0.0/8`".into()),
         ("{ address: nowhere }", "4:21 [nowhere] `nowhere` is neither an address nor a network; write one such as `10.0.0.0/8`, `192.0.2.7` or `2001:db8::/32`".into()),
         ("{ address: {} }", "4:21 [{] `address` is an empty map; write one, a list, or `{ not: … }`".into()),
-        ("{ header: X }", "4:20 [X] `header` is text where a map is wanted; write names and values, such as `{ X-Env: prod }`".into()),
+        ("{ header: X }", "4:20 [X] `header` must be a map, found text; write names and values, such as `{ X-Env: prod }`".into()),
         ("{ header: { X: } }", "4:22 [X] `X` has no value; write one, or `{ present: true }` for any".into()),
         ("{ header: { X: [] } }", "4:25 [[] `X` is an empty list, which nothing matches; name a value, or remove it".into()),
         ("{ header: { X: {} } }", "4:25 [{] `X` has 0 operators; one is allowed; write one, or a list of several such maps: `exact`, `glob`, `regex`, `not` or `present`".into()),
@@ -187,15 +187,15 @@ fn each_mistake_in_a_file_is_told_with_its_place_and_a_remedy() {
     let map = "write a map with `include`, `tiers`, `regions` or `rules`";
     for (text, expected) in [
         ("rule: []", vec!["1:1 [rule] a rules file has no `rule`; did you mean `rules`?".to_owned()]),
-        ("- id: a", vec![format!("1:1 [-] a rules file is a list where a map is wanted; {map}")]),
-        ("text", vec![format!("1:1 [text] a rules file is text where a map is wanted; {map}")]),
+        ("- id: a", vec![format!("1:1 [-] a rules file must be a map, found a list; {map}")]),
+        ("text", vec![format!("1:1 [text] a rules file must be a map, found text; {map}")]),
         ("{}", vec!["1:1 [{] a rules file without rules; write `rules:` and a list of rules below it".to_owned()]),
-        ("rules: { id: a }", vec!["1:8 [{] `rules` is a map where a list is wanted; begin each rule with `- id: …`".to_owned()]),
-        ("rules: [text]", vec!["1:9 [text] a rule is text where a map is wanted; begin it with `- id: …`".to_owned()]),
-        ("tiers: []", vec!["1:8 [[] `tiers` is a list where a map is wanted; write a map with `from`, `api_keys` or `default`".to_owned()]),
+        ("rules: { id: a }", vec!["1:8 [{] `rules` must be a list, found a map; begin each rule with `- id: …`".to_owned()]),
+        ("rules: [text]", vec!["1:9 [text] a rule must be a map, found text; begin it with `- id: …`".to_owned()]),
+        ("tiers: []", vec!["1:8 [[] `tiers` must be a map, found a list; write a map with `from`, `api_keys` or `default`".to_owned()]),
         ("tiers: { from: user }", vec!["1:16 [user] `user` is not a source of tiers; write `header:NAME`, `claim:NAME` or `store`".to_owned()]),
-        ("tiers: { api_keys: [a] }", vec!["1:20 [[] `api_keys` is a list where a map is wanted; write API keys and their tiers, such as `{ k_123: paid }`".to_owned()]),
-        ("tiers: { default: [a] }", vec!["1:19 [[] `default` is a list where text is wanted; write one value".to_owned()]),
+        ("tiers: { api_keys: [a] }", vec!["1:20 [[] `api_keys` must be a map, found a list; write API keys and their tiers, such as `{ k_123: paid }`".to_owned()]),
+        ("tiers: { default: [a] }", vec!["1:19 [[] `default` must be text, found a list; write one value".to_owned()]),
     ] {
         cases.push((text.to_owned(), mistakes(text), expected));
     }

@@ -159,7 +159,7 @@ fn overrides_that_no_key_can_have_are_mistakes() {
         ),
         (
             "key: address, limit: 1/s, overrides: { 10.0.0.0/8: 2/s }",
-            "1:57 [10.0.0.0/8] `10.0.0.0/8` is no key of this rule; the rule counts by `10.0.0.0`: write that",
+            "1:57 [10.0.0.0/8] `10.0.0.0/8` is not a key of this rule; the rule counts by `10.0.0.0`: write that",
         ),
         (
             "key: method, limit: 1/s, overrides: { get: 2/s, GET: 3/s }",

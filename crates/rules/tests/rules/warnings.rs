@@ -32,13 +32,13 @@ fn a_shed_rule_without_slots_is_doubtful() {
     let text = "rules: [{ id: r, shed: { slots: 0 } }]";
     assert_eq!(
         doubts(text),
-        ["warning: 1:33 [0] `shed` with 0 slots refuses every request; raise it, unless that is meant"]
+        ["warning: 1:33 [0] `shed` with 0 slots refuses every request; raise it, unless that is intended"]
     );
     let text = "rules: [{ id: r, shed: { slots: 10, critical: 0%, high: 0%, normal: 0%, low: 0% } }]";
     assert_eq!(
         doubts(text),
         [
-            "warning: 1:47 [0%] `shed` with no part for any priority refuses every request; raise it, unless that is meant"
+            "warning: 1:47 [0%] `shed` without a share for any priority refuses every request; raise it, unless that is intended"
         ]
     );
     assert_eq!(
@@ -70,7 +70,7 @@ fn a_share_that_a_request_does_not_fit_in_is_doubtful() {
 fn a_limit_that_admits_nothing_is_doubtful() {
     let expected = |at: &str| {
         format!(
-            "warning: {at} `10/s burst 0` admits nothing: every request that it governs is denied; raise the limit or its burst, unless that is meant"
+            "warning: {at} `10/s burst 0` admits nothing: every request that it governs is denied; raise the limit or its burst, unless that is intended"
         )
     };
     assert_eq!(doubts("rules: [{ id: r, limit: 10/s burst 0 }]"), [expected("1:25 [10/s burst 0]")]);
@@ -165,7 +165,7 @@ fn only_shapers_and_logs_can_be_split() {
         ("limit: log 3/s, split: 4", "`log 3/s` is too small for 4 parts: each would admit nothing"),
         ("limit: log 300/s, split: 1", "`split` cannot be 1; write a number of parts from 2 to 64"),
         ("limit: log 300/s, split: 1000", "`split` cannot be 1000"),
-        ("limit: log 300/s, split: two", "`split` is `two` where a whole number is wanted"),
+        ("limit: log 300/s, split: two", "`split` must be a whole number, found `two`"),
     ] {
         let told = told(bad);
         assert!(!told.is_empty() && told.iter().all(|line| line.contains(problem)), "{bad}: {told:?}");

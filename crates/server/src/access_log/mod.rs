@@ -161,7 +161,7 @@ impl AccessLog {
 fn report(trouble: LostLines) {
     match trouble {
         LostLines::Missing { lines } => {
-            tracing::warn!(lines, "access log lines were dropped: they came faster than they can be written");
+            tracing::warn!(lines, "access log lines were dropped: they arrived faster than they could be written");
         }
         LostLines::Failed { lines, error } => {
             tracing::error!(lines, %error, "access log lines could not be written");

@@ -84,7 +84,7 @@ async fn peek_throttle(engine: &Engine, asked: &PeekRequest) -> Result<Response,
 
 async fn peek_descriptor(engine: &Engine, id: &str, descriptor: &DescriptorKey) -> Result<Response, Problem> {
     let Some(limit) = descriptor.limit else {
-        let detail = format!("`{id}` has no limit of its own: requests are unlimited, or bring their limit.");
+        let detail = format!("`{id}` has no limit of its own: requests are unlimited, or come with their limit.");
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
     };
     let limit = InlineLimit::new(RuleId::new(id), limit, OnStoreFailure::default());
@@ -126,7 +126,7 @@ pub(super) async fn top(State(state): State<AdminState>, uri: Uri) -> Result<Res
         // A store in memory has no calls to rank.
         Some("store") => top_store_keys(engine.limiter(), most).unwrap_or_default(),
         Some(_) => {
-            let detail = "`by` is none of `traffic`, `denials` and `store`.";
+            let detail = "`by` is not `traffic`, `denials` or `store`.";
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
     };

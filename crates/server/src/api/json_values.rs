@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for ClientAddress {
         let text = from.deserialize_str(TextVisitor(r#"an address such as "203.0.113.7""#))?;
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(&text);
         bare.parse().map(ClientAddress).map_err(|_| {
-            de::Error::custom(format_args!("`{text}` is no address: write one such as 203.0.113.7 or 2001:db8::7"))
+            de::Error::custom(format_args!("`{text}` is not an address: write one such as 203.0.113.7 or 2001:db8::7"))
         })
     }
 }
@@ -165,7 +165,7 @@ impl<'de> Deserialize<'de> for ParsedSpan {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ParsedSpan, D::Error> {
         let text = from.deserialize_str(TextVisitor(r#"a span of time such as "10s""#))?;
         text.parse().map(ParsedSpan).map_err(|error: tidegate_core::NotationError| {
-            de::Error::custom(format_args!("`{text}` is no span of time: {}", error.problem()))
+            de::Error::custom(format_args!("`{text}` is not a duration: {}", error.problem()))
         })
     }
 }

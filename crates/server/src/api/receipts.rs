@@ -110,7 +110,7 @@ impl Api {
 
 /// The store is unavailable.
 fn unavailable(error: StoreError) -> Problem {
-    let detail = format!("{error}. Nothing is lost by trying again: a receipt is settled once.");
+    let detail = format!("{error}. It is safe to try again: a receipt is settled only once.");
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).may_retry()
 }
 
@@ -121,7 +121,7 @@ fn all_are_held(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<()
         Some(meant) => format!("Did you mean `{meant}`?"),
         None => format!("It holds `{}`.", held.join("`, `")),
     };
-    Err(Problem::in_json(format!("The receipt holds nothing of `{stranger}`. {meant}"), None))
+    Err(Problem::in_json(format!("The receipt has no charge of `{stranger}`. {meant}"), None))
 }
 
 /// Rejects a single number for a receipt of several limits, whose units differ: requests and tokens, for example.
@@ -139,7 +139,7 @@ fn one_is_held(cost: u64, receipts: &[Receipt]) -> Result<(), Problem> {
 
 fn receipts_in(text: &str) -> Result<Vec<Receipt>, Problem> {
     receipts::read(text.as_bytes()).map_err(|_| {
-        let detail = "This is no receipt. Send back the `receipt` of an answer, letter for letter.".to_owned();
+        let detail = "This is not a receipt. Send the `receipt` of a response back unchanged.".to_owned();
         Problem::in_json(detail, None)
     })
 }

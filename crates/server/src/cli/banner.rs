@@ -25,7 +25,7 @@ pub(super) struct Banner<'b> {
     /// Admin token, if the server generated it.
     pub(super) token: Option<&'b str>,
     pub(super) store: &'b str,
-    /// Outage of the store, and the failure policies in effect meanwhile.
+    /// Outage of the store, and the failure policies in effect until it ends.
     pub(super) store_trouble: Option<StoreFallback>,
     pub(super) rules: RuleCounts,
     /// Request for the rate-limit service, as JSON, that matches the rules in force.
@@ -111,7 +111,7 @@ impl Banner<'_> {
         if let Some(StoreFallback { reason, fallbacks }) = &self.store_trouble {
             writeln!(
                 out,
-                "\n  {WARNING}The store does not answer{WARNING:#}: {}. Until it does, rules do without it: {}.",
+                "\n  {WARNING}The store does not answer{WARNING:#}: {}. Until it does, rules apply their failure policies: {}.",
                 plain(reason),
                 plain(fallbacks),
             )?;

@@ -129,7 +129,7 @@ fn progress_bar(measurements: usize) -> ProgressBar {
 
 fn print(out: &mut impl Write, report: &BenchReport) -> io::Result<()> {
     let BenchReport { version, processors, is_debug_build, measurements, .. } = report;
-    let build = if *is_debug_build { ", built without optimisation: figures are of no use" } else { "" };
+    let build = if *is_debug_build { ", built without optimisation: the figures are not meaningful" } else { "" };
     writeln!(out, "tidegate {version}, processors: {processors}{build}\n")?;
     let width = measurements.iter().map(|measured| measured.about.chars().count()).max().unwrap_or(0);
     let [rate, half, most, allowed] = ["checks/s", "p50", "p99", "allowed"];

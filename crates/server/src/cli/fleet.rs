@@ -129,7 +129,7 @@ fn table(out: &mut impl Write, fleet: &Fleet) -> io::Result<()> {
 fn remarks(out: &mut impl Write, report: &NodeReport) -> io::Result<()> {
     let node = plain(report.called());
     if let Some(reason) = &report.refused {
-        writeln!(out, "{ERROR}{node}{ERROR:#} keeps what it has: {}", plain_text(reason))?;
+        writeln!(out, "{ERROR}{node}{ERROR:#} keeps its current rules: {}", plain_text(reason))?;
     }
     if !report.unknown.is_empty() {
         let unknown = plain(&report.unknown.join(", "));

@@ -258,7 +258,7 @@ fn read(file: &Path) -> io::Result<Result<Vec<(String, String)>, String>> {
         entries.push((api_key.to_owned(), tier.to_owned()));
     }
     if entries.is_empty() {
-        return Ok(Err(format!("`{}` has no API keys in it", file.display())));
+        return Ok(Err(format!("`{}` contains no API keys", file.display())));
     }
     Ok(Ok(entries))
 }

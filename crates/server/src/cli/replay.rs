@@ -142,7 +142,7 @@ fn percent(text: &str) -> Result<f64, String> {
     if share < 1.0 && !text.ends_with('%') {
         let meant = format!("{:.6}", share * 100.0);
         let meant = meant.trim_end_matches('0').trim_end_matches('.');
-        return Err(format!("it is a percentage: write {meant}, or {number}% if less than one percent is meant"));
+        return Err(format!("it is a percentage: write {meant}, or {number}% to mean less than one percent"));
     }
     Ok(share / 100.0)
 }

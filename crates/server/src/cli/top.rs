@@ -61,7 +61,7 @@ const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let Some(token) = args.token.as_deref().filter(|token| !token.is_empty()) else {
-        failed(&format_args!("the admin listener asks for its token: {TOKEN_HELP}"))?;
+        failed(&format_args!("the admin listener requires its token: {TOKEN_HELP}"))?;
         return Ok(ExitCode::from(2));
     };
     let server = match AdminServer::new(&args.admin, token, args.ca.as_deref()) {

@@ -60,7 +60,7 @@ impl ConfigReader<'_> {
             return None;
         }
         if is_required? && on_invalid? == OnInvalid::Anonymous {
-            let help = "write `on_invalid: refuse` beside it, or leave it out";
+            let help = "add `on_invalid: refuse`, or leave it out";
             self.wrong("auth.jwt.required", "a token is required, and an invalid one is not", help);
             return None;
         }

@@ -259,7 +259,7 @@ fn values(reader: &mut Reader<'_>, setting: &'static Setting, node: &Node) -> Op
     }
     let what = format!("`{}`", setting.name);
     if !setting.is_list() && matches!(node.value, Value::List(_)) {
-        reader.error(node.at, format_args!("{what} is a list where one value is wanted"), "write one value");
+        reader.error(node.at, format_args!("{what} must be one value, found a list"), "write one value");
         return None;
     }
     let nodes = reader.each(node);

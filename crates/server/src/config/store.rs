@@ -216,7 +216,7 @@ impl ConfigReader<'_> {
     /// A store in Redis, on the servers in the setting `urls`.
     fn redis(&mut self, urls: &str, mut settings: Settings) -> Option<StoreSettings> {
         let names = self.value("store.redis.prefix", |value| {
-            let wrong = |_| error::InvalidValue::new(format!("`{value}` has a brace in it"), "leave braces out");
+            let wrong = |_| error::InvalidValue::new(format!("`{value}` contains a brace"), "leave braces out");
             Ok((Names::new(value).map_err(wrong)?, value.to_owned()))
         });
         let follow = self.value("store.redis.follow", flag);

@@ -23,7 +23,7 @@ pub(super) fn login(value: &str) -> Result<(&str, &str), InvalidValue> {
     match value.split_once(':') {
         Some((name, password)) if !password.is_empty() && is_name(name) => Ok((name, password)),
         Some((name, _)) if !is_name(name) => {
-            Err(InvalidValue::new("a user's name is empty, or has spaces in it", "write one such as `ann:tea`"))
+            Err(InvalidValue::new("a user's name is empty, or contains spaces", "write one such as `ann:tea`"))
         }
         _ => Err(InvalidValue::new("a user has no password", "write the name, a colon and the password: `ann:tea`")),
     }

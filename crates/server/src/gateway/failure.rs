@@ -97,11 +97,11 @@ impl Failure {
                 None => (StatusCode::SERVICE_UNAVAILABLE, FaultParty::Gateway, why.detail()),
             },
             Failure::SeveralCredentials => {
-                let detail = "The request has more than one line of Authorization: send one.";
+                let detail = "The request has more than one Authorization header: send one.";
                 (StatusCode::BAD_REQUEST, FaultParty::Client, detail)
             }
             Failure::ClientStalls => {
-                (StatusCode::REQUEST_TIMEOUT, FaultParty::Client, "The request's body took too long to come.")
+                (StatusCode::REQUEST_TIMEOUT, FaultParty::Client, "The request's body took too long to arrive.")
             }
             Failure::Unreachable => {
                 (StatusCode::BAD_GATEWAY, FaultParty::Upstream, "The service behind this gateway cannot be reached.")
@@ -122,8 +122,7 @@ impl Failure {
                 (StatusCode::SERVICE_UNAVAILABLE, FaultParty::Gateway, detail)
             }
             Failure::Broken => {
-                let detail =
-                    "The service behind this gateway broke off before it answered, or its answer makes no sense.";
+                let detail = "The service behind this gateway closed the connection before it answered, or its answer is invalid.";
                 (StatusCode::BAD_GATEWAY, FaultParty::Upstream, detail)
             }
             Failure::SlowToRespond => {
@@ -234,5 +233,5 @@ impl Failure {
 
 /// The client disconnected in the middle of its request, or sent an invalid body. No response can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the client broke off in the middle of its request")]
+#[error("the client disconnected in the middle of its request")]
 pub(super) struct ClientGone;

@@ -108,7 +108,7 @@ impl FromStr for Route {
             None if !host.contains(['*', ':']) => HostPattern::Exactly(host),
             _ => {
                 let help = "write a name such as `api.example.com` without a port, or `*.example.com`";
-                return Err(AddressError::new(format!("`{host}` is no host"), help));
+                return Err(AddressError::new(format!("`{host}` is not a host"), help));
             }
         };
         let prefix = normalize(path);

@@ -82,7 +82,7 @@ impl FromStr for Upgrades {
             let (name, version) = text.split_once('/').unwrap_or((text, "1"));
             if !is_token(name) || !is_token(version) {
                 let help = "write the names of protocols such as `websocket`, or `off`";
-                return Err(AddressError::new(format!("`{text}` is no protocol"), help));
+                return Err(AddressError::new(format!("`{text}` is not a protocol"), help));
             }
             if carries_requests(name.as_bytes()) {
                 let help = "leave it out: clients do without it, and their requests then meet the rules one by one";

@@ -152,7 +152,7 @@ impl RunFields {
                 let meant = closest(&name, NAMES).map(|meant| format!(": did you mean `{meant}`?"));
                 fields.wrong(&name, format!("there is no such parameter{}", meant.unwrap_or_default()));
             } else if is_again {
-                fields.wrong(&name, "it is there twice: leave one out");
+                fields.wrong(&name, "it occurs twice: remove one");
             } else if value.len() > MOST_TEXT {
                 fields.wrong(&name, format!("it is longer than {MOST_TEXT} bytes: write less"));
             } else {
@@ -322,7 +322,7 @@ impl RunFields {
                 self.wrong("store", "a fleet is simulated in virtual time: choose memory, or leave out `fleet`");
             }
             if request.server.is_some() {
-                self.wrong("server", "there is none behind a fleet: leave it empty, or leave out `fleet`");
+                self.wrong("server", "a fleet has no server behind it: leave this empty, or leave out `fleet`");
             }
         }
         if request.store != StoreChoice::Memory && request.pace != RunPace::Times(1.0) {

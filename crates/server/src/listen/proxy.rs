@@ -32,7 +32,7 @@ pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Op
         line.push(stream.read_u8().await?);
     }
     let line = std::str::from_utf8(&line).ok().and_then(|line| line.strip_suffix("\r\n"));
-    line.and_then(parse_line).ok_or_else(|| malformed("the line of a PROXY header makes no sense"))
+    line.and_then(parse_line).ok_or_else(|| malformed("the line of a PROXY header is invalid"))
 }
 
 /// Parses a line such as `PROXY TCP4 203.0.113.7 192.0.2.1 4711 443`.

@@ -90,7 +90,7 @@ fn write_redis(tier: &Tier<RedisStore>, page: &mut Page) {
 pub(super) fn write_tiers(tiers: &TierCounts, page: &mut Page) {
     page.counter(
         "tier_lookups",
-        "Tiers of API keys looked up in Redis, by result. Without a tier that is found, the default applies",
+        "Tiers of API keys looked up in Redis, by result. The default tier applies if none is found",
         &[
             (&[("result", "found")], tiers.found),
             (&[("result", "missing")], tiers.missing),
@@ -115,7 +115,7 @@ fn write_write_behind(stats: &WriteBehindStats, page: &mut Page) {
     );
     page.counter(
         "write_behind_reports",
-        "Reports to Redis, by result. Those that were not sent are sent again, those that were lost are not",
+        "Reports to Redis, by result. Those that were not sent are sent again; those that were lost are not",
         &[
             (&[("result", "success")], stats.reports),
             (&[("result", "not_sent")], stats.not_sent),
@@ -127,7 +127,7 @@ fn write_write_behind(stats: &WriteBehindStats, page: &mut Page) {
         "Costs that Redis has charged by reports",
         &[(&[], stats.cost_reported)],
     );
-    let help = "Costs in reports whose answer was lost: Redis may have charged them or not";
+    let help = "Costs in reports whose reply was lost: Redis may or may not have charged them";
     page.counter("write_behind_cost_lost", help, &[(&[], stats.cost_lost)]);
     let help = "Costs that this node has admitted and that Redis is not known to have charged";
     page.gauge("write_behind_cost_unreported", help, &[(&[], stats.cost_unreported)]);

@@ -131,7 +131,7 @@ impl<'de> Deserialize<'de> for Whole {
             Json::String(text) => text.parse().ok(),
             _ => None,
         };
-        number.map(Whole).ok_or_else(|| de::Error::custom("a number is not a whole one, or is less than 0"))
+        number.map(Whole).ok_or_else(|| de::Error::custom("a number is not an integer, or is negative"))
     }
 }
 
@@ -152,7 +152,7 @@ impl<'de> Deserialize<'de> for JsonUnit {
             Json::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()),
             _ => None,
         };
-        unit.map(JsonUnit).ok_or_else(|| de::Error::custom("a unit is none of SECOND to YEAR"))
+        unit.map(JsonUnit).ok_or_else(|| de::Error::custom("the unit is unknown: send SECOND to YEAR"))
     }
 }
 

@@ -178,8 +178,7 @@ fn a_file_of_another_program_is_refused_with_what_to_do() {
     let path = folder.join("state");
     fs::write(&path, "something else entirely").unwrap();
     let error = read(&path, 1_000).err().unwrap().to_string();
-    let told =
-        "cannot be used: it is not a snapshot of Tidegate's state. To start without the state in it, move it away";
+    let told = "cannot be used: it is not a snapshot of Tidegate's state. To start without its state, move it to another place";
     assert!(error.ends_with(told), "{error}");
     assert!(read(&folder, 1_000).err().unwrap().to_string().contains("it cannot be read"));
     assert!(read(Path::new("/dev/null"), 1_000).err().unwrap().to_string().contains("it is not a regular file"));

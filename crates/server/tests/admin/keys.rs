@@ -115,7 +115,7 @@ fn invalid_keys_get_an_explanation() {
         assert_eq!(missing, "the key of `login` has 1 part, `address`; none is given: write `\"key\": [\"ADDRESS\"]`");
         let several = wrong(path, r#"{"rule":"login","key":["203.0.113.7","POST"]}"#);
         assert!(several.starts_with("the key of `login` has 1 part, `address`; 2 are given"), "{several}");
-        assert!(wrong(path, r#"{"rule":"login","key":["nowhere"]}"#).contains("`nowhere` is no address"));
+        assert!(wrong(path, r#"{"rule":"login","key":["nowhere"]}"#).contains("`nowhere` is not an address"));
     }
     server.post("/v1/keys/reset", r#"{"key":["203.0.113.7"]}"#).problem(400);
     server.post("/v1/keys/peek", r#"{"rule":"login","key":"203.0.113.7"}"#).problem(400);

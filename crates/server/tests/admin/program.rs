@@ -103,7 +103,7 @@ fn watching_without_the_token_says_where_it_comes_from() {
     let server = started();
     let url = format!("http://{}", server.listener("Admin"));
     for (token, code, complaint) in [
-        (None, 2, "the admin listener asks for its token"),
+        (None, 2, "the admin listener requires its token"),
         (Some("not-the-operators-token"), 1, "the token is not that of the server"),
     ] {
         let mut top = tidegate(server.folder.path());

@@ -53,7 +53,7 @@ fn a_benchmark_prints_a_table_and_errors_of_redis() {
     }
     assert!(!table.out().contains("Redis, "), "{}", table.out());
     let refused = folder.run(&["bench", "--seconds", "0.4", "--redis", "http://127.0.0.1"]);
-    assert!(refused.bad().contains("its scheme is none of redis"), "{}", refused.err());
+    assert!(refused.bad().contains("its scheme is not redis"), "{}", refused.err());
     // A port without a listener.
     let port = tidegate_test_redis::free_port();
     let silent = folder.run(&["bench", "--redis", &format!("redis://127.0.0.1:{port}")]);

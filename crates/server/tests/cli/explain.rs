@@ -125,7 +125,7 @@ fn a_server_is_asked_only_for_rates_that_adapt() {
     assert!(ran.err().contains("note: no rule has `adapt`, so --admin changes nothing"), "{}", ran.err());
     let adapts = "rules: [{ id: api, adapt: { between: 100/s..1000/s, on: errors > 5% } }]";
     let folder = Folder::with(&[("rules.yaml", adapts)]);
-    assert!(folder.run(&asked).usage_error().contains("the admin listener asks for its token"));
+    assert!(folder.run(&asked).usage_error().contains("the admin listener requires its token"));
     let refused = folder.run(&[&asked[..], &["--token", "an-operators-token"]].concat());
     assert!(refused.bad().contains("127.0.0.1:1: Connection refused"), "{}", refused.err());
     let url = ["explain", "rules.yaml", "--request", "GET /", "--admin", "ftp://a", "--token", "an-operators-token"];

@@ -282,7 +282,7 @@ fn users_and_passwords_can_come_from_elsewhere() {
     place.server.run::<()>(&["ACL", "SETUSER", "bob", "on", ">hunter2", "~*", "&*", "+@all", "-@write"]);
     place.server.run::<()>(&["ACL", "SETUSER", "default", "off"]);
     let missing = place.run(&["rules", "push", "rules.yaml"]);
-    for said in ["this Redis wants a password", "--redis-password", "TIDEGATE_REDIS_PASSWORD", "--redis-user"] {
+    for said in ["this Redis requires a password", "--redis-password", "TIDEGATE_REDIS_PASSWORD", "--redis-user"] {
         assert!(missing.bad().contains(said), "{said}: {}", missing.err());
     }
     let wrong = place.run(&["mode", "login", "off", "--redis-user", "ann", "--redis-password", "hunter3"]);
@@ -507,7 +507,7 @@ fn tiers_of_api_keys_are_managed() {
         ("k_1 paid\n", "line 1 has no comma"),
         ("k_1,paid\n,free\n", "line 2 has no API key"),
         ("k_1,\n", "line 1: `` cannot name a tier"),
-        ("# nothing\n", "`wrong.csv` has no API keys in it"),
+        ("# nothing\n", "`wrong.csv` contains no API keys"),
     ] {
         place.write("wrong.csv", text);
         let message = run(&["keys", "import", "wrong.csv"]);

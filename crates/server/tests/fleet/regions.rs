@@ -321,7 +321,7 @@ fn mistakes_are_told() {
     );
     assert!(told(&["regions", "set", "eu=70", "usa=30"]).contains("there is no region `usa`: configured are eu, us"));
     assert!(told(&["regions", "set", "eu=70"]).contains("`us` is missing: write the shares of all regions"));
-    assert!(told(&["regions", "set", "eu=much", "us=30"]).contains("`much` is no share: write 0% to 100%"));
+    assert!(told(&["regions", "set", "eu=much", "us=30"]).contains("`much` is not a share: write 0% to 100%"));
     assert!(told(&["regions", "move", "50", "--from", "us", "--to", "eu"]).contains("the region has 40%"));
     assert!(
         told(&["regions", "move", "1", "--from", "us", "--to", "eu", "--rule", "x"])

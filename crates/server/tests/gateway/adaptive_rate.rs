@@ -115,7 +115,7 @@ fn explain_shows_the_present_rate_of_a_running_server() {
     let wrong = explained(&gateway, "not-the-operators-token");
     assert!(wrong.bad().contains("the token is not that of the server"), "{}", wrong.err());
     let none = explained(&gateway, "");
-    assert!(none.usage_error().contains("the admin listener asks for its token"), "{}", none.err());
+    assert!(none.usage_error().contains("the admin listener requires its token"), "{}", none.err());
     let other = explained_by(&gateway, &upstream.url(), TOKEN);
     assert!(other.bad().contains("500 Internal Server Error: is this its admin listener?"), "{}", other.err());
 }

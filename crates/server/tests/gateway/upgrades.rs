@@ -312,8 +312,8 @@ fn protocols_that_carry_requests_cannot_be_allowed() {
         (["--gateway-upgrades", "h2c"], "`h2c` would carry requests past the rules"),
         (["--gateway-upgrades", "HTTP/2.0"], "`HTTP/2.0` would carry requests past the rules"),
         (["--gateway-upgrades", "tls/1.0"], "`tls/1.0` would carry requests past the rules"),
-        (["--gateway-upgrades", "*"], "`*` is no protocol"),
-        (["--gateway-upgrades", "web socket"], "`web socket` is no protocol"),
+        (["--gateway-upgrades", "*"], "`*` is not a protocol"),
+        (["--gateway-upgrades", "web socket"], "`web socket` is not a protocol"),
         (["--gateway-routes", &route], "`h2c` would carry requests past the rules"),
     ] {
         let folder = crate::support::folder(&[]);

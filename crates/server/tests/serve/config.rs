@@ -131,8 +131,8 @@ fn names_that_mean_nothing_come_with_what_was_meant() {
         "`api` has no `lisen`\n --> t.yaml:2:3",
         "did you mean `listen`?",
         "the configuration has no `storage`\n --> t.yaml:3:1",
-        "`log` is text where a map is wanted",
-        "`rules` is a map where text is wanted",
+        "`log` must be a map, found text",
+        "`rules` must be text, found a map",
     ] {
         assert!(ran.err.contains(said), "{said}\n\n{}", ran.err);
     }

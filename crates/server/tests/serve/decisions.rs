@@ -252,16 +252,16 @@ fn json_errors_are_reported_with_their_place() {
             "invalid type: integer `1`, expected text in double quotes.",
             "headers.a[0]",
         ),
-        ("/v1/check", "{\"address\": \"here\"}", "`here` is no address: write one such as 203.0.113.7", "address"),
+        ("/v1/check", "{\"address\": \"here\"}", "`here` is not an address: write one such as 203.0.113.7", "address"),
         ("/v1/check", "{\"address\": 7}", "expected an address such as \"203.0.113.7\".", "address"),
         ("/v1/check", "{\"hits\": -1}", "integer `-1`, expected a whole number such as 3.", "hits"),
         ("/v1/check", "{\"hits\": \"3\"}", "string \"3\", expected a whole number such as 3.", "hits"),
         ("/v1/reserve", "{\"ttl\": 10}", "integer `10`, expected a span of time such as \"10s\".", "ttl"),
         ("/v1/check", "{\"ttl\": \"1s\"}", "send it to /v1/reserve", ""),
-        ("/v1/reserve", "{\"ttl\": \"soon\"}", "`soon` is no span of time", "ttl"),
+        ("/v1/reserve", "{\"ttl\": \"soon\"}", "`soon` is not a duration", "ttl"),
         ("/v1/reserve", "{\"ttl\": \"2year\"}", "write up to 1day", ""),
         ("/v1/settle", "{}", "missing field `receipt`.", "."),
-        ("/v1/settle", "{\"receipt\": \"abc\"}", "This is no receipt.", ""),
+        ("/v1/settle", "{\"receipt\": \"abc\"}", "This is not a receipt.", ""),
         ("/v1/release", "{\"receipt\": \"abc\", \"actual\": 1}", "unknown field `actual`", "actual"),
     ] {
         let answer = server.post(path, body);
@@ -275,7 +275,7 @@ fn json_errors_are_reported_with_their_place() {
     let reserved = server.post("/v1/reserve", r#"{"path":"/chat","user":"alice","hits":6}"#).good();
     let wrong = json!({"receipt": reserved["receipt"], "actual": {"token": 5}});
     let problem = server.post("/v1/settle", &wrong.to_string()).json();
-    assert_eq!(problem["detail"], "The receipt holds nothing of `token`. Did you mean `tokens`?");
+    assert_eq!(problem["detail"], "The receipt has no charge of `token`. Did you mean `tokens`?");
 }
 
 #[test]

@@ -171,7 +171,10 @@ fn a_store_that_does_not_answer_at_the_start_is_told_of_and_so_is_its_return() {
     let url = format!("redis://:hunter2@127.0.0.1:{port}");
     let server = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml", "--redis", &url]);
     let line = server.banner.lines().find(|line| line.contains("The store does not answer")).unwrap();
-    assert!(line.contains("refused") && line.ends_with("rules do without it: allow (api), deny (login)."), "{line}");
+    assert!(
+        line.contains("refused") && line.ends_with("rules apply their failure policies: allow (api), deny (login)."),
+        "{line}"
+    );
     until("a warning", || server.log().contains("the store does not answer: until it does").then_some(()));
     assert!(!server.log().contains("the store answers"), "{}", server.log());
     let _store = redis(port);

@@ -35,7 +35,7 @@ impl fmt::Display for SnapshotError {
                 "it has version {version} of the format, and this program reads version {VERSION}: use the program that wrote it"
             ),
             SnapshotError::Torn => f.write_str("it ends too early: it was not written completely"),
-            SnapshotError::Damaged => f.write_str("it is damaged: a checksum or a number in it is wrong"),
+            SnapshotError::Damaged => f.write_str("it is damaged: a checksum or a number is wrong"),
             SnapshotError::Hashes => f.write_str(
                 "it was written by a program that hashes keys in another way, for another processor or version",
             ),

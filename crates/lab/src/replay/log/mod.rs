@@ -102,7 +102,7 @@ impl FromStr for LogFormat {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum LineError {
     /// The line has no time.
-    #[error("there is no time in it")]
+    #[error("it contains no time")]
     NoTime,
     /// The time is in no known form, or before 1970.
     #[error("its time cannot be read")]
@@ -111,7 +111,7 @@ pub enum LineError {
     #[error("its time is in the future")]
     InFuture,
     /// The line has no request.
-    #[error("there is no request in it")]
+    #[error("it contains no request")]
     NoRequest,
     /// The request is not a method and a target.
     #[error("its request is not a method and a target")]

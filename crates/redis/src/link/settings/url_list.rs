@@ -109,7 +109,7 @@ fn scheme(url: &str) -> Result<(&'static str, &'static str, Scheme), SettingsErr
     };
     match SCHEMES.iter().find(|(known, ..)| *known == name) {
         Some(scheme) => Ok(*scheme),
-        None => wrong("its scheme is none of redis, rediss, unix, cluster and sentinel".to_owned()),
+        None => wrong("its scheme is not redis, rediss, unix, cluster or sentinel".to_owned()),
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
             "127.0.0.1:6379: a URL begins with its scheme: write `redis://127.0.0.1:6379`"
         );
         assert!(refused(&["sentinel://a:26379"]).contains("`sentinel://host:26379/mymaster`"));
-        assert!(refused(&["memcached://me:hunter2@a"]).ends_with("redis, rediss, unix, cluster and sentinel"));
+        assert!(refused(&["memcached://me:hunter2@a"]).ends_with("redis, rediss, unix, cluster or sentinel"));
         for url in [
             "memcached://me:hun@a",
             "redis://me:hun,ter2@cache",

@@ -54,7 +54,7 @@ fn replaces(reader: &mut Reader<'_>, node: &Node, own: &str) -> Vec<Box<str>> {
         Value::List(items) => &items[..],
         Value::Null => &[],
         _ => {
-            let problem = format_args!("`replaces` is {} where a list is wanted", node.kind());
+            let problem = format_args!("`replaces` must be a list, found {}", node.kind());
             reader.error(node.at, problem, "write `replaces: [{ name: … }]`");
             &[]
         }
@@ -89,7 +89,7 @@ fn check_unlimited(reader: &mut Reader<'_>, fields: &Fields<'_>) {
             let problem = format_args!("the unit `{text}` of something unlimited");
             reader.error(node.at, problem, "remove `unit`, or `unlimited`");
         } else if !text.is_empty() {
-            reader.warning(node.at, format_args!("`{text}` is no unit; it is passed over"), "remove `unit`");
+            reader.warning(node.at, format_args!("`{text}` is not a unit; it is ignored"), "remove `unit`");
         }
     }
     for name in ["algorithm", "burst", "unit_multiplier"] {
@@ -168,8 +168,8 @@ fn unit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<RateUnit> {
     }
     let (problem, help) = match closest(&text, RateUnit::ALL.map(RateUnit::name)) {
         _ if text.is_empty() => ("a `rate_limit` without a `unit`".to_owned(), format!("write `unit:` and {KNOWN}")),
-        Some(meant) => (format!("`{text}` is no unit"), format!("did you mean `{meant}`?")),
-        None => (format!("`{text}` is no unit"), format!("write {KNOWN}")),
+        Some(meant) => (format!("`{text}` is not a unit"), format!("did you mean `{meant}`?")),
+        None => (format!("`{text}` is not a unit"), format!("write {KNOWN}")),
     };
     reader.error(node.map_or(fields.at, |node| node.at), problem, help);
     None

@@ -68,7 +68,7 @@ fn level(reader: &mut Reader<'_>, node: &Node, level: &mut DescriptorLevel, abov
         Value::Null => {}
         _ => reader.error(
             node.at,
-            format_args!("`descriptors` is {} where a list is wanted", node.kind()),
+            format_args!("`descriptors` must be a list, found {}", node.kind()),
             "begin each descriptor with `- key: …`",
         ),
     }
@@ -157,7 +157,7 @@ fn metadata(reader: &mut Reader<'_>, node: &Node) -> Option<Metadata> {
         Value::Null => None,
         Value::Map(_) => Some(Metadata::of(node)),
         _ => {
-            let problem = format_args!("`metadata` is {} where a map is wanted", node.kind());
+            let problem = format_args!("`metadata` must be a map, found {}", node.kind());
             reader.error(node.at, problem, "write names and values, such as `{ service: search }`");
             None
         }
@@ -168,7 +168,7 @@ fn metadata(reader: &mut Reader<'_>, node: &Node) -> Option<Metadata> {
 /// field that is not `known` is an error.
 fn fields<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str, known: &[&str]) -> Option<Fields<'n>> {
     let Value::Map(map) = &node.value else {
-        let problem = format_args!("{what} is {} where a map is wanted", node.kind());
+        let problem = format_args!("{what} must be a map, found {}", node.kind());
         reader.error(node.at, problem, format!("write `{}: …`", known[0]));
         return None;
     };
@@ -186,8 +186,8 @@ fn fields<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str, known: &[&str
             understood = false;
             continue;
         };
-        let problem = format_args!("`{}` means nothing in {what}", name.text);
-        reader.warning(name.at, problem, format!("it belongs in {place}; here it is passed over"));
+        let problem = format_args!("`{}` has no meaning in {what}", name.text);
+        reader.warning(name.at, problem, format!("it belongs in {place}; it is ignored here"));
     }
     Some(Fields { at: node.at, map, understood })
 }

@@ -11,12 +11,12 @@ pub(super) fn text(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<S
         Value::Bool(_) => Some(written(node)),
         Value::Integer(_) | Value::Float(_) => {
             let text = written(node);
-            let problem = format_args!("{what} is the number {text} where text is wanted");
+            let problem = format_args!("{what} must be text, found the number {text}");
             reader.error(node.at, problem, format!("write it in quotes: `\"{text}\"`"));
             None
         }
         Value::List(_) | Value::Map(_) => {
-            reader.error(node.at, format_args!("{what} is {} where text is wanted", node.kind()), "write one value");
+            reader.error(node.at, format_args!("{what} must be text, found {}", node.kind()), "write one value");
             None
         }
     }

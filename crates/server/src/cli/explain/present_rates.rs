@@ -37,7 +37,7 @@ pub(super) fn of_server(args: &AdminArgs, rules: &RuleSet) -> io::Result<Result<
         return Ok(Ok(PresentRates::default()));
     }
     let Some(token) = args.token.as_deref().filter(|token| !token.is_empty()) else {
-        failed(&format_args!("the admin listener asks for its token: {TOKEN_HELP}"))?;
+        failed(&format_args!("the admin listener requires its token: {TOKEN_HELP}"))?;
         return Ok(Err(ExitCode::from(2)));
     };
     let server = match AdminServer::new(url, token, args.ca.as_deref()) {

@@ -119,7 +119,7 @@ pub(super) fn gateway() -> Vec<Setting> {
         Setting::new(
             "gateway.shedding_exempt",
             &[],
-            "Paths whose requests are never shed, also not by rules with `shed`, and not held to the adaptive limit, such as health checks. So is `gateway.health_path`, for GET and HEAD.",
+            "Paths whose requests are never shed, not even by rules with `shed`, and are exempt from the adaptive limit, such as health checks. `gateway.health_path` is always one of them, for GET and HEAD.",
         )
         .of(SettingKind::Many)
         .such_as("/healthz"),

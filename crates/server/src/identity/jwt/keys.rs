@@ -64,11 +64,11 @@ impl fmt::Debug for VerificationKey {
 pub(crate) enum KeyError {
     #[error("it is not a JSON Web Key Set: {0}")]
     NotJson(String),
-    #[error("there is no key in it")]
+    #[error("it contains no keys")]
     Empty,
     #[error("none of its keys can be used: {0}")]
     NoneUsable(String),
-    #[error("there is no public key in it (PEM, `BEGIN PUBLIC KEY`)")]
+    #[error("it contains no public key (PEM, `BEGIN PUBLIC KEY`)")]
     NoPem,
     #[error("its public key is not RSA of 2048 bits or more, P-256, P-384 or Ed25519")]
     OtherPem,
@@ -210,7 +210,7 @@ impl VerificationKey {
                     _ => return Err("a key on another curve than P-256 and P-384"),
                 };
                 if decoded(&point.x)?.len() != bytes || decoded(&point.y)?.len() != bytes {
-                    return Err("a point that has another size than its curve");
+                    return Err("a point whose size does not match its curve");
                 }
                 let key =
                     DecodingKey::from_ec_components(&point.x, &point.y).map_err(|_| "a point that is malformed")?;
@@ -234,7 +234,7 @@ impl VerificationKey {
             None => None,
         };
         if only.is_some_and(|only| !kind.verifies(only)) {
-            return Err("a key whose `alg` does not fit its kind");
+            return Err("a key whose `alg` does not match its type");
         }
         Ok(VerificationKey { id: common.key_id.clone(), kind, only, key })
     }

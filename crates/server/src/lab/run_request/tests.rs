@@ -68,7 +68,7 @@ fn every_field_at_fault_is_named() {
     let fields: Vec<&str> = errors.iter().map(|(field, _)| field.as_str()).collect();
     assert_eq!(fields, ["lenght", "limit.1", "traffic", "for", "seed", "speed", "holding", "store"]);
     assert_eq!(wrong("")[0].0, "limit.0");
-    assert_eq!(wrong(&format!("{GOOD}&seed=8"))[0].1, "it is there twice: leave one out");
+    assert_eq!(wrong(&format!("{GOOD}&seed=8"))[0].1, "it occurs twice: remove one");
     assert_eq!(wrong("limit=1/s&limit=1/s&limit=1/s&limit=1/s&limit=1/s&traffic=steady+1/s")[0].0, "limit.4");
 }
 

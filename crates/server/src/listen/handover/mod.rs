@@ -91,10 +91,7 @@ enum Reason {
     NotASocket(&'static str),
     #[error("a process of another user (uid {0}) listens there")]
     AnotherUser(u32),
-    #[error(
-        "the process that listens there hands over nothing within {:?}: is it another program's socket?",
-        SEND_TIME
-    )]
+    #[error("the process that listens there did not hand over within {:?}: is it another program's socket?", SEND_TIME)]
     Silent,
     #[error("the process that listens there hands over no listeners: is it another program's socket?")]
     Nothing,

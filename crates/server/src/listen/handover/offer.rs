@@ -86,7 +86,7 @@ pub fn hand_over(
                     let _ = successor.write_all(&[LEFT]);
                     return;
                 }
-                Err(error) => tracing::warn!(%error, "a server that was to take over has not come up"),
+                Err(error) => tracing::warn!(%error, "the server that was to take over did not start"),
             }
         }
     });
