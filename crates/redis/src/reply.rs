@@ -21,10 +21,10 @@ pub(crate) enum ReplyError {
 }
 
 /// The decisions on charges and, if the charges were made, the marks of the held ones.
-pub(crate) type Decided = (Decisions, SmallVec<[ChargeMark; 2]>);
+pub(crate) type DecisionsAndMarks = (Decisions, SmallVec<[ChargeMark; 2]>);
 
 /// The decisions on charges, and the marks of the held ones.
-pub(crate) fn decisions_and_marks(reply: &[u8], charges: &[Charge<'_>]) -> Result<Decided, ReplyError> {
+pub(crate) fn decisions_and_marks(reply: &[u8], charges: &[Charge<'_>]) -> Result<DecisionsAndMarks, ReplyError> {
     let mut reader = ReplyReader::of(reply)?;
     let decided = reader.decided(charges, true)?;
     reader.end()?;
@@ -35,9 +35,9 @@ pub(crate) fn decisions_and_marks(reply: &[u8], charges: &[Charge<'_>]) -> Resul
 pub(crate) fn groups<'g, 'a: 'g>(
     reply: &[u8],
     groups: impl Iterator<Item = &'g [Charge<'a>]>,
-) -> Result<Vec<Decided>, ReplyError> {
+) -> Result<Vec<DecisionsAndMarks>, ReplyError> {
     let mut reader = ReplyReader::of(reply)?;
-    let mut decided: Vec<Decided> = Vec::new();
+    let mut decided: Vec<DecisionsAndMarks> = Vec::new();
     for charges in groups {
         let goes_ahead = decided.first().is_none_or(|(counting, _)| counting.iter().all(Decision::is_allowed));
         decided.push(reader.decided(charges, goes_ahead)?);
@@ -153,7 +153,7 @@ impl<'a> ReplyReader<'a> {
     }
 
     /// The decisions on charges and, if `are_made` and all are allowed, the marks of the held ones.
-    fn decided(&mut self, charges: &[Charge<'_>], are_made: bool) -> Result<Decided, ReplyError> {
+    fn decided(&mut self, charges: &[Charge<'_>], are_made: bool) -> Result<DecisionsAndMarks, ReplyError> {
         let (mut decisions, mut marks) = (Decisions::new(), SmallVec::new());
         for charge in charges {
             decisions.push(self.decision(charge.limit)?);

@@ -63,6 +63,7 @@ mod rule_summary;
 #[cfg(feature = "schema")]
 mod schema;
 mod secret;
+mod secret_name;
 mod settle;
 mod single_rule;
 mod split;
@@ -77,7 +78,6 @@ pub use adaptive_rate::AdaptiveRate;
 pub use body_number::BodyNumber;
 pub use counts::{RuleCounts, counted};
 pub use explain::{Charged, ExplainedRule, Explanation, RuleOutcome, ShownLimit, ShownPart, ShownWriteBehind};
-pub use fact_name::is_secret_name;
 pub use facts::{Fact, Facts, Request, Values, syntax};
 pub use field::{FieldPath, FieldPathError};
 pub use limiter::{
@@ -99,6 +99,7 @@ pub use rule_summary::{KeyPartName, LimitName, RateSummary, RuleSummary, key_in_
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use secret::{SamePrevious, Secret, SecretError};
+pub use secret_name::is_secret_name;
 pub use settle::{Settle, SettleSource, SettleTerm};
 pub use single_rule::KeyScope;
 pub use switches::Switches;

@@ -1,6 +1,6 @@
 //! Validated rules, with their modes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::adaptive_rate::AdaptiveRate;
@@ -93,13 +93,13 @@ impl RuleSet {
         self.directory.as_ref()
     }
 
-    /// Whether the tiers of API keys are looked up in the store.
+    /// Returns `true` if the tiers of API keys are looked up in the store.
     #[must_use]
     pub fn are_tiers_stored(&self) -> bool {
         self.written.tiers.is_stored
     }
 
-    /// Whether any rule tells this tier from others. All other tiers are the default in the store.
+    /// Returns `true` if any rule distinguishes this tier from others. All other tiers are the default in the store.
     #[must_use]
     pub fn knows_tier(&self, tier: &str) -> bool {
         self.written.tiers.knows(tier)
@@ -150,7 +150,8 @@ impl RuleSet {
         self.rules().iter().filter(|rule| rule.key.iter().any(KeyPart::is_secret))
     }
 
-    /// Whether any rule reads the bodies of requests. [`Matched::fields`](crate::Matched::fields) lists the fields.
+    /// Returns `true` if any rule reads the bodies of requests. [`Matched::fields`](crate::Matched::fields) lists the
+    /// fields.
     #[must_use]
     pub fn reads_bodies(&self) -> bool {
         self.written.reads_bodies
@@ -169,7 +170,7 @@ impl RuleSet {
         tiers.default.is_none().then(|| tiers.sources().collect())
     }
 
-    /// Whether both rule sets were made from the same text. They may differ in modes, secret, and parts of limits.
+    /// Returns `true` if both rule sets were made from the same text. They may differ in modes, secret, and parts of limits.
     #[must_use]
     pub fn shares_rules_with(&self, other: &RuleSet) -> bool {
         Arc::ptr_eq(&self.written.text, &other.written.text)
@@ -220,5 +221,50 @@ impl RuleSet {
                 rate.continue_from(other);
             }
         }
+    }
+}
+
+impl RuleSet {
+    /// The same rules with these switches.
+    #[must_use]
+    pub fn with_switches(self, switches: Switches) -> RuleSet {
+        RuleSet { modes: self.written.modes(&switches), switches: Arc::new(switches), ..self }
+    }
+
+    /// Whether a rule with the mode `written` reports that a request is over its limit although it does not deny it,
+    /// because an operator has put all rules into shadow mode to observe their effect.
+    pub(crate) fn reports_as_written(&self, written: Mode) -> bool {
+        self.switches.all() == Some(Mode::Shadow) && written == Mode::Enforce
+    }
+
+    /// The switches.
+    #[must_use]
+    pub fn switches(&self) -> &Switches {
+        &self.switches
+    }
+
+    /// The mode of the rule with this id; `None` if there is no such rule.
+    ///
+    /// Searches all rules, so it is not suitable for every request.
+    #[must_use]
+    pub fn mode_of(&self, id: &str) -> Option<Mode> {
+        self.in_force().find(|(rule, _)| rule.id() == id).map(|(_, mode)| mode)
+    }
+
+    /// The ids with a switch that no rule has.
+    #[must_use]
+    pub fn unknown_switches(&self) -> Vec<&str> {
+        let ids: HashSet<&str> = match self.switches.rules().len() {
+            0 => return Vec::new(),
+            _ => self.rules().iter().map(Rule::id).collect(),
+        };
+        let is_unknown = |id: &&str| !ids.contains(id) && !self.is_descriptor(id);
+        self.switches.rules().map(|(id, _)| id).filter(is_unknown).collect()
+    }
+}
+
+impl LoadedRules {
+    pub(super) fn modes(&self, switches: &Switches) -> Arc<[Mode]> {
+        self.rules.iter().map(|rule| switches.over(rule.id(), rule.mode())).collect()
     }
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::rule::{Mode, Rule};
-use super::rule_set::{LoadedRules, RuleSet};
+use super::rule::Mode;
 use tidegate_core::Timestamp;
 
 /// Modes that replace those in the files until they are reverted: for single rules, or for all rules.
@@ -27,7 +26,7 @@ impl Switches {
         Switches { all: None, rules: BTreeMap::new(), ends: BTreeMap::new() }
     }
 
-    /// Whether every rule has the mode in its file.
+    /// Returns `true` if every rule has the mode in its file.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_none() && self.rules.is_empty()
@@ -82,54 +81,10 @@ impl Switches {
     }
 }
 
-impl LoadedRules {
-    pub(super) fn modes(&self, switches: &Switches) -> Arc<[Mode]> {
-        self.rules.iter().map(|rule| switches.over(rule.id(), rule.mode())).collect()
-    }
-}
-
-impl RuleSet {
-    /// The same rules with these switches.
-    #[must_use]
-    pub fn with_switches(self, switches: Switches) -> RuleSet {
-        RuleSet { modes: self.written.modes(&switches), switches: Arc::new(switches), ..self }
-    }
-
-    /// Whether a rule with the mode `written` reports that a request is over its limit although it does not deny it,
-    /// because an operator has put all rules into shadow mode to observe their effect.
-    pub(crate) fn tells_as_written(&self, written: Mode) -> bool {
-        self.switches.all() == Some(Mode::Shadow) && written == Mode::Enforce
-    }
-
-    /// The switches.
-    #[must_use]
-    pub fn switches(&self) -> &Switches {
-        &self.switches
-    }
-
-    /// The mode of the rule with this id; `None` if there is no such rule.
-    ///
-    /// Searches all rules, so it is not suitable for every request.
-    #[must_use]
-    pub fn mode_of(&self, id: &str) -> Option<Mode> {
-        self.in_force().find(|(rule, _)| rule.id() == id).map(|(_, mode)| mode)
-    }
-
-    /// The ids with a switch that no rule has.
-    #[must_use]
-    pub fn unknown_switches(&self) -> Vec<&str> {
-        let ids: std::collections::HashSet<&str> = match self.switches.rules().len() {
-            0 => return Vec::new(),
-            _ => self.rules().iter().map(Rule::id).collect(),
-        };
-        let is_unknown = |id: &&str| !ids.contains(id) && !self.is_descriptor(id);
-        self.switches.rules().map(|(id, _)| id).filter(is_unknown).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RuleSet;
     use crate::facts::Request;
 
     fn rules(text: &str) -> RuleSet {

@@ -89,7 +89,7 @@ impl Tiers {
             .values(Fact::Tier)
             .or_else(|| self.of_api_key(facts))
             .or_else(|| stored.map_or(Values::None, |stored| self.of_stored(facts, stored)))
-            .or_else(|| self.said(facts))
+            .or_else(|| self.stated_tiers(facts))
             .or_else(|| self.otherwise())
     }
 
@@ -149,11 +149,11 @@ impl Tiers {
 
     /// The tier stated by the request, if any rule mentions it. An invented tier must not avoid the limits of existing
     /// ones.
-    fn said<'a>(&'a self, facts: &'a (impl Facts + ?Sized)) -> Values<'a> {
+    fn stated_tiers<'a>(&'a self, facts: &'a (impl Facts + ?Sized)) -> Values<'a> {
         let Some(from) = &self.from else { return Values::None };
         match facts.values(from.as_fact()) {
             Values::One(tier) if !self.known.iter().any(|known| known.matches(Some(&tier))) => Values::None,
-            said => said,
+            stated => stated,
         }
     }
 
@@ -166,7 +166,7 @@ fn api_keys(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, String> {
     let mut tiers = BTreeMap::new();
     let Value::Map(map) = &node.value else {
         let help = "write API keys and their tiers, such as `{ k_123: paid }`";
-        reader.error(node.at, format_args!("`api_keys` is {} where a map is wanted", node.kind()), help);
+        reader.error(node.at, format_args!("`api_keys` must be a map, found {}", node.kind()), help);
         return tiers;
     };
     for (key, tier) in map {

@@ -37,7 +37,7 @@ impl ServiceManager {
     }
 
     /// Notifies the manager. Does nothing without one.
-    pub(crate) fn tell(&self, state: ServiceState) {
+    pub(crate) fn notify(&self, state: ServiceState) {
         let Some(name) = &self.0 else { return };
         let message = match state {
             ServiceState::Ready => "READY=1".to_owned(),
@@ -88,20 +88,20 @@ mod tests {
         let path = folder.path().join("notify");
         let at_path = UnixDatagram::bind(&path).unwrap();
         let manager = ServiceManager(Some(path.into_os_string()));
-        manager.tell(ServiceState::Ready);
-        manager.tell(ServiceState::MainProcess(4_711));
+        manager.notify(ServiceState::Ready);
+        manager.notify(ServiceState::MainProcess(4_711));
         assert_eq!(received(&at_path), "READY=1");
         assert_eq!(received(&at_path), "MAINPID=4711");
 
         let name = format!("tidegate-test-{}", std::process::id());
         let at_name = UnixDatagram::bind_addr(&abstract_address(name.as_bytes()).unwrap()).unwrap();
-        ServiceManager(Some(format!("@{name}").into())).tell(ServiceState::Stopping);
+        ServiceManager(Some(format!("@{name}").into())).notify(ServiceState::Stopping);
         assert_eq!(received(&at_name), "STOPPING=1");
     }
 
     #[test]
     fn a_manager_that_is_gone_is_no_error() {
-        ServiceManager(None).tell(ServiceState::Ready);
-        ServiceManager(Some("/nowhere/notify".into())).tell(ServiceState::Ready);
+        ServiceManager(None).notify(ServiceState::Ready);
+        ServiceManager(Some("/nowhere/notify".into())).notify(ServiceState::Ready);
     }
 }

@@ -30,7 +30,7 @@ struct ChargeTarget {
     is_out_of_leases: bool,
 }
 
-type Claims<'a> = SmallVec<[QuotaClaim<'a>; 4]>;
+type QuotaClaims<'a> = SmallVec<[QuotaClaim<'a>; 4]>;
 
 /// The shards of a request's charges, locked in ascending order of their numbers.
 struct LockedShards<'a> {
@@ -161,7 +161,7 @@ impl<C: Clock> MemoryStore<C> {
         targets: &[ChargeTarget],
         locked: &mut LockedShards<'a>,
         now: Timestamp,
-    ) -> Result<Claims<'a>, RoomShortage> {
+    ) -> Result<QuotaClaims<'a>, RoomShortage> {
         loop {
             let evicted = locked.evicted();
             let claims = self.claim_once(charges, targets, locked, now)?;
@@ -178,8 +178,8 @@ impl<C: Clock> MemoryStore<C> {
         targets: &[ChargeTarget],
         locked: &mut LockedShards<'a>,
         now: Timestamp,
-    ) -> Result<Claims<'a>, RoomShortage> {
-        let mut claims = Claims::new();
+    ) -> Result<QuotaClaims<'a>, RoomShortage> {
+        let mut claims = QuotaClaims::new();
         for (index, (charge, target)) in charges.iter().zip(targets).enumerate() {
             let fingerprint = target.fingerprint;
             let shard = locked.shard(self.shard_number(fingerprint.shard));
@@ -209,8 +209,8 @@ impl<C: Clock> MemoryStore<C> {
         targets: &[ChargeTarget],
         locked: &mut LockedShards<'a>,
         now: Timestamp,
-    ) -> Result<Claims<'a>, RoomShortage> {
-        let mut claims = Claims::new();
+    ) -> Result<QuotaClaims<'a>, RoomShortage> {
+        let mut claims = QuotaClaims::new();
         for (charge, target) in charges.iter().zip(targets).filter(|(charge, _)| charge.is_reserved()) {
             let shard = locked.shard(self.shard_number(target.fingerprint.shard));
             claims.push(shard.claim_hold(charge.rule, now).ok_or(RoomShortage::Reservation)?);
@@ -223,8 +223,8 @@ impl<C: Clock> MemoryStore<C> {
         &self,
         charges: &[Charge<'_>],
         targets: &[ChargeTarget],
-        claims: Claims<'_>,
-        holds: Claims<'_>,
+        claims: QuotaClaims<'_>,
+        holds: QuotaClaims<'_>,
         locked: &mut LockedShards<'_>,
         now: Timestamp,
     ) -> Option<Receipt> {

@@ -99,7 +99,7 @@ pub(super) fn advise_huge(words: &[AtomicU64]) {
     advise(words, HUGE_PAGE, PageAdvice::HugePages);
 }
 
-/// Returns the memory of `words` to the system. All words must be zero, and no thread may write to them meanwhile. They
+/// Returns the memory of `words` to the system. All words must be zero, and no thread may write to them during the call. They
 /// stay zero.
 pub(super) fn return_zeroed(words: &[AtomicU64]) {
     advise(words, SMALL_PAGE, PageAdvice::NotNeeded);
@@ -108,10 +108,10 @@ pub(super) fn return_zeroed(words: &[AtomicU64]) {
 /// Makes the system provide every page under `words` now.
 pub(super) fn populate(words: &[AtomicU64]) {
     for page in words.chunks(WORDS_PER_PAGE) {
-        // An atomic operation that keeps the value, even if other threads write meanwhile. A read alone would map the
+        // An atomic operation that keeps the value, even if other threads write at the same time. A read alone would map the
         // shared zero page.
         let word = page[0].load(Ordering::Relaxed);
-        let _changed_meanwhile = page[0].compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
+        let _result = page[0].compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

@@ -204,7 +204,7 @@ impl LogReader {
             if !entry.whole_second || !self.spread {
                 second.flush(self, each);
                 let instant = self.in_order(entry.at);
-                self.tell(&entry, instant, each);
+                self.emit(&entry, instant, each);
                 continue;
             }
             let instant = entry.at.max(self.latest);
@@ -233,7 +233,7 @@ impl LogReader {
         second.from
     }
 
-    fn tell(
+    fn emit(
         &mut self,
         entry: &AccessEntry<'_>,
         instant: Timestamp,
@@ -305,7 +305,7 @@ impl LogSecond<'_> {
             }
             reader.latest = reader.latest.max(spread);
             let instant = reader.latest;
-            reader.tell(entry, instant, each);
+            reader.emit(entry, instant, each);
         }
         self.entries.clear();
     }

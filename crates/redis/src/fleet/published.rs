@@ -94,7 +94,7 @@ pub(super) mod end {
 }
 
 impl Switched {
-    /// Whether it has ended.
+    /// Returns `true` if it has ended.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| until <= now)
@@ -196,7 +196,10 @@ impl Head {
         // The format is read first, because another format may have other fields.
         let Formatted { format } = read_json(&key, bytes, LARGEST_HEAD)?;
         if format != FORMAT {
-            return Err(FleetError::unreadable(key, format_args!("it is of format {format}, and {FORMAT} is known")));
+            return Err(FleetError::unreadable(
+                key,
+                format_args!("it has format {format}, and this version reads format {FORMAT}"),
+            ));
         }
         read_json(&key, bytes, LARGEST_HEAD).map(Some)
     }
@@ -310,7 +313,7 @@ mod tests {
             Ok(head) => panic!("{head:?}"),
         };
         assert!(told("hello").starts_with("the value of `k` cannot be read: "));
-        assert!(told(r#"{"format":2,"other":[]}"#).contains("it is of format 2"));
+        assert!(told(r#"{"format":2,"other":[]}"#).contains("it has format 2"));
         assert!(told(r#"{"format":1,"version":-1}"#).contains("cannot be read"));
         assert!(told(&"[".repeat(LARGEST_HEAD)).contains("cannot be read"));
         assert!(told(&" ".repeat(LARGEST_HEAD + 1)).contains("more than 8192 bytes"));

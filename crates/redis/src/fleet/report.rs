@@ -9,7 +9,7 @@ use super::error::FleetError;
 use super::published::{Head, read_json};
 use super::session::{FleetSession, get_range, string};
 use super::signature::{Signature, read_instant, write_instant};
-use crate::link::{Announcements, Bound, Commands, Reply};
+use crate::link::{Announcements, Bound, Commands, RespReply};
 
 /// Lifetime of a report.
 pub(super) const REMEMBERED: Micros = Micros::from_secs(10);
@@ -207,7 +207,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Whether there are nodes and all of them have applied the published version.
+    /// Returns `true` if there are nodes and all of them have applied the published version.
     #[must_use]
     pub fn is_current(&self) -> bool {
         let current = |(_, state): &(NodeReport, NodeState)| *state == NodeState::Current;
@@ -262,7 +262,7 @@ impl FleetSession {
     }
 }
 
-fn text(reply: &Reply<'_>) -> Option<String> {
+fn text(reply: &RespReply<'_>) -> Option<String> {
     String::from_utf8(reply.text()?.to_vec()).ok()
 }
 

@@ -12,7 +12,7 @@ use super::published::{
     Head, LARGEST_HEAD, LARGEST_MODES, LARGEST_RULES, Published, PublishedModes, PublishedRules, read_text,
 };
 use crate::link::{
-    Address, Announcements, Bound, Commands, ErrorCode, Redirection, Reply, ServerError, Session, Unreachable,
+    Address, Announcements, Bound, Commands, ErrorCode, Redirection, RespReply, ServerError, Session, Unreachable,
 };
 
 /// Maximum number of a cluster's redirections that are followed.
@@ -133,7 +133,7 @@ impl FleetSession {
     async fn exchange<T>(
         &mut self,
         commands: &Commands,
-        read: impl FnOnce(&[Reply<'_>]) -> T,
+        read: impl FnOnce(&[RespReply<'_>]) -> T,
     ) -> Result<T, FleetError> {
         let answered = timeout(self.timeout, self.session.exchange(commands, read)).await;
         Ok(answered.unwrap_or(Err(Unreachable::Silent(self.timeout)))?)
@@ -143,7 +143,7 @@ impl FleetSession {
     pub(super) async fn values<T>(
         &mut self,
         commands: &Commands,
-        read: fn(&Reply<'_>) -> Option<T>,
+        read: fn(&RespReply<'_>) -> Option<T>,
     ) -> Result<Result<Vec<T>, RefusedCommand>, FleetError> {
         self.exchange(commands, |replies| values(replies, read)).await?
     }
@@ -152,7 +152,7 @@ impl FleetSession {
     async fn transaction<T>(
         &mut self,
         commands: Commands,
-        read: fn(&Reply<'_>) -> Option<T>,
+        read: fn(&RespReply<'_>) -> Option<T>,
     ) -> Result<Result<Option<Vec<T>>, RefusedCommand>, FleetError> {
         self.exchange(&commands.in_transaction(), |replies| {
             let Some((result, queued)) = replies.split_last() else { return Err(malformed()) };
@@ -161,8 +161,8 @@ impl FleetSession {
                 return Ok(Err((place.saturating_sub(1), fault)));
             }
             match result {
-                Reply::Nil => Ok(Ok(None)),
-                Reply::Error(text) => Ok(Err((queued.len(), ServerError::of(text)))),
+                RespReply::Nil => Ok(Ok(None)),
+                RespReply::Error(text) => Ok(Err((queued.len(), ServerError::of(text)))),
                 other => {
                     let items = other.items().filter(|items| items.len() + 1 == queued.len()).ok_or_else(malformed)?;
                     Ok(values(items, read)?.map(Some))
@@ -246,21 +246,21 @@ pub(super) fn get_range(commands: &mut Commands, key: &str, most: usize) {
     commands.add(&[b"GETRANGE", key.as_bytes(), b"0", most.to_string().as_bytes()], Bound::string(most + 1));
 }
 
-pub(super) fn string(reply: &Reply<'_>) -> Option<Vec<u8>> {
+pub(super) fn string(reply: &RespReply<'_>) -> Option<Vec<u8>> {
     reply.text().map(<[u8]>::to_vec)
 }
 
 /// Parses seconds and microseconds from two strings.
-fn time(reply: &Reply<'_>) -> Option<Timestamp> {
-    let number = |reply: &Reply<'_>| std::str::from_utf8(reply.text()?).ok()?.parse::<u64>().ok();
+fn time(reply: &RespReply<'_>) -> Option<Timestamp> {
+    let number = |reply: &RespReply<'_>| std::str::from_utf8(reply.text()?).ok()?.parse::<u64>().ok();
     let [seconds, micros] = reply.items()? else { return None };
     let seconds = number(seconds)?.saturating_mul(1_000_000);
     Some(Timestamp::from_micros(seconds.saturating_add(number(micros)?)))
 }
 
 fn values<T>(
-    replies: &[Reply<'_>],
-    read: fn(&Reply<'_>) -> Option<T>,
+    replies: &[RespReply<'_>],
+    read: fn(&RespReply<'_>) -> Option<T>,
 ) -> Result<Result<Vec<T>, RefusedCommand>, FleetError> {
     if let Some(refused) = first_fault(replies) {
         return Ok(Err(refused));
@@ -268,9 +268,9 @@ fn values<T>(
     replies.iter().map(read).collect::<Option<Vec<T>>>().map(Ok).ok_or_else(malformed)
 }
 
-fn first_fault(replies: &[Reply<'_>]) -> Option<RefusedCommand> {
+fn first_fault(replies: &[RespReply<'_>]) -> Option<RefusedCommand> {
     replies.iter().enumerate().find_map(|(place, reply)| match reply {
-        Reply::Error(text) => Some((place, ServerError::of(text))),
+        RespReply::Error(text) => Some((place, ServerError::of(text))),
         _ => None,
     })
 }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::error::FleetError;
 use super::session::FleetSession;
-use crate::link::{Bound, Commands, Reply};
+use crate::link::{Bound, Commands, RespReply};
 
 /// The time for which a smaller number must be counted before the number of nodes falls.
 const FALLS_AFTER: Duration = Duration::from_secs(60);
@@ -58,9 +58,9 @@ impl FleetSession {
     }
 }
 
-fn number(reply: &Reply<'_>) -> Option<u32> {
+fn number(reply: &RespReply<'_>) -> Option<u32> {
     match reply {
-        Reply::Integer(number) => u32::try_from(*number).ok(),
+        RespReply::Integer(number) => u32::try_from(*number).ok(),
         _ => None,
     }
 }

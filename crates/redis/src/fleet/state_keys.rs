@@ -7,7 +7,7 @@ use tidegate_core::Timestamp;
 use super::control::FleetControl;
 use super::error::FleetError;
 use super::session::FleetSession;
-use crate::link::{Bound, Commands, Reply, SlotOwners};
+use crate::link::{Bound, Commands, RespReply, SlotOwners};
 
 /// The number of keys that are looked through at a time.
 const PAGE: usize = 256;
@@ -90,7 +90,7 @@ impl StateKeys<'_> {
         if self.control.slot_owners().await? == self.owners {
             return Ok(());
         }
-        Err(FleetError::unreachable("slots of the cluster have moved meanwhile"))
+        Err(FleetError::unreachable("slots of the cluster moved during the search"))
     }
 
     /// Whether no slot of a cluster is on its way to another primary.
@@ -128,7 +128,7 @@ fn has_moving_slots(nodes: &[u8]) -> bool {
     String::from_utf8_lossy(nodes).lines().any(|line| line.split(' ').any(|word| word.starts_with('[')))
 }
 
-fn page(reply: &Reply<'_>) -> Option<(String, Vec<Vec<u8>>)> {
+fn page(reply: &RespReply<'_>) -> Option<(String, Vec<Vec<u8>>)> {
     let [cursor, names] = reply.items()? else { return None };
     let cursor = String::from_utf8(cursor.text()?.to_vec()).ok()?;
     let names = names.items()?.iter().map(|name| name.text().map(<[u8]>::to_vec)).collect::<Option<_>>()?;

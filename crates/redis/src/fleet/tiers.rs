@@ -12,7 +12,7 @@ use super::control::FleetControl;
 use super::error::FleetError;
 use super::follower::NoRuntime;
 use super::session::FleetSession;
-use crate::link::{Announcements, Bound, Commands, Reply};
+use crate::link::{Announcements, Bound, Commands, RespReply};
 
 /// Maximum number of look-ups or changes in one call.
 const AT_ONCE: usize = 500;
@@ -174,7 +174,7 @@ impl FleetSession {
     async fn number(&mut self, words: &[&[u8]]) -> Result<u64, FleetError> {
         let commands = Commands::new().with(words, Bound::string(0));
         let numbers = self.values(&commands, |reply| match reply {
-            Reply::Integer(number) => u64::try_from(*number).ok(),
+            RespReply::Integer(number) => u64::try_from(*number).ok(),
             _ => None,
         });
         let numbers = numbers.await?.map_err(|(_, fault)| fault)?;
@@ -199,13 +199,13 @@ impl FleetSession {
     }
 }
 
-fn entries(reply: &Reply<'_>) -> Option<Vec<Option<Vec<u8>>>> {
+fn entries(reply: &RespReply<'_>) -> Option<Vec<Option<Vec<u8>>>> {
     Some(reply.items()?.iter().map(|item| item.text().map(<[u8]>::to_vec)).collect())
 }
 
 /// Parses a cursor and alternating names and tiers.
-fn page(reply: &Reply<'_>) -> Option<(String, Vec<(String, String)>)> {
-    let text = |reply: &Reply<'_>| Some(String::from_utf8_lossy(reply.text()?).into_owned());
+fn page(reply: &RespReply<'_>) -> Option<(String, Vec<(String, String)>)> {
+    let text = |reply: &RespReply<'_>| Some(String::from_utf8_lossy(reply.text()?).into_owned());
     let [cursor, entries] = reply.items()? else { return None };
     let words: Vec<String> = entries.items()?.iter().map(text).collect::<Option<_>>()?;
     let pairs = words.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();

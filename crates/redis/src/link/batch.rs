@@ -71,14 +71,14 @@ mod tests {
     use tidegate_core::{ManualClock, Timestamp};
     use tokio::time::Instant;
 
-    use super::super::call::{Deadline, SlotRoute};
-    use super::super::resp::{Bound, Reply};
+    use super::super::call::{CallDeadline, SlotRoute};
+    use super::super::resp::{Bound, RespReply};
     use super::*;
     use crate::frame::Frame;
 
     fn call(slot: u16, moving: bool, key: &str) -> Call {
         let frame = Frame { keys: vec![key.into()], body: format!("body of {key}").into() };
-        let deadline = Deadline::after(Duration::from_secs(1), Instant::now());
+        let deadline = CallDeadline::after(Duration::from_secs(1), Instant::now());
         Call::new(frame, SlotRoute { slot, asking: moving, alone: moving }, deadline).0
     }
 
@@ -89,10 +89,10 @@ mod tests {
         Composer { script: script.clone(), by_slot }.compose(calls, &mut out, |part, end| parts.push((part, end)));
         let mut begin = 0;
         let text = |(part, end): (BatchPart, usize)| {
-            let (command, taken) = Reply::read(&out[begin..], Bound::SMALL).unwrap().unwrap();
+            let (command, taken) = RespReply::read(&out[begin..], Bound::SMALL).unwrap().unwrap();
             begin += taken;
             assert_eq!(begin, end, "a part ends where its command does");
-            let words = command.items().unwrap().iter().filter_map(Reply::text);
+            let words = command.items().unwrap().iter().filter_map(RespReply::text);
             let words: Vec<_> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
             let count = if let BatchPart::Calls(calls) = part { calls.len() } else { 0 };
             (words.join(" ").replace(redis::Script::new("return {}").get_hash(), "sha"), count)

@@ -108,7 +108,7 @@ pub(super) struct Jitter(pub(super) u16);
 pub(super) struct Breaker {
     settings: BreakerSettings,
     /// Time without an answer after which refusals and broken connections count.
-    patience: Duration,
+    reply_timeout: Duration,
     state: BreakerState,
     /// Whether all calls are refused while the breaker is not closed.
     is_down: bool,
@@ -143,10 +143,10 @@ impl Timeouts {
 
 impl Breaker {
     /// A closed breaker, before the first connection.
-    pub(super) const fn new(settings: BreakerSettings, patience: Duration, now: Instant) -> Breaker {
+    pub(super) const fn new(settings: BreakerSettings, reply_timeout: Duration, now: Instant) -> Breaker {
         Breaker {
             settings,
-            patience,
+            reply_timeout,
             state: BreakerState::Closed,
             is_down: false,
             faults: 0,
@@ -218,7 +218,7 @@ impl Breaker {
             return None;
         }
         self.faults = self.faults.saturating_add(calls);
-        let is_silent = now.duration_since(self.answered) >= self.patience;
+        let is_silent = now.duration_since(self.answered) >= self.reply_timeout;
         if self.faults < self.settings.failures || !is_silent {
             return None;
         }

@@ -37,15 +37,15 @@ pub(super) struct SlotRoute {
 
 /// The deadline of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Deadline {
+pub(super) struct CallDeadline {
     pub(super) at: Instant,
     /// The total time allowed by the caller.
     pub(super) allowed: Duration,
 }
 
-impl Deadline {
-    pub(super) fn after(allowed: Duration, now: Instant) -> Deadline {
-        Deadline { at: now + allowed, allowed }
+impl CallDeadline {
+    pub(super) fn after(allowed: Duration, now: Instant) -> CallDeadline {
+        CallDeadline { at: now + allowed, allowed }
     }
 }
 
@@ -54,7 +54,7 @@ impl Deadline {
 pub(super) struct Call {
     pub(super) frame: Frame,
     pub(super) route: SlotRoute,
-    pub(super) deadline: Deadline,
+    pub(super) deadline: CallDeadline,
     /// The only generation of servers in which the call may be sent.
     pub(super) generation: Option<u64>,
     /// Whether the call was sent before, and certainly did not run.
@@ -91,7 +91,7 @@ impl CallCell {
 }
 
 impl Call {
-    pub(super) fn new(frame: Frame, route: SlotRoute, deadline: Deadline) -> (Call, PendingCall) {
+    pub(super) fn new(frame: Frame, route: SlotRoute, deadline: CallDeadline) -> (Call, PendingCall) {
         // The length prefix of a word takes about 12 bytes.
         let size = frame.body.len() + frame.keys.iter().map(|key| key.len() + 12).sum::<usize>() + 12;
         let cell = Arc::new(CallCell { state: Mutex::new(CallState::Queued(None)) });
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     fn call() -> (Call, PendingCall) {
-        Call::new(Frame::default(), SlotRoute::default(), Deadline::after(Duration::from_secs(1), Instant::now()))
+        Call::new(Frame::default(), SlotRoute::default(), CallDeadline::after(Duration::from_secs(1), Instant::now()))
     }
 
     #[test]

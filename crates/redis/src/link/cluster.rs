@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::abort_on_drop::AbortOnDrop;
 use super::address::Address;
-use super::call::{CallOutcome, Deadline, SlotRoute};
+use super::call::{CallDeadline, CallOutcome, SlotRoute};
 use super::connection::{Connection, ServerSource};
 use super::connection_config::ConnectionConfig;
 use super::error::{Cause, LinkError, Unreachable};
-use super::resp::{Bound, Reply};
+use super::resp::{Bound, RespReply};
 use super::server_error::{Redirection, ServerError};
 use super::session::Commands;
 use super::stats::LinkStats;
@@ -100,7 +100,7 @@ impl Cluster {
     pub(super) async fn call(
         &self,
         mut frame: Frame,
-        deadline: Deadline,
+        deadline: CallDeadline,
         generation: Option<u64>,
     ) -> Result<Vec<u8>, LinkError> {
         let slot = slot_of_all(&frame.keys).ok_or(LinkError::NotRun(Cause::CrossSlot))?;
@@ -258,9 +258,9 @@ pub(super) fn slots_query() -> TopologyQuery<ClusterView> {
     TopologyQuery { commands: commands.with(&[b"CLUSTER", b"SLOTS"], Bound::TOPOLOGY), read: view }
 }
 
-fn view(asked: &Address, replies: &[Reply<'_>]) -> Result<ClusterView, Unreachable> {
+fn view(asked: &Address, replies: &[RespReply<'_>]) -> Result<ClusterView, Unreachable> {
     let [info, slots] = replies else { return Err(Unreachable::Malformed) };
-    if let Reply::Error(text) = slots {
+    if let RespReply::Error(text) = slots {
         if text.ends_with(b"cluster support disabled") {
             return Err(Unreachable::NotClustered);
         }
@@ -281,13 +281,13 @@ fn view(asked: &Address, replies: &[Reply<'_>]) -> Result<ClusterView, Unreachab
 }
 
 /// Parses first slot, last slot and primary. The replicas that follow are ignored.
-fn range(asked: &Address, item: &Reply<'_>) -> Option<SlotRange> {
-    let slot = |reply: &Reply<'_>| match reply {
-        Reply::Integer(slot) => u16::try_from(*slot).ok().filter(|&slot| usize::from(slot) < SLOTS),
+fn range(asked: &Address, item: &RespReply<'_>) -> Option<SlotRange> {
+    let slot = |reply: &RespReply<'_>| match reply {
+        RespReply::Integer(slot) => u16::try_from(*slot).ok().filter(|&slot| usize::from(slot) < SLOTS),
         _ => None,
     };
     let [first, last, primary, ..] = item.items()? else { return None };
-    let [host, Reply::Integer(port), ..] = primary.items()? else { return None };
+    let [host, RespReply::Integer(port), ..] = primary.items()? else { return None };
     // A node that does not know its own host omits it. In that case, it is the host that was asked.
     let host = match host.text().and_then(|host| std::str::from_utf8(host).ok()) {
         None | Some("" | "?") => asked.host()?,
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Option<SlotRange> {
-        let (reply, _) = Reply::read(bytes, Bound::SMALL).unwrap().unwrap();
+        let (reply, _) = RespReply::read(bytes, Bound::SMALL).unwrap().unwrap();
         range(&Address::tcp("asked", 1), &reply)
     }
 

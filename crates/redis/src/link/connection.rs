@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::abort_on_drop::AbortOnDrop;
 use super::address::Address;
 use super::breaker::{BreakerRefusal, BreakerSettings, BreakerState, Evidence, backoff};
-use super::call::{Abandoned, Call, CallOutcome, Deadline, SlotRoute};
+use super::call::{Abandoned, Call, CallDeadline, CallOutcome, SlotRoute};
 use super::connection_config::ConnectionConfig;
 use super::connection_io::ConnectionIo;
 use super::error::{Cause, LinkError, Unreachable};
@@ -53,7 +53,7 @@ impl Connection {
         &self,
         frame: Frame,
         route: SlotRoute,
-        deadline: Deadline,
+        deadline: CallDeadline,
         generation: Option<u64>,
     ) -> CallOutcome {
         let (mut call, waiting) = Call::new(frame, route, deadline);

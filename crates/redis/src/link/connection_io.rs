@@ -15,12 +15,12 @@ use super::connection_config::ConnectionConfig;
 use super::error::Cause;
 use super::in_flight::InFlight;
 use super::queue::BatchLimits;
-use super::resp::{self, MalformedReply, Reply};
+use super::resp::{self, MalformedReply, RespReply};
 use super::server_generation::ServerGeneration;
 use super::session::Session;
 use super::settings::Settings;
 use super::shared::{EndReason, Shared};
-use super::stream::{Inbox, Stream};
+use super::stream::{Inbox, ServerStream};
 
 impl From<MalformedReply> for EndReason {
     fn from(why: MalformedReply) -> EndReason {
@@ -36,7 +36,7 @@ pub(super) struct ConnectionIo<'l> {
     composer: &'l Composer,
     settings: &'l Settings,
     generation: &'l ServerGeneration,
-    stream: Stream,
+    stream: ServerStream,
     inbox: Inbox,
     outbox: Vec<u8>,
     /// Number of bytes of the outbox that the socket has accepted.
@@ -115,7 +115,7 @@ impl<'l> ConnectionIo<'l> {
         }
         let now = Instant::now();
         loop {
-            let Some((reply, taken)) = Reply::read(self.inbox.unread(), self.flight.bound())? else {
+            let Some((reply, taken)) = RespReply::read(self.inbox.unread(), self.flight.bound())? else {
                 return Ok(true);
             };
             self.flight.on_reply(&reply, now, self.shared)?;

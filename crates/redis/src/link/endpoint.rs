@@ -6,7 +6,8 @@ use super::address::Address;
 use super::error::Unreachable;
 use super::sentinel::primary_of;
 use super::session::{Connector, Session, within};
-use super::settings::{Login, Servers, Settings, SettingsError};
+use super::settings::{Login, Servers, Settings};
+use super::settings_error::SettingsError;
 
 /// Opens sessions with the servers of the settings, and logs in.
 #[derive(Clone)]
@@ -48,12 +49,12 @@ impl Endpoint {
         }
     }
 
-    /// Connects within the connect timeout. Logs in within that timeout or `patience`, whichever is longer.
+    /// Connects within the connect timeout. Logs in within that timeout or `reply_timeout`, whichever is longer.
     pub(crate) async fn open(
         &self,
         address: &Address,
         announcements: Announcements,
-        patience: Duration,
+        reply_timeout: Duration,
     ) -> Result<Session, Unreachable> {
         let mut session = self.connector.in_time(self.connector.connect(address)).await?;
         let greeting = async {
@@ -62,7 +63,7 @@ impl Endpoint {
                 Announcements::Unwanted => session.greet_for_commands(&self.login).await,
             }
         };
-        within(self.connector.timeout.max(patience), greeting).await?;
+        within(self.connector.timeout.max(reply_timeout), greeting).await?;
         Ok(session)
     }
 }

@@ -1,7 +1,7 @@
 //! The first exchange on a connection: login, name, role and script.
 
 use super::error::Unreachable;
-use super::resp::{Bound, Reply};
+use super::resp::{Bound, RespReply};
 use super::script::Script;
 use super::server_error::{ErrorCode, ServerError};
 use super::server_generation::{RunId, run_id};
@@ -62,17 +62,17 @@ impl Greeting {
     }
 
     /// The server's run id, if it returned one.
-    fn run_id(&self, replies: &[Reply<'_>]) -> RunId {
-        let mut told = self.topics.iter().zip(replies).filter(|(topic, _)| matches!(topic, Topic::Server));
-        told.find_map(|(_, reply)| run_id(reply.text()?))
+    fn run_id(&self, replies: &[RespReply<'_>]) -> RunId {
+        let mut server_infos = self.topics.iter().zip(replies).filter(|(topic, _)| matches!(topic, Topic::Server));
+        server_infos.find_map(|(_, reply)| run_id(reply.text()?))
     }
 
     /// Checks whether the replies permit the use of the connection.
-    fn judge(&self, replies: &[Reply<'_>]) -> Result<(), Unreachable> {
+    fn judge(&self, replies: &[RespReply<'_>]) -> Result<(), Unreachable> {
         let mut not_loaded = None;
         for (topic, reply) in self.topics.iter().zip(replies) {
             let fault = match reply {
-                Reply::Error(text) => Some(ServerError::of(text)),
+                RespReply::Error(text) => Some(ServerError::of(text)),
                 _ => None,
             };
             match (topic, fault) {
@@ -125,7 +125,7 @@ impl Session {
         greeting.topics.push(Topic::Load);
         greeting.commands.add_with(Bound::SMALL, |out| script.probe(out));
         greeting.topics.push(Topic::Probe);
-        let judged = |replies: &[Reply<'_>]| greeting.judge(replies).map(|()| greeting.run_id(replies));
+        let judged = |replies: &[RespReply<'_>]| greeting.judge(replies).map(|()| greeting.run_id(replies));
         self.exchange(&greeting.commands, judged).await?
     }
 

@@ -9,7 +9,7 @@ use super::batch::BatchPart;
 use super::breaker::Evidence;
 use super::call::Call;
 use super::error::{Cause, LinkError};
-use super::resp::{Bound, MalformedReply, Reply};
+use super::resp::{Bound, MalformedReply, RespReply};
 use super::server_error::{ErrorCode, ServerError};
 use super::shared::Shared;
 
@@ -173,7 +173,12 @@ impl InFlight {
     }
 
     /// Handles the reply to the oldest command.
-    pub(super) fn on_reply(&mut self, reply: &Reply<'_>, now: Instant, shared: &Shared) -> Result<(), MalformedReply> {
+    pub(super) fn on_reply(
+        &mut self,
+        reply: &RespReply<'_>,
+        now: Instant,
+        shared: &Shared,
+    ) -> Result<(), MalformedReply> {
         let Some(sent) = self.sent.pop_front() else { return Err(MalformedReply::Protocol) };
         self.heard = now;
         if sent.last {
@@ -195,12 +200,12 @@ impl InFlight {
         failed: Option<ServerError>,
         last: bool,
         sent_at: Instant,
-        reply: &Reply<'_>,
+        reply: &RespReply<'_>,
         now: Instant,
         shared: &Shared,
     ) {
         let fault = match reply {
-            Reply::Error(text) => Some(ServerError::of(text)),
+            RespReply::Error(text) => Some(ServerError::of(text)),
             _ => None,
         };
         self.script_lost |= fault.as_ref().is_some_and(|fault| fault.code == ErrorCode::NoScript);
@@ -218,19 +223,19 @@ impl InFlight {
         &mut self,
         calls: Vec<Call>,
         sent_at: Instant,
-        reply: &Reply<'_>,
+        reply: &RespReply<'_>,
         now: Instant,
         shared: &Shared,
     ) -> Result<(), MalformedReply> {
         match reply {
-            Reply::Array(items) if items.len() == calls.len() => {
+            RespReply::Array(items) if items.len() == calls.len() => {
                 let faults = calls.into_iter().zip(items).filter_map(|(call, item)| on_call_reply(call, item));
                 // Errors about the server's own state are the same for all calls, so the last one is enough.
                 let fault = faults.filter(|fault| fault.code.means_down() || fault.code.means_elsewhere()).last();
                 self.conclude(fault.as_ref(), items.len(), sent_at, now, shared);
                 Ok(())
             }
-            Reply::Error(text) => {
+            RespReply::Error(text) => {
                 self.refused(calls, sent_at, &ServerError::of(text), now, shared);
                 Ok(())
             }
@@ -294,19 +299,19 @@ impl InFlight {
 
 /// Passes one item of the reply to its call. An error item means that this request was not carried out. Known errors come
 /// from reads or from the first write, so nothing was written.
-fn on_call_reply(call: Call, item: &Reply<'_>) -> Option<ServerError> {
+fn on_call_reply(call: Call, item: &RespReply<'_>) -> Option<ServerError> {
     match item {
-        Reply::Bulk(answer) => {
+        RespReply::Bulk(answer) => {
             call.answer(answer);
             None
         }
-        Reply::Error(text) => {
+        RespReply::Error(text) => {
             let fault = ServerError::of(text);
             let error = if fault.code == ErrorCode::Other { LinkError::Unknown } else { LinkError::NotRun };
             call.fail(error(Cause::Refused(fault.clone())));
             Some(fault)
         }
-        Reply::Simple(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) | Reply::Push(_) => {
+        RespReply::Simple(_) | RespReply::Integer(_) | RespReply::Nil | RespReply::Array(_) | RespReply::Push(_) => {
             call.fail(LinkError::Unknown(Cause::Malformed));
             None
         }

@@ -30,6 +30,7 @@ mod server_error;
 mod server_generation;
 mod session;
 mod settings;
+mod settings_error;
 mod shared;
 mod slot_owners;
 mod stats;
@@ -49,7 +50,7 @@ use tokio::time::Instant;
 
 pub use self::address::Address;
 pub(crate) use self::endpoint::{Announcements, Endpoint};
-pub(crate) use self::resp::{Bound, Reply};
+pub(crate) use self::resp::{Bound, RespReply};
 pub(crate) use self::server_error::Redirection;
 pub(crate) use self::session::{Commands, Session};
 pub(crate) use self::slot_owners::SlotOwners;
@@ -58,13 +59,14 @@ pub use self::breaker::{BreakerSettings, BreakerState};
 pub use self::dialer::Dialer;
 pub use self::error::{Cause, LinkError, Unreachable};
 pub use self::server_error::{ErrorCode, ServerError};
-pub use self::settings::{BatchSettings, Login, Settings, SettingsError};
+pub use self::settings::{BatchSettings, Login, Settings};
+pub use self::settings_error::SettingsError;
 pub use self::stats::{LinkCounts, LinkStats, ServerStats};
 pub use self::times::CallTimes;
 pub use self::tls::Tls;
 
 use self::batch::Composer;
-use self::call::{CallOutcome, Deadline, SlotRoute};
+use self::call::{CallDeadline, CallOutcome, SlotRoute};
 use self::cluster::Cluster;
 use self::connection::{Connection, ServerSource};
 use self::connection_config::ConnectionConfig;
@@ -161,12 +163,12 @@ impl Link {
 
     async fn run(&self, frame: Frame, deadline: Duration, generation: Option<u64>) -> Result<Vec<u8>, LinkError> {
         let begun = Instant::now();
-        let result = self.route(frame, Deadline::after(deadline.min(FOREVER), begun), generation).await;
+        let result = self.route(frame, CallDeadline::after(deadline.min(FOREVER), begun), generation).await;
         self.times.note(begun.elapsed(), &result);
         result
     }
 
-    async fn route(&self, frame: Frame, deadline: Deadline, generation: Option<u64>) -> Result<Vec<u8>, LinkError> {
+    async fn route(&self, frame: Frame, deadline: CallDeadline, generation: Option<u64>) -> Result<Vec<u8>, LinkError> {
         match &self.route {
             Destination::Cluster(cluster) => cluster.call(frame, deadline, generation).await,
             Destination::One(connection) => {
@@ -189,7 +191,7 @@ impl Link {
         self.generation.get()
     }
 
-    /// Whether all keys of a call must be in one slot.
+    /// Returns `true` if all keys of a call must be in one slot.
     #[must_use]
     pub const fn is_cluster(&self) -> bool {
         matches!(self.route, Destination::Cluster(_))

@@ -220,7 +220,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use super::super::call::{Abandoned, CallOutcome, Deadline, PendingCall, SlotRoute};
+    use super::super::call::{Abandoned, CallDeadline, CallOutcome, PendingCall, SlotRoute};
     use super::super::error::LinkError;
     use super::*;
     use crate::frame::Frame;
@@ -249,7 +249,7 @@ mod tests {
 
     fn call_for(bytes: usize, allowed: Duration, now: Instant) -> (Call, PendingCall) {
         let frame = Frame { keys: Vec::new(), body: vec![0; bytes] };
-        Call::new(frame, SlotRoute::default(), Deadline::after(allowed, now))
+        Call::new(frame, SlotRoute::default(), CallDeadline::after(allowed, now))
     }
 
     fn push(queue: &Queue, bytes: usize) -> PendingCall {

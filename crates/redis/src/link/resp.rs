@@ -51,16 +51,16 @@ impl Bound {
 
 /// A reply that borrows from the received bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Reply<'a> {
+pub(crate) enum RespReply<'a> {
     Simple(&'a [u8]),
     Error(&'a [u8]),
     Integer(i64),
     Bulk(&'a [u8]),
     Nil,
     /// Also a map: alternating names and values.
-    Array(Vec<Reply<'a>>),
+    Array(Vec<RespReply<'a>>),
     /// An announcement, which is not a reply to a command.
-    Push(Vec<Reply<'a>>),
+    Push(Vec<RespReply<'a>>),
 }
 
 /// Why bytes cannot be the reply to the command.
@@ -72,10 +72,10 @@ pub(super) enum MalformedReply {
     TooLarge,
 }
 
-impl<'a> Reply<'a> {
+impl<'a> RespReply<'a> {
     /// Parses the first reply in `bytes`, and returns it with its length. `None` if the reply is not complete; never `None`
     /// if `bytes` are longer than `bound` allows.
-    pub(super) fn read(bytes: &'a [u8], bound: Bound) -> Result<Option<(Reply<'a>, usize)>, MalformedReply> {
+    pub(super) fn read(bytes: &'a [u8], bound: Bound) -> Result<Option<(RespReply<'a>, usize)>, MalformedReply> {
         let mut reader = RespReader { bytes, at: 0, bound };
         let reply = reader.reply(DEEPEST)?;
         let taken = if reply.is_some() { reader.at } else { bytes.len() };
@@ -88,17 +88,22 @@ impl<'a> Reply<'a> {
     /// The text of a simple or a bulk string.
     pub(crate) fn text(&self) -> Option<&'a [u8]> {
         match self {
-            Reply::Simple(text) | Reply::Bulk(text) => Some(text),
-            Reply::Error(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) | Reply::Push(_) => None,
+            RespReply::Simple(text) | RespReply::Bulk(text) => Some(text),
+            RespReply::Error(_) | RespReply::Integer(_) | RespReply::Nil | RespReply::Array(_) | RespReply::Push(_) => {
+                None
+            }
         }
     }
 
-    pub(crate) fn items(&self) -> Option<&[Reply<'a>]> {
+    pub(crate) fn items(&self) -> Option<&[RespReply<'a>]> {
         match self {
-            Reply::Array(items) => Some(items),
-            Reply::Simple(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Nil | Reply::Push(_) => {
-                None
-            }
+            RespReply::Array(items) => Some(items),
+            RespReply::Simple(_)
+            | RespReply::Error(_)
+            | RespReply::Integer(_)
+            | RespReply::Bulk(_)
+            | RespReply::Nil
+            | RespReply::Push(_) => None,
         }
     }
 }
@@ -111,20 +116,20 @@ struct RespReader<'a> {
 }
 
 impl<'a> RespReader<'a> {
-    fn reply(&mut self, depth: usize) -> Result<Option<Reply<'a>>, MalformedReply> {
+    fn reply(&mut self, depth: usize) -> Result<Option<RespReply<'a>>, MalformedReply> {
         let Some(line) = self.line()? else { return Ok(None) };
         let (&kind, rest) = line.split_first().ok_or(MalformedReply::Protocol)?;
         match kind {
-            b'+' => Ok(Some(Reply::Simple(rest))),
-            b'-' => Ok(Some(Reply::Error(rest))),
-            b':' => Ok(Some(Reply::Integer(integer(rest)?))),
+            b'+' => Ok(Some(RespReply::Simple(rest))),
+            b'-' => Ok(Some(RespReply::Error(rest))),
+            b':' => Ok(Some(RespReply::Integer(integer(rest)?))),
             b'$' => self.bulk(length(rest)?),
             b'*' => self.array(length(rest)?, depth),
             b'%' => self.array(length(rest)?.map(|pairs| pairs.saturating_mul(2)), depth),
-            b'_' if rest.is_empty() => Ok(Some(Reply::Nil)),
+            b'_' if rest.is_empty() => Ok(Some(RespReply::Nil)),
             // A push is never nested.
             b'>' if depth == DEEPEST => match self.array(length(rest)?, depth)? {
-                Some(Reply::Array(items)) => Ok(Some(Reply::Push(items))),
+                Some(RespReply::Array(items)) => Ok(Some(RespReply::Push(items))),
                 Some(_) => Err(MalformedReply::Protocol),
                 None => Ok(None),
             },
@@ -147,8 +152,8 @@ impl<'a> RespReader<'a> {
         }
     }
 
-    fn bulk(&mut self, length: Option<usize>) -> Result<Option<Reply<'a>>, MalformedReply> {
-        let Some(length) = length else { return Ok(Some(Reply::Nil)) };
+    fn bulk(&mut self, length: Option<usize>) -> Result<Option<RespReply<'a>>, MalformedReply> {
+        let Some(length) = length else { return Ok(Some(RespReply::Nil)) };
         if length > self.bound.bytes {
             return Err(MalformedReply::TooLarge);
         }
@@ -160,11 +165,11 @@ impl<'a> RespReader<'a> {
             return Err(MalformedReply::Protocol);
         }
         self.at += length + 2;
-        Ok(Some(Reply::Bulk(&rest[..length])))
+        Ok(Some(RespReply::Bulk(&rest[..length])))
     }
 
-    fn array(&mut self, length: Option<usize>, depth: usize) -> Result<Option<Reply<'a>>, MalformedReply> {
-        let Some(length) = length else { return Ok(Some(Reply::Nil)) };
+    fn array(&mut self, length: Option<usize>, depth: usize) -> Result<Option<RespReply<'a>>, MalformedReply> {
+        let Some(length) = length else { return Ok(Some(RespReply::Nil)) };
         let depth = depth.checked_sub(1).ok_or(MalformedReply::Protocol)?;
         self.bound.items = self.bound.items.checked_sub(length).ok_or(MalformedReply::TooLarge)?;
         // Every item takes at least three bytes, so a large length alone does not allocate memory.
@@ -173,7 +178,7 @@ impl<'a> RespReader<'a> {
             let Some(item) = self.reply(depth)? else { return Ok(None) };
             items.push(item);
         }
-        Ok(Some(Reply::Array(items)))
+        Ok(Some(RespReply::Array(items)))
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::abort_on_drop::AbortOnDrop;
 use super::address::Address;
 use super::error::Unreachable;
-use super::resp::{Bound, Reply};
+use super::resp::{Bound, RespReply};
 use super::server_error::ServerError;
 use super::session::{Commands, Connector};
 use super::settings::Login;
@@ -109,12 +109,12 @@ fn primary_query(name: &str) -> TopologyQuery<NamedPrimary> {
     TopologyQuery { commands, read: |_, replies| named(replies) }
 }
 
-fn named(replies: &[Reply<'_>]) -> Result<NamedPrimary, Unreachable> {
+fn named(replies: &[RespReply<'_>]) -> Result<NamedPrimary, Unreachable> {
     let [address, about] = replies else { return Err(Unreachable::Malformed) };
-    if let Reply::Error(text) = about {
+    if let RespReply::Error(text) = about {
         return Err(Unreachable::Refused(ServerError::of(text)));
     }
-    let text = |reply: &Reply<'_>| reply.text().and_then(|text| String::from_utf8(text.to_vec()).ok());
+    let text = |reply: &RespReply<'_>| reply.text().and_then(|text| String::from_utf8(text.to_vec()).ok());
     let primary = || {
         let [host, port] = address.items()? else { return None };
         Some(Address::tcp(&text(host)?, text(port)?.parse().ok()?))

@@ -16,14 +16,15 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::dialer::Dialer;
 use super::error::Unreachable;
-use super::resp::{self, Bound, MalformedReply, Reply};
+use super::resp::{self, Bound, MalformedReply, RespReply};
 use super::server_error::ServerError;
-use super::settings::{Settings, SettingsError};
-use super::stream::{Inbox, Stream};
+use super::settings::Settings;
+use super::settings_error::SettingsError;
+use super::stream::{Inbox, ServerStream};
 
 /// A connection with nothing in flight.
 pub(crate) struct Session {
-    pub(super) stream: Stream,
+    pub(super) stream: ServerStream,
     pub(super) inbox: Inbox,
     /// Whether a message was announced since [`Session::announced`] last returned.
     announced: bool,
@@ -54,7 +55,7 @@ impl Connector {
     }
 
     pub(super) async fn connect(&self, address: &Address) -> Result<Session, Unreachable> {
-        let stream = Stream::connect(address, self.tls.as_ref(), self.dialer.as_ref()).await?;
+        let stream = ServerStream::connect(address, self.tls.as_ref(), self.dialer.as_ref()).await?;
         Ok(Session { stream, inbox: Inbox::new(), announced: false, ended: None })
     }
 }
@@ -122,7 +123,7 @@ impl Session {
     pub(crate) async fn exchange<T>(
         &mut self,
         commands: &Commands,
-        read: impl FnOnce(&[Reply<'_>]) -> T,
+        read: impl FnOnce(&[RespReply<'_>]) -> T,
     ) -> Result<T, Unreachable> {
         if let Some(why) = self.ended.take() {
             return Err(why);
@@ -163,16 +164,16 @@ impl Session {
         let command = Commands::new().with(&[b"SUBSCRIBE", channel], Bound::SMALL);
         self.write(&command.bytes).await?;
         loop {
-            match Reply::read(self.inbox.unread(), Bound::ANNOUNCEMENTS)? {
+            match RespReply::read(self.inbox.unread(), Bound::ANNOUNCEMENTS)? {
                 None => self.fill().await?,
                 Some((reply, taken)) => {
                     let done = match &reply {
-                        Reply::Push(items) => {
-                            let is_confirmed = items.first().and_then(Reply::text) == Some(b"subscribe");
+                        RespReply::Push(items) => {
+                            let is_confirmed = items.first().and_then(RespReply::text) == Some(b"subscribe");
                             self.announced |= !is_confirmed;
                             is_confirmed.then_some(Ok(()))
                         }
-                        Reply::Error(text) => Some(Err(Unreachable::Refused(ServerError::of(text)))),
+                        RespReply::Error(text) => Some(Err(Unreachable::Refused(ServerError::of(text)))),
                         _ => Some(Err(Unreachable::Malformed)),
                     };
                     drop(reply);
@@ -196,9 +197,9 @@ impl Session {
     }
 
     async fn next_announcement(&mut self) -> Result<(), Unreachable> {
-        match Reply::read(self.inbox.unread(), Bound::ANNOUNCEMENTS)? {
+        match RespReply::read(self.inbox.unread(), Bound::ANNOUNCEMENTS)? {
             None => self.fill().await,
-            Some((Reply::Push(_), taken)) => {
+            Some((RespReply::Push(_), taken)) => {
                 self.inbox.consume(taken);
                 self.announced = true;
                 Ok(())
@@ -211,7 +212,7 @@ impl Session {
 
 /// The replies to the commands of one exchange.
 struct FirstReplies<'a> {
-    replies: Vec<Reply<'a>>,
+    replies: Vec<RespReply<'a>>,
     /// The number of bytes of the replies, including announcements between them.
     taken: usize,
     announced: bool,
@@ -223,11 +224,11 @@ impl<'a> FirstReplies<'a> {
         let mut announcements = Bound::ANNOUNCEMENTS;
         for &bound in bounds {
             while bytes.get(first.taken) == Some(&b'>') {
-                let Some((_, length)) = Reply::read(&bytes[first.taken..], announcements)? else { return Ok(None) };
+                let Some((_, length)) = RespReply::read(&bytes[first.taken..], announcements)? else { return Ok(None) };
                 announcements.bytes = announcements.bytes.saturating_sub(length);
                 (first.taken, first.announced) = (first.taken + length, true);
             }
-            let Some((reply, length)) = Reply::read(&bytes[first.taken..], bound)? else { return Ok(None) };
+            let Some((reply, length)) = RespReply::read(&bytes[first.taken..], bound)? else { return Ok(None) };
             first.replies.push(reply);
             first.taken += length;
         }
@@ -236,8 +237,8 @@ impl<'a> FirstReplies<'a> {
 }
 
 fn refusal(bytes: &[u8]) -> Option<Unreachable> {
-    match Reply::read(bytes, Bound::SMALL) {
-        Ok(Some((Reply::Error(text), _))) => Some(Unreachable::Refused(ServerError::of(text))),
+    match RespReply::read(bytes, Bound::SMALL) {
+        Ok(Some((RespReply::Error(text), _))) => Some(Unreachable::Refused(ServerError::of(text))),
         _ => None,
     }
 }
@@ -250,7 +251,7 @@ mod tests {
     fn announcements_between_replies_are_noted_and_skipped() {
         let bytes = b">2\r\n+message\r\n+x\r\n:1\r\n>1\r\n+message\r\n+OK\r\n:7\r\n";
         let first = FirstReplies::read(bytes, &[Bound::SMALL; 2]).unwrap().unwrap();
-        assert_eq!(first.replies, [Reply::Integer(1), Reply::Simple(b"OK")]);
+        assert_eq!(first.replies, [RespReply::Integer(1), RespReply::Simple(b"OK")]);
         assert!(first.announced && first.taken == bytes.len() - 4);
         assert!(FirstReplies::read(&bytes[..20], &[Bound::SMALL; 2]).unwrap().is_none());
     }

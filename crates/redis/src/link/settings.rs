@@ -8,14 +8,13 @@ use rustls::ClientConfig;
 use super::address::Address;
 use super::breaker::BreakerSettings;
 use super::dialer::Dialer;
+use super::settings_error::SettingsError;
 use super::tls::Tls;
 
-pub(super) mod error;
 mod login;
 mod server_url;
 mod url_list;
 
-pub use self::error::SettingsError;
 pub use self::login::Login;
 use self::server_url::ServerUrl;
 
@@ -255,8 +254,8 @@ mod tests {
         };
         assert_eq!(refused(|s| s.login.database = 1), "a cluster has only database 0");
         assert_eq!(refused(|s| s.login.user = Some("a".into())), "a user is given, but no password");
-        assert_eq!(refused(|s| s.deadline = Duration::ZERO), "the deadline is 0ns, but has to be from 1ms to 60s");
-        assert_eq!(refused(|s| s.queue = 0), "the queue is 0, but has to be from 1 to 10000000");
+        assert_eq!(refused(|s| s.deadline = Duration::ZERO), "the deadline is 0ns, but must be from 1ms to 60s");
+        assert_eq!(refused(|s| s.queue = 0), "the queue is 0, but must be from 1 to 10000000");
         assert!(refused(|s| s.batch.calls = 0).contains("batch"));
         assert!(refused(|s| s.batch.in_flight = 65).contains("in flight"));
         assert!(refused(|s| s.breaker.longest_wait = Duration::from_millis(5)).contains("longest wait"));

@@ -34,10 +34,10 @@ impl SlotOwners {
 
 impl Endpoint {
     /// The primaries of the cluster, by the first node that answers.
-    pub(crate) async fn slot_owners(&self, patience: Duration) -> Result<SlotOwners, Unreachable> {
+    pub(crate) async fn slot_owners(&self, reply_timeout: Duration) -> Result<SlotOwners, Unreachable> {
         let mut last = Unreachable::NoPrimary;
         for address in self.addresses().await? {
-            match self.slot_owners_by(&address, patience).await {
+            match self.slot_owners_by(&address, reply_timeout).await {
                 Ok(owners) => return Ok(owners),
                 Err(error) => last = error,
             }
@@ -45,11 +45,11 @@ impl Endpoint {
         Err(last)
     }
 
-    async fn slot_owners_by(&self, address: &Address, patience: Duration) -> Result<SlotOwners, Unreachable> {
-        let mut session = self.open(address, Announcements::Unwanted, patience).await?;
+    async fn slot_owners_by(&self, address: &Address, reply_timeout: Duration) -> Result<SlotOwners, Unreachable> {
+        let mut session = self.open(address, Announcements::Unwanted, reply_timeout).await?;
         let query = slots_query();
         let answer = session.exchange(&query.commands, |replies| (query.read)(address, replies));
-        let mut ranges = within(patience, answer).await??.ranges;
+        let mut ranges = within(reply_timeout, answer).await??.ranges;
         ranges.sort_by_key(|range| range.first);
         Ok(SlotOwners(ranges))
     }

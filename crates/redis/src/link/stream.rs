@@ -15,75 +15,75 @@ use tokio_rustls::client::TlsStream;
 use super::address::Address;
 use super::dialer::{ByteStream, Dialer};
 
-pub(crate) enum Stream {
+pub(crate) enum ServerStream {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
     Dialed(Box<dyn ByteStream>),
 }
 
-impl Stream {
+impl ServerStream {
     /// Connects to a server, through the dialer if there is one, and otherwise by a socket.
     pub(super) async fn connect(
         address: &Address,
         tls: Option<&Arc<ClientConfig>>,
         dialer: Option<&Dialer>,
-    ) -> io::Result<Stream> {
+    ) -> io::Result<ServerStream> {
         if let Some(dialer) = dialer {
-            return Ok(Stream::Dialed(dialer.dial(address.clone()).await?));
+            return Ok(ServerStream::Dialed(dialer.dial(address.clone()).await?));
         }
         match address {
-            Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
+            Address::Unix(path) => Ok(ServerStream::Unix(UnixStream::connect(path).await?)),
             Address::Tcp { host, port } => {
                 let stream = TcpStream::connect((&**host, *port)).await?;
                 // A batch is one write, so Nagle's algorithm would only delay it.
                 stream.set_nodelay(true)?;
-                let Some(config) = tls else { return Ok(Stream::Tcp(stream)) };
+                let Some(config) = tls else { return Ok(ServerStream::Tcp(stream)) };
                 let name = ServerName::try_from(host.to_string())
                     .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
                 let stream = TlsConnector::from(config.clone()).connect(name, stream).await?;
-                Ok(Stream::Tls(Box::new(stream)))
+                Ok(ServerStream::Tls(Box::new(stream)))
             }
         }
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ServerStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Stream::Dialed(stream) => Pin::new(stream).poll_read(cx, buffer),
+            ServerStream::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            ServerStream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            ServerStream::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            ServerStream::Dialed(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ServerStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Dialed(stream) => Pin::new(stream).poll_write(cx, bytes),
+            ServerStream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            ServerStream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            ServerStream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            ServerStream::Dialed(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Dialed(stream) => Pin::new(stream).poll_flush(cx),
+            ServerStream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            ServerStream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            ServerStream::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            ServerStream::Dialed(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Dialed(stream) => Pin::new(stream).poll_shutdown(cx),
+            ServerStream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            ServerStream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            ServerStream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            ServerStream::Dialed(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }
@@ -103,7 +103,7 @@ impl Inbox {
     }
 
     /// Reads into the buffer. Returns the number of bytes; 0 means that the server has closed the connection.
-    pub(super) fn poll_fill(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_fill(&mut self, stream: &mut ServerStream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
         }

@@ -7,7 +7,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::settings::error::SettingsError;
+use super::settings_error::SettingsError;
 
 /// Certificates, in PEM format.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Tls {
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
-        Ok(certificates) if certificates.is_empty() => Err("there is none in it".to_owned()),
+        Ok(certificates) if certificates.is_empty() => Err("it contains none".to_owned()),
         Ok(certificates) => Ok(certificates),
         Err(error) => Err(error.to_string()),
     }
@@ -72,9 +72,9 @@ mod tests {
     fn other_files_than_certificates_are_refused() {
         let refused = |tls: Tls| tls.client_config().unwrap_err().to_string();
         let error = refused(Tls { authorities: Some(b"no".to_vec()), identity: None });
-        assert_eq!(error, "the authorities' certificate cannot be used: there is none in it");
+        assert_eq!(error, "the authorities' certificate cannot be used: it contains none");
         let error = refused(Tls { authorities: None, identity: Some((b"no".to_vec(), b"no".to_vec())) });
-        assert_eq!(error, "the client's certificate cannot be used: there is none in it");
+        assert_eq!(error, "the client's certificate cannot be used: it contains none");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use super::address::Address;
 use super::error::Unreachable;
-use super::resp::Reply;
+use super::resp::RespReply;
 use super::session::{Commands, Connector, Session};
 use super::settings::Login;
 
@@ -38,7 +38,7 @@ impl TopologySource {
                 session
             }
         };
-        let read = |replies: &[Reply<'_>]| (query.read)(&self.address, replies);
+        let read = |replies: &[RespReply<'_>]| (query.read)(&self.address, replies);
         let answer = session.exchange(&query.commands, read).await?;
         self.session = Some(session);
         answer
@@ -49,7 +49,7 @@ impl TopologySource {
 pub(super) struct TopologyQuery<T> {
     pub(super) commands: Commands,
     /// Parses the replies of the server at an address.
-    pub(super) read: fn(&Address, &[Reply<'_>]) -> Result<T, Unreachable>,
+    pub(super) read: fn(&Address, &[RespReply<'_>]) -> Result<T, Unreachable>,
 }
 
 /// Queries all servers concurrently, and waits for the answers of a majority, but no longer than the connect timeout.

@@ -29,19 +29,19 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::refund::{REFUNDABLE_FOR, Refund, RefundOutcome};
-use super::split::{Parts, Places, foreign_keys};
+use super::split::{Places, SlotParts, foreign_keys};
 use super::{RedisStore, held_by, unusable};
 use crate::frame::{self, Frame, TooManyCharges};
 use crate::join_all::join_all;
 use crate::reply::{self, ReplyError};
 
-type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
+type SlotCharges<'a> = SmallVec<[Charge<'a>; 4]>;
 
 impl RedisStore {
-    pub(super) async fn decide_apart(&self, charges: &[Charge<'_>], parts: Parts) -> Result<Answer, StoreError> {
+    pub(super) async fn decide_apart(&self, charges: &[Charge<'_>], parts: SlotParts) -> Result<Answer, StoreError> {
         let request = SlotRequest::new(charges, parts, self.receipts.draw(), self.deadline(charges));
         let mut taken = TakenCharges { store: self, request: &request, parts: 0, is_certain: true };
-        let mut told = PartialAnswer::nothing(charges);
+        let mut partial = PartialAnswer::nothing(charges);
         for part in 0..request.parts.len() {
             let asked = request.asked(part);
             let frame = frame::decide_some(&self.names, request.numbered(part, &asked), request.id)?;
@@ -52,12 +52,12 @@ impl RedisStore {
             match answer {
                 Ok((decisions, marks)) if decisions.iter().all(Decision::is_allowed) => {
                     taken.has_taken();
-                    told.allowed(&request.parts[part], &asked, &decisions, &marks);
+                    partial.allowed(&request.parts[part], &asked, &decisions, &marks);
                 }
                 Ok((decisions, _)) => {
                     taken.has_taken_nothing_of(part);
-                    told.tell(&request.parts[part], &decisions);
-                    return self.deny(&request, part, taken, told).await;
+                    partial.record(&request.parts[part], &decisions);
+                    return self.deny(&request, part, taken, partial).await;
                 }
                 Err(error) => {
                     if !error.may_have_charged() {
@@ -68,7 +68,7 @@ impl RedisStore {
             }
         }
         taken.keep();
-        Ok(told.admission(charges, request.id))
+        Ok(partial.admission(charges, request.id))
     }
 
     /// The answer to a request that one slot has denied. The other slots are peeked at for their remaining quota.
@@ -77,23 +77,23 @@ impl RedisStore {
         request: &SlotRequest<'_>,
         denied: usize,
         taken: TakenCharges<'_>,
-        mut told: PartialAnswer,
+        mut partial: PartialAnswer,
     ) -> Result<Answer, StoreError> {
         let (refunded, rest) = tokio::join!(taken.refund(), self.peek_rest(request, denied + 1));
         for (part, left) in &refunded.left {
-            told.tell(&request.parts[*part], left);
+            partial.record(&request.parts[*part], left);
         }
         let mut foreign = Places::new();
         for (part, looked) in rest {
             match looked {
-                Ok(decisions) => told.tell(&request.parts[part], &decisions),
+                Ok(decisions) => partial.record(&request.parts[part], &decisions),
                 Err(PeekFailure::Foreign(charges)) => foreign.extend(charges),
                 // The denial is valid even if nothing is known of the other slots.
                 Err(PeekFailure::NoAnswer) => {}
             }
         }
         if foreign.is_empty() {
-            return Ok(Answer::new(told.decisions, None));
+            return Ok(Answer::new(partial.decisions, None));
         }
         Err(refunded.unless_unconfirmed(foreign_keys(foreign)))
     }
@@ -131,7 +131,7 @@ impl RedisStore {
 
     async fn peek_part(&self, request: &SlotRequest<'_>, part: usize) -> Result<Decisions, PeekFailure> {
         let summed = request.summed(part);
-        let asked: Charges<'_> = summed.iter().copied().chain(summed.iter().map(|charge| charge.cost(0))).collect();
+        let asked: SlotCharges<'_> = summed.iter().copied().chain(summed.iter().map(|charge| charge.cost(0))).collect();
         let frame = frame::peek(&self.names, &asked).map_err(|TooManyCharges| PeekFailure::NoAnswer)?;
         let reply = self.ask_by(frame, request.deadline).await.map_err(|_| PeekFailure::NoAnswer)?;
         match reply::decisions(&reply, &asked) {
@@ -168,7 +168,7 @@ enum PeekFailure {
 /// A request that is decided slot by slot.
 struct SlotRequest<'a> {
     charges: &'a [Charge<'a>],
-    parts: Parts,
+    parts: SlotParts,
     /// The number under which each charge is held. First come the charges of the caller's receipt, in order, then those
     /// that are held only until all slots have answered.
     numbers: SmallVec<[usize; 4]>,
@@ -177,7 +177,7 @@ struct SlotRequest<'a> {
 }
 
 impl<'a> SlotRequest<'a> {
-    fn new(charges: &'a [Charge<'a>], parts: Parts, id: ReceiptId, deadline: Duration) -> SlotRequest<'a> {
+    fn new(charges: &'a [Charge<'a>], parts: SlotParts, id: ReceiptId, deadline: Duration) -> SlotRequest<'a> {
         let held = charges.iter().filter(|charge| charge.is_held()).count();
         let mut next = 0..held;
         let number = |(place, charge): (usize, &Charge<'_>)| {
@@ -189,7 +189,7 @@ impl<'a> SlotRequest<'a> {
     }
 
     /// The charges as sent to a slot. All slots except the last one hold them.
-    fn asked(&self, part: usize) -> Charges<'a> {
+    fn asked(&self, part: usize) -> SlotCharges<'a> {
         let is_last = part + 1 == self.parts.len();
         let asked = |&place: &usize| {
             let charge = self.charges[place];
@@ -207,8 +207,8 @@ impl<'a> SlotRequest<'a> {
     }
 
     /// The charges of a slot, each with the sum of the costs to its key so far, by which it is decided.
-    fn summed(&self, part: usize) -> Charges<'a> {
-        let mut summed = Charges::new();
+    fn summed(&self, part: usize) -> SlotCharges<'a> {
+        let mut summed = SlotCharges::new();
         for &place in &self.parts[part] {
             let charge = self.charges[place];
             let same = |earlier: &&Charge<'_>| earlier.rule == charge.rule && earlier.key == charge.key;
@@ -228,7 +228,7 @@ impl<'a> SlotRequest<'a> {
         let asked = self.asked(part);
         // In reverse: only the last place in a shaper's queue can be refunded.
         let taken = || self.numbered(part, &asked).rev().filter(|(charge, _)| charge.cost > 0);
-        let free: Charges<'_> = asked.iter().map(|charge| charge.cost(0)).collect();
+        let free: SlotCharges<'_> = asked.iter().map(|charge| charge.cost(0)).collect();
         let things = taken().count();
         // The refund of a request that fits a frame always fits one.
         let settle = frame::give_back(&store.names, taken(), self.id).ok().filter(|_| things > 0)?;
@@ -338,14 +338,14 @@ impl PartialAnswer {
         }
     }
 
-    fn tell(&mut self, places: &Places, decisions: &[Decision]) {
+    fn record(&mut self, places: &Places, decisions: &[Decision]) {
         for (&place, decision) in places.iter().zip(decisions) {
             self.decisions[place] = *decision;
         }
     }
 
     fn allowed(&mut self, places: &Places, asked: &[Charge<'_>], decisions: &[Decision], marks: &[ChargeMark]) {
-        self.tell(places, decisions);
+        self.record(places, decisions);
         let held = places.iter().zip(asked).filter(|(_, charge)| charge.is_held());
         for ((&place, _), mark) in held.zip(marks) {
             self.marks[place] = *mark;

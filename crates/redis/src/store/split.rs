@@ -14,11 +14,14 @@ use crate::reply::{self, ReplyError};
 /// The indexes of the charges, or held charges, in one slot.
 pub(super) type Places = SmallVec<[usize; 4]>;
 /// The indexes by slot.
-pub(super) type Parts = SmallVec<[Places; 4]>;
+pub(super) type SlotParts = SmallVec<[Places; 4]>;
 
 impl RedisStore {
     /// Splits these keys by slot, in the order of slot numbers; `None` if all are in one slot.
-    pub(super) fn apart<'k>(&self, mut keys: impl Iterator<Item = (&'k RuleId, &'k Key<'k>)> + Clone) -> Option<Parts> {
+    pub(super) fn apart<'k>(
+        &self,
+        mut keys: impl Iterator<Item = (&'k RuleId, &'k Key<'k>)> + Clone,
+    ) -> Option<SlotParts> {
         if !self.link.is_cluster() {
             return None;
         }
@@ -32,11 +35,11 @@ impl RedisStore {
             all.enumerate().map(|(place, (rule, key))| (self.names.slot(rule, key), place)).collect();
         slots.sort_unstable();
         let of_slot = |slot: &[(u16, usize)]| slot.iter().map(|&(_, place)| place).collect();
-        let parts: Parts = slots.chunk_by(|(one, _), (other, _)| one == other).map(of_slot).collect();
+        let parts: SlotParts = slots.chunk_by(|(one, _), (other, _)| one == other).map(of_slot).collect();
         (parts.len() > 1).then_some(parts)
     }
 
-    pub(super) async fn peek_apart(&self, charges: &[Charge<'_>], parts: &Parts) -> Result<Decisions, StoreError> {
+    pub(super) async fn peek_apart(&self, charges: &[Charge<'_>], parts: &SlotParts) -> Result<Decisions, StoreError> {
         let asked = |places: &Places| places.iter().map(|&place| charges[place]).collect::<SmallVec<[Charge<'_>; 4]>>();
         let deadline = self.deadline(charges);
         let peek = |places| {
@@ -53,7 +56,7 @@ impl RedisStore {
     pub(super) async fn settle_apart(
         &self,
         receipt: &Receipt,
-        parts: &Parts,
+        parts: &SlotParts,
         actual: &[u64],
     ) -> Result<Settlement, StoreError> {
         let settle = |places: &Places| {
@@ -68,7 +71,7 @@ impl RedisStore {
         Ok(settled.into_iter().fold(Settlement::Gone, reply::together))
     }
 
-    pub(super) async fn renew_apart(&self, receipt: &Receipt, parts: &Parts) -> Result<bool, StoreError> {
+    pub(super) async fn renew_apart(&self, receipt: &Receipt, parts: &SlotParts) -> Result<bool, StoreError> {
         let renew = |places: &Places| {
             let held: SmallVec<[_; 4]> = places.iter().map(|&place| (place, &receipt.held[place])).collect();
             async move {
@@ -90,7 +93,11 @@ impl RedisStore {
         reply::grants(&reply, requests.iter()).map_err(unusable)
     }
 
-    pub(super) async fn lease_apart(&self, requests: &[LeaseRequest<'_>], parts: &Parts) -> Result<Grants, StoreError> {
+    pub(super) async fn lease_apart(
+        &self,
+        requests: &[LeaseRequest<'_>],
+        parts: &SlotParts,
+    ) -> Result<Grants, StoreError> {
         let lease = |places: &Places| self.lease_together(places.iter().map(|&place| requests[place]).collect());
         let granted = join_all(parts.iter().map(lease)).await;
         // If any renewal ran, none may be reported as certainly not run.
@@ -106,7 +113,7 @@ pub(super) fn foreign_keys(mut charges: Places) -> StoreError {
 }
 
 /// Reorders the answers of slots into the order of the charges.
-fn in_order<T, C: FromIterator<T>>(parts: &Parts, answers: impl Iterator<Item = T>) -> C {
+fn in_order<T, C: FromIterator<T>>(parts: &SlotParts, answers: impl Iterator<Item = T>) -> C {
     let mut placed: SmallVec<[(usize, T); 4]> = parts.iter().flatten().copied().zip(answers).collect();
     placed.sort_unstable_by_key(|&(place, _)| place);
     placed.into_iter().map(|(_, answer)| answer).collect()
@@ -114,7 +121,7 @@ fn in_order<T, C: FromIterator<T>>(parts: &Parts, answers: impl Iterator<Item = 
 
 /// The answers of all slots to a change. If the change was made only in some slots, the error is
 /// [`StoreError::AnswerLost`].
-fn all_done<T>(parts: &Parts, answers: Vec<Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
+fn all_done<T>(parts: &SlotParts, answers: Vec<Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
     let any_done = answers.iter().any(Result::is_ok);
     whole(parts, answers).map_err(|error| match error {
         StoreError::Unreachable { .. } | StoreError::Failed { .. } if any_done => done_in_some(&error),
@@ -123,11 +130,11 @@ fn all_done<T>(parts: &Parts, answers: Vec<Result<T, StoreError>>) -> Result<Vec
 }
 
 fn done_in_some(error: &StoreError) -> StoreError {
-    StoreError::AnswerLost { reason: format!("it was done in some slots only: {error}").into() }
+    StoreError::AnswerLost { reason: format!("it succeeded in some slots only: {error}").into() }
 }
 
 /// The answers of all slots, or the error. Unusable keys are reported only if there is no other error.
-fn whole<T>(parts: &Parts, answers: Vec<Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
+fn whole<T>(parts: &SlotParts, answers: Vec<Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
     let (mut whole, mut foreign, mut failure) = (Vec::new(), Places::new(), None);
     for (places, answer) in parts.iter().zip(answers) {
         match answer {

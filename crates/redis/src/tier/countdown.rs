@@ -129,28 +129,28 @@ mod tests {
 
             let real = limit.evaluate(&state, wanted, now + passed);
             prop_assert!(!real.is_allowed());
-            if let Some(told) = refusal(&limit, &given, cost, wanted, passed) {
-                prop_assert_eq!((told.limit, told.reset_after), (real.limit, real.reset_after));
-                prop_assert!(told.remaining <= real.remaining, "{:?} {:?}", told, real);
+            if let Some(derived) = refusal(&limit, &given, cost, wanted, passed) {
+                prop_assert_eq!((derived.limit, derived.reset_after), (real.limit, real.reset_after));
+                prop_assert!(derived.remaining <= real.remaining, "{:?} {:?}", derived, real);
                 if cost == 1 || matches!(limit.algorithm(), Algorithm::FixedWindow(_)) {
-                    prop_assert_eq!(told.remaining, real.remaining);
+                    prop_assert_eq!(derived.remaining, real.remaining);
                 }
                 if rate_of(&limit).is_some_and(|rate| rate.drops_per_micro() == 1) {
-                    prop_assert_eq!(told, real);
+                    prop_assert_eq!(derived, real);
                 }
-                match (told.outcome, real.outcome) {
-                    (Outcome::Deny { retry_after: told }, Outcome::Deny { retry_after: real }) => {
-                        prop_assert!(told == real || more > 0 && told.get() == real.get() + 1);
+                match (derived.outcome, real.outcome) {
+                    (Outcome::Deny { retry_after: derived }, Outcome::Deny { retry_after: real }) => {
+                        prop_assert!(derived == real || more > 0 && derived.get() == real.get() + 1);
                     }
-                    (told, real) => prop_assert_eq!(told, real),
+                    (derived, real) => prop_assert_eq!(derived, real),
                 }
             } else {
                 prop_assert!(more > 0 && matches!(limit.algorithm(), Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_)));
             }
             let left = limit.evaluate(&state, 0, now);
             let later = limit.evaluate(&state, 0, now + passed);
-            let told = standing(&limit, &left, passed);
-            prop_assert!(told.remaining <= later.remaining);
+            let derived = standing(&limit, &left, passed);
+            prop_assert!(derived.remaining <= later.remaining);
         }
     }
 

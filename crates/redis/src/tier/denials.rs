@@ -60,13 +60,13 @@ pub(super) struct Lookup {
     /// The cost of the charge, plus those of earlier charges to the same key.
     cost: u64,
     /// The decision if the store is not called.
-    pub(super) told: Decision,
+    pub(super) decision: Decision,
 }
 
 impl Lookup {
     /// Whether the charge is certain to be denied.
     pub(super) const fn is_denied(&self) -> bool {
-        !self.told.is_allowed()
+        !self.decision.is_allowed()
     }
 }
 
@@ -114,8 +114,8 @@ impl Denials {
     fn look_up(&self, charge: &Charge<'_>, of: ChargeHash, cost: u64, now: Timestamp) -> Lookup {
         let set = self.set(of);
         let known = set.known.iter().find(|known| known.of == of && known.holds(charge, now));
-        let told = known.map_or_else(|| unknown(charge), |known| known.tell(cost, now));
-        Lookup { of, changes: set.changes, cost, told }
+        let decision = known.map_or_else(|| unknown(charge), |known| known.decision(cost, now));
+        Lookup { of, changes: set.changes, cost, decision }
     }
 
     /// Looks up the charges of a request.
@@ -147,10 +147,10 @@ impl Denials {
         let (of_counting, mut rest) = seen.split_at(counting.len().min(seen.len()));
         let denied = !answer.is_allowed();
         self.learn_group(counting, of_counting, &answer.decisions, denied, asked, answered);
-        for (shadow, told) in shadows.iter().zip(&answer.shadows) {
+        for (shadow, answer) in shadows.iter().zip(&answer.shadows) {
             let (seen, others) = rest.split_at(shadow.len().min(rest.len()));
             rest = others;
-            self.learn_group(shadow, seen, &told.decisions, denied || !told.is_allowed(), asked, answered);
+            self.learn_group(shadow, seen, &answer.decisions, denied || !answer.is_allowed(), asked, answered);
         }
     }
 
@@ -225,7 +225,7 @@ impl Denials {
 
 impl Remembered {
     /// The decision on a charge of `cost`.
-    fn tell(&self, cost: u64, now: Timestamp) -> Decision {
+    fn decision(&self, cost: u64, now: Timestamp) -> Decision {
         let passed = now.since(self.answered);
         refusal(&self.limit, &self.decision, self.cost, cost, passed)
             .unwrap_or_else(|| standing(&self.limit, &self.decision, passed))

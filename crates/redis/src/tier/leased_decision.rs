@@ -88,9 +88,9 @@ impl<S, C: Clock> TierInner<S, C> {
         for (charge, seen) in question.counting.iter().zip(seen) {
             if charge.limit.holds_slots() {
                 if leases.blocks.can_begin(charge, now) {
-                    seen.told = leases.blocks.standing(charge, now).unwrap_or(seen.told);
+                    seen.decision = leases.blocks.standing(charge, now).unwrap_or(seen.decision);
                 } else if let Some(denial) = leases.blocks.deny(charge, now) {
-                    seen.told = denial;
+                    seen.decision = denial;
                     (is_denied, is_scarce) = (true, true);
                 }
                 continue;
@@ -101,13 +101,13 @@ impl<S, C: Clock> TierInner<S, C> {
             };
             let Some(key) = found.get() else { continue };
             if key.can_pay(charge.cost, now) {
-                seen.told = key.standing(now);
+                seen.decision = key.standing(now);
             } else if seen.is_denied() {
                 key.record(charge.cost, now);
-                seen.told = key.as_told(&seen.told, now);
+                seen.decision = key.as_told(&seen.decision, now);
                 is_denied = true;
             } else if let Some(denial) = key.deny(charge.cost, now) {
-                seen.told = denial;
+                seen.decision = denial;
                 (is_denied, is_scarce) = (true, true);
             }
         }
@@ -138,13 +138,13 @@ impl<S: Store, C: Clock> TierInner<S, C> {
         if plans.iter().any(|plan| matches!(plan, Plan::Denied(_))) {
             for (plan, seen) in plans.iter().zip(&mut seen) {
                 match plan {
-                    Plan::Denied(denial) => seen.told = *denial,
-                    Plan::Lease { key, .. } => seen.told = key.standing(now),
+                    Plan::Denied(denial) => seen.decision = *denial,
+                    Plan::Lease { key, .. } => seen.decision = key.standing(now),
                     Plan::Slots | Plan::Store => {}
                 }
             }
             add(&leases.counters.denied, 1);
-            *answer = told(question, &seen);
+            *answer = denial(question, &seen);
             return Ok(());
         }
         let mut payments = Payments::new(leases, true);
@@ -320,11 +320,11 @@ async fn wait_for(
 }
 
 /// The answer to a request that is denied without asking the store.
-pub(super) fn told(question: Question<'_>, seen: &[Lookup]) -> Answer {
-    let mut told = seen.iter().map(|seen| seen.told);
-    let mut tell = |group: &[Charge<'_>]| Answer::new(told.by_ref().take(group.len()).collect(), None);
-    let counting = tell(question.counting);
-    Answer { shadows: question.shadows.iter().map(|shadow| tell(shadow)).collect(), ..counting }
+pub(super) fn denial(question: Question<'_>, seen: &[Lookup]) -> Answer {
+    let mut decisions = seen.iter().map(|seen| seen.decision);
+    let mut answer = |group: &[Charge<'_>]| Answer::new(decisions.by_ref().take(group.len()).collect(), None);
+    let counting = answer(question.counting);
+    Answer { shadows: question.shadows.iter().map(|shadow| answer(shadow)).collect(), ..counting }
 }
 
 /// Converts an error about a part of the request to the indexes of the whole request.

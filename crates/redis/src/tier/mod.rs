@@ -198,7 +198,7 @@ impl<S, C: Clock> Tier<S, C> {
         self.shared.calls.top(servers as u64, most, self.shared.clock.now())
     }
 
-    /// Whether this node leases a key, or is about to.
+    /// Returns `true` if this node leases a key, or is about to.
     pub fn leases_key(&self, rule: &RuleId, key: &Key<'_>) -> bool {
         let is_leased =
             |leases: &Leases| leases.find_key(rule, key).is_some() || !leases.blocks.all_of(rule, key).is_empty();
@@ -353,7 +353,7 @@ impl<S: Store, C: Clock> Store for Tier<S, C> {
             }
         };
         if is_denied {
-            *answer = leased_decision::told(question, &seen);
+            *answer = leased_decision::denial(question, &seen);
             return NowOrLater::Now(Ok(()));
         }
         NowOrLater::Later(async move {

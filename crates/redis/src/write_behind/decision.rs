@@ -46,14 +46,14 @@ impl<S, C: Clock> WriteBehindInner<S, C> {
 
     fn by_copy(&self, charge: &Charge<'_>, notes: &mut Notes<'_>, now: Timestamp) -> LocalAnswer {
         let Some(setting) = setting(charge) else { return LocalAnswer::Ask };
-        let told = self.keys.decide(charge, setting, self.nodes.load(Ordering::Relaxed), now);
-        if told.is_urgent {
+        let local = self.keys.decide(charge, setting, self.nodes.load(Ordering::Relaxed), now);
+        if local.is_urgent {
             self.work.notify_one();
         }
-        if let LocalAnswer::Admitted(_, noted) = told.answer {
-            notes.noted.push((told.hash, noted));
+        if let LocalAnswer::Admitted(_, noted) = local.answer {
+            notes.noted.push((local.hash, noted));
         }
-        told.answer
+        local.answer
     }
 
     /// The decision on a charge about which neither a copy nor the store was asked.
@@ -83,8 +83,8 @@ impl<S, C: Clock> WriteBehindInner<S, C> {
         let mut decisions = Decisions::new();
         let mut is_allowed = is_admitted;
         for charge in shadow {
-            let told = if is_admitted { self.by_copy(charge, &mut notes, now) } else { LocalAnswer::Ask };
-            decisions.push(match told {
+            let local = if is_admitted { self.by_copy(charge, &mut notes, now) } else { LocalAnswer::Ask };
+            decisions.push(match local {
                 LocalAnswer::Admitted(decision, _) => decision,
                 LocalAnswer::Denied(decision) => {
                     is_allowed = false;
@@ -167,27 +167,27 @@ impl<S: Store, C: Clock> WriteBehindInner<S, C> {
             counting.iter().zip(&decided).filter(|(_, decided)| decided.is_none()).map(|(charge, _)| *charge).collect();
         let of_store: SmallVec<[&[Charge<'_>]; 4]> =
             shadows.iter().filter(|shadow| !is_of_copies(shadow)).copied().collect();
-        let mut told = Answer::default();
+        let mut from_store = Answer::default();
         if !rest.is_empty() || !of_store.is_empty() {
-            let asked = self.store.decide_into(Question { counting: &rest, shadows: &of_store }, &mut told).await;
+            let asked = self.store.decide_into(Question { counting: &rest, shadows: &of_store }, &mut from_store).await;
             asked.map_err(|error| numbered_anew(error, question, &decided, |shadow| !is_of_copies(&shadow)))?;
         }
-        let is_allowed = told.is_allowed();
+        let is_allowed = from_store.is_allowed();
         if is_allowed {
             add(&self.counters.admitted, notes.commit());
         } else {
             drop(notes);
         }
         let now = self.clock.now();
-        let mut by_store = told.decisions.into_iter();
+        let mut by_store = from_store.decisions.into_iter();
         let merged = counting.iter().zip(decided).map(|(charge, decided)| match decided {
             Some(decision) if is_allowed => decision,
             Some(_) => self.standing(charge, now),
             None => by_store.next().unwrap_or(Decision::NONE),
         });
         answer.decisions = merged.collect();
-        answer.receipt = told.receipt;
-        let mut by_store = told.shadows.into_iter();
+        answer.receipt = from_store.receipt;
+        let mut by_store = from_store.shadows.into_iter();
         let merged = shadows.iter().map(|shadow| match is_of_copies(&shadow) {
             true => self.shadow(shadow, is_allowed, now),
             false => by_store.next().unwrap_or_default(),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::is_secret_name;
+use crate::secret_name::is_secret_name;
 
 /// The values of a parameter in a query, in their order. Names and values are decoded (`%61`, `+`).
 ///
@@ -69,7 +69,7 @@ pub(super) fn is_parameter(known: &str, name: &str) -> bool {
         || (is_odd(known) && readings(known).any(|reading| reading.eq_ignore_ascii_case(name)))
 }
 
-/// Whether some upstream takes the name of a parameter for one that is [secret](is_secret_name).
+/// Returns `true` if some upstream takes the name of a parameter for one that is [secret](is_secret_name).
 ///
 /// ```
 /// use tidegate_rules::syntax::is_secret_parameter;

@@ -177,7 +177,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             if let Some(claim) = claim(found, asked, mode, terms) {
                 claims.push(claim);
                 let written = if found.shadow_mode() { Mode::Shadow } else { Mode::Enforce };
-                of.push((index, mode, generation.rules.tells_as_written(written)));
+                of.push((index, mode, generation.rules.reports_as_written(written)));
             }
         }
         let places = self.decide_claims(&claims, terms.charging, false, &mut ruling).await;
@@ -231,8 +231,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             for rule in &matched.rules {
                 let (charges, failure_policy) = (rule.charges_and_aliases().collect(), PolicySource::Rule(rule));
                 claims.push(KeyClaim { charges, mode: rule.mode, action: asked.hits.action(), failure_policy });
-                let tells = rule.mode == Mode::Enforce || generation.rules.tells_as_written(rule.rule.mode());
-                of.push((index, tells));
+                let reports = rule.mode == Mode::Enforce || generation.rules.reports_as_written(rule.rule.mode());
+                of.push((index, reports));
             }
         }
         let refused = ruling.refused.is_some();

@@ -167,11 +167,11 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         let peeked = self.store.peek(&asked).await?;
         let (decisions, left) = peeked.split_at(charges.len().min(peeked.len()));
         let left = left.iter().map(Some).chain(std::iter::repeat(None));
-        let told = decisions.iter().zip(left).map(|(decision, left)| match left {
+        let peeked = decisions.iter().zip(left).map(|(decision, left)| match left {
             Some(left) if decision.is_allowed() => *left,
             _ => *decision,
         });
-        Ok(told.collect())
+        Ok(peeked.collect())
     }
 
     /// Reports to the store what this process admitted alone while the store was unavailable: key by key, as penalties, as
@@ -187,8 +187,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
                 continue;
             }
             let charge = Charge::new(&owed.rule, &owed.key, owed.limit()).cost(cost);
-            let told = self.noted(self.store.adjust(&charge, Adjustment::Penalty).await);
-            match told {
+            let adjusted = self.noted(self.store.adjust(&charge, Adjustment::Penalty).await);
+            match adjusted {
                 Ok(_) => self.watch.reported(cost),
                 Err(StoreError::AnswerLost { .. }) => break,
                 Err(StoreError::UnusableKey { .. }) => self.watch.unreported(),

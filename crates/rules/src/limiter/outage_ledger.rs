@@ -19,7 +19,7 @@ use tidegate_core::{Charge, Key, Receipt, RuleId, Timestamp};
 const MOST_KEYS: usize = 1 << 16;
 const PAGES: usize = 16;
 
-type Page = HashMap<(RuleId, Key<'static>), Debt, RandomState>;
+type LedgerPage = HashMap<(RuleId, Key<'static>), Debt, RandomState>;
 
 /// The cost admitted to one key, and its limit.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Owed {
 
 /// Costs admitted by this process alone, key by key.
 pub(super) struct OutageLedger {
-    pages: [Mutex<Page>; PAGES],
+    pages: [Mutex<LedgerPage>; PAGES],
     hasher: RandomState,
     /// Keys that are about to be reported.
     outbox: Mutex<VecDeque<Owed>>,
@@ -67,14 +67,14 @@ pub(super) struct OutageLedger {
 impl OutageLedger {
     pub(super) fn new() -> OutageLedger {
         OutageLedger {
-            pages: std::array::from_fn(|_| Mutex::new(Page::default())),
+            pages: std::array::from_fn(|_| Mutex::new(LedgerPage::default())),
             hasher: RandomState::new(),
             outbox: Mutex::new(VecDeque::new()),
             unwritten: AtomicU64::new(0),
         }
     }
 
-    fn page(&self, of: &(RuleId, Key<'static>)) -> MutexGuard<'_, Page> {
+    fn page(&self, of: &(RuleId, Key<'static>)) -> MutexGuard<'_, LedgerPage> {
         let number = usize::try_from(self.hasher.hash_one(of) % PAGES as u64).unwrap_or_default();
         lock(&self.pages[number])
     }

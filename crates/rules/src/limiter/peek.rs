@@ -103,8 +103,9 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             Ok(peeked) => {
                 self.watch.answered(|| self.now());
                 let (would_be, left) = peeked.split_at(charges.len().min(peeked.len()));
-                let told = would_be.iter().zip(left).map(|(would, left)| Decision { outcome: would.outcome, ..*left });
-                Decided { decisions: told.collect(), ..Decided::default() }
+                let peeked =
+                    would_be.iter().zip(left).map(|(would, left)| Decision { outcome: would.outcome, ..*left });
+                Decided { decisions: peeked.collect(), ..Decided::default() }
             }
             Err(error) => Box::pin(self.decide_after(error, charges, terms, ChargeMode::PeekRemaining)).await,
         }

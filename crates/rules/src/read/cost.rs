@@ -16,7 +16,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
     match &node.value {
         Value::Integer(_) | Value::Float(_) => reader.count(node, "`cost`").map(Cost::Fixed),
         Value::Map(_) => mapped(reader, node),
-        _ => said(reader, node, 1, None),
+        _ => parse_sources(reader, node, 1, None),
     }
 }
 
@@ -31,10 +31,10 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
         None => None,
     };
     match (fields.get("from"), fields.get("paths")) {
-        (Some(from), None) => said(reader, from, times.unwrap_or(1), otherwise),
+        (Some(from), None) => parse_sources(reader, from, times.unwrap_or(1), otherwise),
         (None, Some(paths)) if times.is_none() => by_path(reader, paths, otherwise.unwrap_or(1)),
         (None, Some(_)) => {
-            reader.error(node.at, "`times` has no effect beside `paths`", "remove it: each path has its own cost");
+            reader.error(node.at, "`times` has no effect with `paths`", "remove it: each path has its own cost");
             None
         }
         _ if !fields.understood => None,
@@ -46,7 +46,7 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
     }
 }
 
-fn said(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: Option<u64>) -> Option<Cost> {
+fn parse_sources(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: Option<u64>) -> Option<Cost> {
     if !matches!(node.value, Value::List(_)) && reader.text(node, "`cost`")? == "hits" {
         return Some(Cost::Hits);
     }
@@ -80,7 +80,7 @@ fn source(reader: &mut Reader<'_>, node: &Node) -> Option<CostSource> {
 
 fn by_path(reader: &mut Reader<'_>, node: &Node, otherwise: u64) -> Option<Cost> {
     let Value::Map(map) = &node.value else {
-        let problem = format!("`paths` is {} where a map is wanted", node.kind());
+        let problem = format!("`paths` must be a map, found {}", node.kind());
         reader.error(node.at, problem, "write paths and costs, such as `{ /search: 5 }`");
         return None;
     };

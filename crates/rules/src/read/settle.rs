@@ -11,7 +11,7 @@ use tidegate_core::limit::{Algorithm, Limit};
 /// The time in which a cost can be settled if there is no `reserve`.
 pub(super) const DEFAULT_RESERVE: Micros = Micros::from_secs(10 * 60);
 
-const SOURCES: &str = "write `body:usage.total_tokens` or `header:X-Tokens-Used`, a list of such places to add up, or \
+const SOURCES: &str = "write `body:usage.total_tokens` or `header:X-Tokens-Used`, a list of such sources to add up, or \
                        a map of them with what each unit costs";
 
 /// One source, a list of sources, or a map from sources to the cost of each unit.
@@ -35,12 +35,12 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, limit: &Limit) -> Optio
         }
     };
     if terms.is_empty() {
-        reader.error(node.at, "`settle` names no place in the response", SOURCES);
+        reader.error(node.at, "`settle` names no source in the response", SOURCES);
         return None;
     }
     match limit.algorithm() {
         Algorithm::Concurrency(_) | Algorithm::Shaper(_) => {
-            let help = "remove `settle`: slots come back when the response ends, and a place in a queue is no cost";
+            let help = "remove `settle`: slots come back when the response ends, and a queue has no costs to correct";
             reader.error(node.at, format_args!("`{limit}` is not settled"), help);
             None
         }
@@ -58,7 +58,7 @@ fn source(reader: &mut Reader<'_>, at: Position, text: &str) -> Option<SettleSou
         Some(("header", name)) if !name.is_empty() => Some(SettleSource::Header(name.to_ascii_lowercase())),
         Some(("body", path)) => field(reader, at, path).map(SettleSource::Body),
         _ => {
-            reader.error(at, format_args!("`{text}` is no place in a response"), SOURCES);
+            reader.error(at, format_args!("`{text}` does not name a source in the response"), SOURCES);
             None
         }
     }

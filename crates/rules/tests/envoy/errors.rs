@@ -34,7 +34,7 @@ fn domains() {
     refused("descriptors: []\n", &[("1:1", "descriptors without a `domain`", "domain: edge")]);
     refused("domain: ''\n", &[("1:9", "an empty `domain`", "name it")]);
     refused("domain:\n", &[("1:1", "an empty `domain`", "name it")]);
-    refused("domain: [a]\n", &[("1:9", "`domain` is a list where text is wanted", "write")]);
+    refused("domain: [a]\n", &[("1:9", "`domain` must be text, found a list", "write")]);
     refused(
         "domain: d\nrules: []\n",
         &[("2:1", "an Envoy rate-limit file has no `rules`", "`domain` and `descriptors`")],
@@ -45,13 +45,13 @@ fn domains() {
     );
     refused(
         "domain: d\ndescriptors: { key: a }\n",
-        &[("2:14", "`descriptors` is a map where a list is wanted", "- key: …")],
+        &[("2:14", "`descriptors` must be a list, found a map", "- key: …")],
     );
 }
 
 #[test]
 fn keys() {
-    refused("domain: d\ndescriptors:\n  - a\n", &[("3:5", "a descriptor is text where a map is wanted", "`key: …`")]);
+    refused("domain: d\ndescriptors:\n  - a\n", &[("3:5", "a descriptor must be a map, found text", "`key: …`")]);
     refused(
         "domain: d\ndescriptors:\n  - value: x\n",
         &[("3:5", "a descriptor without a `key`", "key: remote_address")],
@@ -59,10 +59,10 @@ fn keys() {
     refused("domain: d\ndescriptors:\n  - key: ''\n", &[("3:10", "an empty `key`", "key: remote_address")]);
     refused(
         "domain: d\ndescriptors:\n  - key: 1.10\n",
-        &[("3:10", "`key` is the number 1.10 where text is wanted", "\"1.10\"")],
+        &[("3:10", "`key` must be text, found the number 1.10", "\"1.10\"")],
     );
-    refused(&with("value: 1e3"), &[("4:12", "`value` is the number 1e3 where text is wanted", "\"1e3\"")]);
-    refused(&with("value: {}"), &[("4:12", "`value` is a map where text is wanted", "write")]);
+    refused(&with("value: 1e3"), &[("4:12", "`value` must be text, found the number 1e3", "\"1e3\"")]);
+    refused(&with("value: {}"), &[("4:12", "`value` must be text, found a map", "write")]);
 }
 
 #[test]
@@ -112,13 +112,16 @@ fn units() {
     let known = "`second`, `minute`, `hour`, `day`, `week`, `month` or `year`";
     refused(
         &with("rate_limit: { unit: fortnight, requests_per_unit: 1 }"),
-        &[("4:25", "`fortnight` is no unit", known)],
+        &[("4:25", "`fortnight` is not a unit", known)],
     );
     refused(
         &with("rate_limit: { unit: minutes, requests_per_unit: 1 }"),
-        &[("4:25", "`minutes` is no unit", "`minute`?")],
+        &[("4:25", "`minutes` is not a unit", "`minute`?")],
     );
-    refused(&with("rate_limit: { unit: unknown, requests_per_unit: 1 }"), &[("4:25", "`unknown` is no unit", known)]);
+    refused(
+        &with("rate_limit: { unit: unknown, requests_per_unit: 1 }"),
+        &[("4:25", "`unknown` is not a unit", known)],
+    );
     refused(&with("rate_limit: { requests_per_unit: 1 }"), &[("4:17", "a `rate_limit` without a `unit`", known)]);
     refused(
         &with("rate_limit: { unlimited: true, unit: Day }"),
@@ -149,7 +152,7 @@ fn numbers_and_flags() {
         }
     }
     assert_eq!(findings(&with("shadow_mode: yes\nquota_mode: Off\ndetailed_metric: N\nvalue_to_metric: ~")).0, []);
-    refused(&with("metadata: 5"), &[("4:15", "`metadata` is a number where a map is wanted", "names and values")]);
+    refused(&with("metadata: 5"), &[("4:15", "`metadata` must be a map, found a number", "names and values")]);
 }
 
 #[test]
@@ -172,12 +175,12 @@ fn replacing() {
         &[
             ("4:55", "an empty `name` in `replaces`", "name the limit"),
             ("4:61", "an entry of `replaces` without a `name`", "name the limit"),
-            ("4:65", "an entry of `replaces` is text where a map is wanted", "`name: …`"),
+            ("4:65", "an entry of `replaces` must be a map, found text", "`name: …`"),
         ],
     );
     refused(
         &with("rate_limit: { unlimited: true, replaces: you }"),
-        &[("4:46", "`replaces` is text where a list is wanted", "[{ name: … }]")],
+        &[("4:46", "`replaces` must be a list, found text", "[{ name: … }]")],
     );
 }
 
@@ -208,10 +211,10 @@ fn entries_that_the_original_ignores_are_warnings() {
     let warned = |text: &str, expected: &[Expected<'_>]| check(Severity::Warning, text, expected);
     warned(
         &with("rate_limit: { unit: day, requests_per_unit: 5, shadow_mode: true }"),
-        &[("4:52", "`shadow_mode` means nothing in `rate_limit`", "it belongs in a descriptor")],
+        &[("4:52", "`shadow_mode` has no meaning in `rate_limit`", "it belongs in a descriptor")],
     );
-    warned(&with("unit: day"), &[("4:5", "`unit` means nothing in a descriptor", "it belongs in `rate_limit`")]);
-    warned(&with("domain: e"), &[("4:5", "`domain` means nothing in a descriptor", "the top of the file")]);
+    warned(&with("unit: day"), &[("4:5", "`unit` has no meaning in a descriptor", "it belongs in `rate_limit`")]);
+    warned(&with("domain: e"), &[("4:5", "`domain` has no meaning in a descriptor", "the top of the file")]);
     warned(
         &with("rate_limit: { unit: day }"),
         &[("4:17", "a `rate_limit` without `requests_per_unit` denies everything", "requests_per_unit: 0")],
@@ -219,7 +222,7 @@ fn entries_that_the_original_ignores_are_warnings() {
     warned(&with("rate_limit:"), &[("4:5", "an empty `rate_limit` limits nothing", "or remove it")]);
     warned(
         &with("rate_limit: { unlimited: true, unit: fortnight }"),
-        &[("4:42", "`fortnight` is no unit; it is passed over", "remove `unit`")],
+        &[("4:42", "`fortnight` is not a unit; it is ignored", "remove `unit`")],
     );
 }
 
@@ -238,7 +241,7 @@ descriptors:
         &[
             ("2:1", "descriptors without a `domain`", "domain:"),
             ("4:5", "a descriptor has no `shadow`", "descriptor has"),
-            ("5:25", "`dya` is no unit", "`day`?"),
+            ("5:25", "`dya` is not a unit", "`day`?"),
             ("5:49", "`requests_per_unit` cannot be `x`", "a whole number"),
             ("7:9", "a descriptor has no `kye`", "`key`?"),
         ],
@@ -257,7 +260,7 @@ fn places_are_right_with_carriage_returns() {
 fn a_finding_shows_the_line_and_points_at_the_fault() {
     let text = findings(&with("rate_limit: { unit: fortnight, requests_per_unit: 1 }")).to_string();
     let expected = "\
-error: `fortnight` is no unit
+error: `fortnight` is not a unit
  --> limits.yaml:4:25
   |
 4 |     rate_limit: { unit: fortnight, requests_per_unit: 1 }

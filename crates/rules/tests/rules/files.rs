@@ -117,7 +117,7 @@ fn mistakes_in_all_files_come_at_once() {
             "b.yaml:1:18: a rule has no `limmit`; did you mean `limit`?".to_owned(),
             "c.yaml:2:8: not YAML: a `[` is never closed; close it with `]`".to_owned(),
             format!("d.yaml:1:11: `missing.yaml` cannot be read: No such file or directory (os error 2); {relative}"),
-            "d.yaml:1:25: `include` has a list where the name of a file is wanted; write one such as `more/rules.yaml`, or a list of them".to_owned(),
+            "d.yaml:1:25: `include` must name files, found a list; write one such as `more/rules.yaml`, or a list of them".to_owned(),
             format!("d.yaml:1:30: `.` cannot be read: it is not a file; {relative}"),
         ]
     );
@@ -141,8 +141,8 @@ fn missing_and_endless_includes_are_named() {
 
 #[test]
 fn text_without_a_file_includes_nothing() {
-    let expected = "1:10 [a.yaml] rules that are published, or come by standard input, cannot include files; \
-                    write the rules of those files into this one: its readers do not have the files";
+    let expected = "1:10 [a.yaml] rules that are published, or read from standard input, cannot include files; \
+                    write the rules of those files into this one: nodes that read it do not have the files";
     assert_eq!(crate::support::mistakes("include: a.yaml\nrules: []"), [expected]);
 }
 
@@ -196,5 +196,5 @@ fn there_are_so_many_files_and_no_more() {
         std::fs::write(folder.path().join(format!("{number:04}.yaml")), format!("{comment}rules: []\n")).unwrap();
     }
     let lines = wrong(folder.path(), load(&[folder.path().into()]));
-    assert!(lines[0].starts_with("0004.yaml:1:1: the files are larger than 67108864 bytes together"), "{lines:?}");
+    assert!(lines[0].starts_with("0004.yaml:1:1: the files have more than 67108864 bytes in total"), "{lines:?}");
 }

@@ -23,7 +23,7 @@ impl LoggedRuling {
     /// Keeps what a line needs. API keys are hidden under `secret`.
     pub(crate) fn new(facts: &HttpFacts<'_>, ruling: &Ruling<'_>, secret: &Secret) -> LoggedRuling {
         let text = |fact: Fact<'_>| facts.get(fact).map(|value| value.into_owned().into_boxed_str());
-        let (decided, limit) = said(ruling);
+        let (decided, limit) = logged_decision(ruling);
         LoggedRuling {
             address: facts.address(),
             user: text(Fact::User),
@@ -41,7 +41,7 @@ impl LoggedRuling {
 }
 
 /// The decision of a ruling, and the limit that determined it.
-fn said(ruling: &Ruling<'_>) -> (LoggedDecision, Option<RuleId>) {
+fn logged_decision(ruling: &Ruling<'_>) -> (LoggedDecision, Option<RuleId>) {
     if let Some(refused) = &ruling.refused {
         return (LoggedDecision::Refused, Some(RuleId::new(&refused.rule)));
     }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 
-use crate::listen::Peer;
+use crate::listen::PeerAddress;
 
 /// Sender of a request that changes something, for the log. All operators share one token, so the address identifies
 /// them.
@@ -18,7 +18,7 @@ impl<S: Send + Sync> FromRequestParts<S> for AdminCaller {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<AdminCaller, Infallible> {
-        Ok(AdminCaller(parts.extensions.get::<Peer>().map(|peer| peer.address)))
+        Ok(AdminCaller(parts.extensions.get::<PeerAddress>().map(|peer| peer.address)))
     }
 }
 

@@ -70,13 +70,13 @@ impl RequestHistory {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct HistoryResponse {
     samples: Vec<RequestSample>,
 }
 
 pub(super) async fn show(State(state): State<AdminState>) -> Response {
     let samples = state.0.history.lock().samples.iter().copied().collect();
-    json(&Shown { samples })
+    json(&HistoryResponse { samples })
 }
 
 #[cfg(test)]

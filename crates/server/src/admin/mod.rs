@@ -19,7 +19,6 @@
 //! of these paths except the lab.
 
 mod caller;
-mod connection;
 mod extract;
 mod history;
 mod keys;
@@ -53,7 +52,6 @@ use tidegate_redis::fleet::RegionsControl;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub use self::connection::serve_connection;
 use self::history::RequestHistory;
 use self::switchboard::Switchboard;
 pub use self::token::{Token, TokenError};
@@ -61,8 +59,9 @@ use crate::auth_throttle::AuthThrottle;
 use crate::cross_site::AllowedHosts;
 use crate::engine::Engine;
 use crate::lab::{self, LabState};
-use crate::listen::Peer;
+use crate::listen::PeerAddress;
 use crate::metrics::{self, ListenerKind};
+pub use crate::operator_connection::serve_connection;
 use crate::problem::Problem;
 
 /// Maximum size of a body. The largest are rules files to validate.
@@ -178,7 +177,7 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
         (state.0.settings.load().open_metrics && path == "/metrics") || lab::is_open(path)
     };
     let shown = request.headers().get(AUTHORIZATION).cloned();
-    let client = request.extensions().get::<Peer>().map(|peer| peer.address.ip());
+    let client = request.extensions().get::<PeerAddress>().map(|peer| peer.address.ip());
     let is_a_guess = shown.is_some();
     if is_open || state.knows_token(shown, client).await {
         return next.run(request).await;

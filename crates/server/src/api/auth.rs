@@ -30,7 +30,7 @@ use super::auth_log::{AskedAbout, LoggedAuth};
 use super::{Api, Settings};
 use crate::identity::jwt::TokenRefusal;
 use crate::identity::{basic_user, has_several_credentials};
-use crate::listen::Peer;
+use crate::listen::PeerAddress;
 use crate::metrics::FailureCause;
 use crate::problem::Problem;
 
@@ -54,7 +54,7 @@ const NGINX: Form = Form { method: X_ORIGINAL_METHOD, target: X_ORIGINAL_URI, ho
 
 pub(super) async fn forwarded(
     State(api): State<Arc<Api>>,
-    Extension(peer): Extension<Peer>,
+    Extension(peer): Extension<PeerAddress>,
     request: Request,
 ) -> Response {
     match api.authorize(&request.into_parts().0, peer, &FORWARDED).await {
@@ -63,7 +63,11 @@ pub(super) async fn forwarded(
     }
 }
 
-pub(super) async fn nginx(State(api): State<Arc<Api>>, Extension(peer): Extension<Peer>, request: Request) -> Response {
+pub(super) async fn nginx(
+    State(api): State<Arc<Api>>,
+    Extension(peer): Extension<PeerAddress>,
+    request: Request,
+) -> Response {
     match api.authorize(&request.into_parts().0, peer, &NGINX).await {
         Ok(Authorized { mut response, is_unidentified, .. }) => {
             let status = response.status();
@@ -98,13 +102,14 @@ impl Authorized {
 }
 
 impl Api {
-    async fn authorize(&self, request: &Parts, peer: Peer, form: &Form) -> Result<Authorized, Problem> {
+    async fn authorize(&self, request: &Parts, peer: PeerAddress, form: &Form) -> Result<Authorized, Problem> {
         let (peer, settings, headers) = (peer.address.ip(), self.settings(), &request.headers);
         if !settings.proxies.trusts(peer) {
-            let detail = format!("{peer} is not one of the `trusted_proxies`, so it cannot ask on behalf of others.");
+            let detail =
+                format!("{peer} is not one of the `trusted_proxies`, so it cannot make requests on behalf of others.");
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
-        let (method, target) = (said(headers, &form.method)?, said(headers, &form.target)?);
+        let (method, target) = (single_header(headers, &form.method)?, single_header(headers, &form.target)?);
         let host = form.host.as_ref().map(|name| once(headers, name)).transpose()?.flatten();
         // The proxy passes on the `Host` header as received, and its upstream may use it instead of the forwarded host.
         let said_host = match host {
@@ -156,7 +161,7 @@ impl Api {
             facts = facts.host(host);
         }
         if settings.basic && has_several_credentials(headers) {
-            let detail = "The request has more than one line of Authorization: send one.".to_owned();
+            let detail = "The request has more than one Authorization header: send one.".to_owned();
             return Authorized::denied(FailureCause::AmbiguousRequest, StatusCode::BAD_REQUEST, detail);
         }
         // Later sources take precedence over earlier ones.
@@ -236,7 +241,7 @@ fn challenged(why: TokenRefusal) -> Authorized {
 }
 
 /// Value of a header that the proxy must always set.
-fn said<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Cow<'h, str>, Problem> {
+fn single_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Cow<'h, str>, Problem> {
     let value = once(headers, name)?.map(|value| String::from_utf8_lossy(value.as_bytes()));
     value.filter(|value| !value.is_empty()).ok_or_else(|| {
         let detail = format!("The header {name} is missing: let the proxy set it.");
@@ -250,7 +255,7 @@ fn once<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h Head
     match (lines.next(), lines.next()) {
         (_, Some(_)) => {
             let detail =
-                format!("The header {name} comes more than once: let the proxy replace what clients send there.");
+                format!("The header {name} occurs more than once: let the proxy replace what clients send there.");
             Err(Problem::new(StatusCode::BAD_REQUEST, detail))
         }
         (line, None) => Ok(line),

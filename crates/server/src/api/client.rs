@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::Router;
 
 use super::Api;
-use crate::listen::{Peer, RequestCount};
+use crate::listen::{PeerAddress, RequestCount};
 
 /// A client's connection, as seen by its requests.
 pub(super) struct ApiClient {
-    pub(super) peer: Peer,
+    pub(super) peer: PeerAddress,
     pub(super) api: Arc<Api>,
     pub(super) router: Router,
     pub(super) requests: RequestCount,

@@ -18,7 +18,7 @@ use super::client::ApiClient;
 use super::{AnswerBody, Api, CHECK, Settings};
 use crate::cross_site::check_json;
 use crate::listen::{
-    Http2Limits, HttpConnection, HttpVersion, InboundBody, Lifetime, Peer, RequestCount, Stream, detect_within,
+    Http2Limits, HttpConnection, HttpVersion, InboundBody, Lifetime, PeerAddress, RequestCount, Stream, detect_within,
     http1_builder, http2_builder,
 };
 use crate::metrics::ListenerKind;
@@ -88,7 +88,7 @@ impl ApiConnections {
 pub(super) struct ApiService(Arc<ApiClient>);
 
 impl ApiService {
-    pub(super) fn new(peer: Peer, api: Arc<Api>, router: Router) -> ApiService {
+    pub(super) fn new(peer: PeerAddress, api: Arc<Api>, router: Router) -> ApiService {
         ApiService(Arc::new(ApiClient { peer, api, router, requests: RequestCount::default() }))
     }
 }

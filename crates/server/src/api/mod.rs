@@ -53,7 +53,7 @@ use crate::access_log::AccessLog;
 use crate::cross_site::{self, AllowedHosts};
 use crate::engine::Engine;
 use crate::identity::TokenIdentity;
-use crate::listen::{Peer, Stream};
+use crate::listen::{PeerAddress, Stream};
 use crate::local_replies::LocalReplies;
 use crate::problem::Problem;
 use crate::traces::Traces;
@@ -106,17 +106,17 @@ pub struct AuthHeaders {
 impl AuthHeaders {
     /// Adds the facts from these headers of a trusted proxy. Empty headers add none.
     pub(crate) fn identify<'h>(&self, headers: &'h HeaderMap, mut facts: HttpFacts<'h>) -> HttpFacts<'h> {
-        let said = |name: &Option<HeaderName>| {
+        let stated = |name: &Option<HeaderName>| {
             let lines = headers.get_all(name.as_ref()?).iter().map(|line| text(line.as_bytes()));
-            Some(lines.collect::<Values<'h>>()).filter(|said| said.iter().any(|value| !value.is_empty()))
+            Some(lines.collect::<Values<'h>>()).filter(|values| values.iter().any(|value| !value.is_empty()))
         };
-        if let Some(user) = said(&self.user) {
+        if let Some(user) = stated(&self.user) {
             facts = facts.user(user);
         }
-        if let Some(api_key) = said(&self.api_key) {
+        if let Some(api_key) = stated(&self.api_key) {
             facts = facts.api_key(api_key);
         }
-        if let Some(tier) = said(&self.tier) {
+        if let Some(tier) = stated(&self.tier) {
             facts = facts.tier(tier);
         }
         facts
@@ -192,7 +192,7 @@ impl ApiServer {
     }
 
     /// Serves one connection until either side closes it. On `stop`, finishes the current responses and closes it.
-    pub async fn serve(&self, stream: Stream, peer: Peer, stop: CancellationToken) {
+    pub async fn serve(&self, stream: Stream, peer: PeerAddress, stop: CancellationToken) {
         let (api, router) = (Arc::clone(&self.api), self.router.clone());
         self.connections.load_full().serve(stream, ApiService::new(peer, api, router), stop).await;
     }

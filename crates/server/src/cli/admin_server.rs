@@ -22,6 +22,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::authority::bare_host;
+
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Timeout for an answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
@@ -111,7 +113,7 @@ impl AdminServer {
             _ => return Err(bad()),
         };
         let authority = url.authority().ok_or_else(bad)?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = bare_host(authority).to_owned();
         let mut authorization =
             HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| AdminServerError::Token)?;
         authorization.set_sensitive(true);

@@ -27,6 +27,7 @@ use tower::{Layer, Service, service_fn};
 
 use super::serve::refuse;
 use super::{ERROR, FAINT, STRONG, plain};
+use crate::authority::bare_host;
 use crate::certificate_authorities::CertificateAuthorities;
 
 const EXAMPLES: &str = "\
@@ -275,13 +276,13 @@ fn print_host(out: &mut impl Write, known: &HostSnapshot, took: Duration) -> io:
     let waits = match waits {
         0 => String::new(),
         1 => format!(", 1 waited for its turn, {waited:.1?}"),
-        waits => format!(", {waits} waited for their turn, {waited:.1?} together"),
+        waits => format!(", {waits} waited for their turn, {waited:.1?} in total"),
     };
     writeln!(out, "{calls} in {took:.1?}: {denials}, {}{waits}", counted(*retries, "retry", "retries"))?;
     if !retry_waited.is_zero() {
         match retries {
             1 => writeln!(out, "the retry waited {retry_waited:.1?}")?,
-            _ => writeln!(out, "the retries waited {retry_waited:.1?} together")?,
+            _ => writeln!(out, "the retries waited {retry_waited:.1?} in total")?,
         }
     }
     if *budget_refusals > 0 {
@@ -331,7 +332,7 @@ impl Target {
             return Err("a user name in the URL is not sent: pass -H 'Authorization: …' instead".to_owned());
         }
         let invalid = || "it has an invalid host".to_owned();
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = bare_host(authority).to_owned();
         let tls = match is_tls {
             true => {
                 let name = ServerName::try_from(host.clone()).map_err(|_| invalid())?;

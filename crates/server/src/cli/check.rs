@@ -10,8 +10,8 @@ use tidegate_rules::{Diagnostic, Diagnostics, Loaded, RuleCounts, RuleSet, Sever
 use super::serve::refuse;
 use super::settings_args::variables;
 use super::{ERROR, GOOD, OutputFormat, Rules, STRONG, WARNING, plain_text, print_json, secret};
+use crate::config::KnownFacts;
 use crate::config::{ConfigErrors, Configuration, StartupArgs};
-use crate::identity::KnownFacts;
 
 const EXAMPLES: &str = "\
 Examples:

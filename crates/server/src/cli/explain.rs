@@ -33,7 +33,7 @@ Examples:
   tidegate explain rules.yaml --request 'GET /' --descriptor remote_address=203.0.113.7 --hits 5
 
 Charges nothing and uses no store: the request is hypothetical. --redis is only asked for the number of nodes.
-With --admin, the rates of rules with `adapt` are the present ones of that server; without it, the highest.";
+With --admin, the rates of rules with `adapt` are the current ones of that server; without it, the highest.";
 
 /// Explain which rules limit a request, and why the others do not.
 ///

@@ -86,20 +86,20 @@ impl RedisArgs {
     ) -> io::Result<Result<T, ExitCode>> {
         let control = match self.control() {
             Ok(control) => control,
-            Err(error) => return tell(&error, ExitCode::from(2)),
+            Err(error) => return report(&error, ExitCode::from(2)),
         };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
-            Err(error) => return tell(&error, ExitCode::FAILURE),
+            Err(error) => return report(&error, ExitCode::FAILURE),
         };
         match runtime.block_on(work(control)) {
             Ok(done) => Ok(Ok(done)),
             Err(error) => {
-                let told = tell(&error, ExitCode::FAILURE)?;
+                let failed = report(&error, ExitCode::FAILURE)?;
                 if let Some(help) = self.login_help(&error.to_string()) {
                     writeln!(anstream::stderr(), "  = {help}")?;
                 }
-                Ok(told)
+                Ok(failed)
             }
         }
     }
@@ -118,7 +118,7 @@ impl RedisArgs {
         let is_refused = has("NOAUTH") || has("WRONGPASS") || has("invalid password") || has("without any password");
         is_refused.then(|| match is_given {
             true => format!("the user or the password is wrong: {give}"),
-            false => format!("this Redis wants a password: {give}"),
+            false => format!("this Redis requires a password: {give}"),
         })
     }
 
@@ -156,7 +156,7 @@ fn contents(file: &Path) -> Result<Vec<u8>, ArgumentError> {
     std::fs::read(file).map_err(|error| ArgumentError::File { file: file.to_owned(), error })
 }
 
-fn tell<T>(error: &dyn std::error::Error, code: ExitCode) -> io::Result<Result<T, ExitCode>> {
+fn report<T>(error: &dyn std::error::Error, code: ExitCode) -> io::Result<Result<T, ExitCode>> {
     writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain_text(&error.to_string()))?;
     Ok(Err(code))
 }

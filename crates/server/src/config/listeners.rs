@@ -7,7 +7,7 @@ use tidegate_http::TrustedProxies;
 
 use super::values::{address, choice, count, count_or_off, flag, span};
 use super::{ConfigReader, HOUR, MS};
-use crate::listen::{self, Tls, TlsFiles};
+use crate::listen::{self, ListenerTls, TlsFiles};
 
 impl ConfigReader<'_> {
     /// Settings of a listener. `None` on an error, `Some(None)` if it is off.
@@ -70,7 +70,7 @@ impl ConfigReader<'_> {
         name: &str,
         protocols: &'static [&'static [u8]],
         is_open: bool,
-    ) -> Option<Option<Arc<Tls>>> {
+    ) -> Option<Option<Arc<ListenerTls>>> {
         let kinds = [("off", TlsKind::Off), ("on", TlsKind::On), ("mutual", TlsKind::Mutual)];
         // Accepts booleans as `off` and `on`.
         let read = |value: &str| match value {
@@ -97,7 +97,7 @@ impl ConfigReader<'_> {
             return None;
         }
         let client_authorities = authorities.filter(|_| kind == TlsKind::Mutual);
-        match Tls::load(TlsFiles { certificate, key, client_authorities }, protocols) {
+        match ListenerTls::load(TlsFiles { certificate, key, client_authorities }, protocols) {
             Ok(tls) => {
                 let tls = Arc::new(tls);
                 self.certificates.push(Arc::clone(&tls));

@@ -9,6 +9,7 @@ mod config_source;
 mod error;
 mod gateway;
 mod identity;
+mod known_facts;
 mod layers;
 mod listeners;
 mod print;
@@ -33,6 +34,7 @@ use tidegate_rules::{Charging, DomainTerms, OnStoreFailure, Secret};
 
 pub use self::config_source::{Changes, ConfigSource};
 pub use self::error::{ConfigError, ConfigErrors};
+pub(crate) use self::known_facts::KnownFacts;
 pub(crate) use self::layers::FILE_VARIABLE;
 pub use self::layers::StartupArgs;
 use self::layers::{FoundValue, Layers};
@@ -47,7 +49,7 @@ use crate::access_log::{self, AccessLogFormat, AccessLogTarget};
 use crate::admin::Token;
 use crate::cross_site::AllowedHosts;
 use crate::identity::jwt;
-use crate::listen::{self, Tls};
+use crate::listen::{self, ListenerTls};
 use crate::log::{self, LogLineFormat};
 use crate::rls::MetadataStyle;
 use crate::{api, resp, rls, traces};
@@ -106,7 +108,7 @@ pub struct Configuration {
     /// Traces, if enabled.
     pub traces: Option<traces::Settings>,
     /// Certificates in use, for reloading when their files change.
-    pub certificates: Vec<Arc<Tls>>,
+    pub certificates: Vec<Arc<ListenerTls>>,
     /// Warnings.
     pub warnings: Vec<String>,
 }
@@ -142,7 +144,7 @@ impl Configuration {
 struct ConfigReader<'l> {
     layers: &'l Layers,
     errors: Vec<ConfigError>,
-    certificates: Vec<Arc<Tls>>,
+    certificates: Vec<Arc<ListenerTls>>,
     warnings: Vec<String>,
 }
 

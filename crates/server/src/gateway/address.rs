@@ -7,6 +7,8 @@ use http::HeaderValue;
 use http::uri::Authority;
 use rustls::pki_types::ServerName;
 
+use crate::authority::bare_host;
+
 /// An upstream's address and protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamAddress {
@@ -81,7 +83,7 @@ impl FromStr for UpstreamAddress {
             None if authority.host().len() < written.len() => return Err(wrong()),
             None => port,
         };
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = bare_host(&authority).to_owned();
         if host.is_empty() {
             return Err(wrong());
         }

@@ -15,9 +15,9 @@ use tidegate_tower::{Unserved, request_priority, sample_outcome};
 use super::Settings;
 use super::dial::UpstreamProtocol;
 use super::failure::{ClientGone, Failure};
+use super::forwarded_body::{BodyProgress, ForwardedBody, Upload};
 use super::forwarder::Forwarder;
 use super::head;
-use super::request_body::{BodyProgress, RequestBody, Upload};
 use super::retry_head::{RetryHead, empty_head};
 use super::upstream::{ConnectError, Http2Sender, Transport, Upstream, UpstreamPermit};
 use super::upstream_conn::{SendError, UpstreamConn, whose_delay};
@@ -49,7 +49,7 @@ impl Forwarder {
         &self,
         group: &UpstreamGroup,
         head: &mut Parts,
-        body: &mut RequestBody,
+        body: &mut ForwardedBody,
         host: &HeaderValue,
     ) -> Result<UpstreamAnswer, ExchangeError> {
         group.budget.deposit();
@@ -185,7 +185,7 @@ impl Forwarder {
     async fn send_among_others(
         &self,
         mut shared: Http2Sender,
-        request: Request<RequestBody>,
+        request: Request<ForwardedBody>,
         upload: Option<&Upload>,
     ) -> Result<Response<Incoming>, SendError> {
         let too_slow = async {

@@ -26,7 +26,8 @@ use crate::engine::Engine;
 use crate::identity::TokenIdentity;
 use crate::lazy_timeout::LazyTimeout;
 use crate::listen::{
-    Http2Limits, HttpConnection, HttpVersion, Lifetime, Peer, Stream, detect_within, http1_builder, http2_builder,
+    Http2Limits, HttpConnection, HttpVersion, Lifetime, PeerAddress, Stream, detect_within, http1_builder,
+    http2_builder,
 };
 use crate::store::AnyStore;
 
@@ -114,7 +115,7 @@ impl GatewayConnections {
 
     /// Serves a connection until it closes, is idle for too long, or the server shuts down. A tunnel on the connection
     /// ends with it.
-    pub(super) async fn serve(&self, stream: Stream, peer: Peer, stop: CancellationToken) {
+    pub(super) async fn serve(&self, stream: Stream, peer: PeerAddress, stop: CancellationToken) {
         let address = peer.address.ip().to_canonical();
         let downstream = Arc::new(Downstream::new(
             address,
@@ -153,7 +154,7 @@ impl GatewayConnections {
                         while responses.are_any() && unread.poll_expired(cx).is_ready() {
                             let dropped = responses.drop_unread();
                             if dropped > 0 {
-                                tracing::debug!(client = %address, dropped, "a client leaves responses unread");
+                                tracing::debug!(client = %address, dropped, "a client does not read its responses");
                             }
                             unread.restart();
                         }

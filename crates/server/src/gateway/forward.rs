@@ -16,9 +16,9 @@ use tidegate_tower::{Shed, Unanswered, Unserved, UpgradeHold};
 use super::attempts::{ExchangeError, UpstreamAnswer};
 use super::downstream::Downstream;
 use super::failure::{ClientGone, Failure, FailureForm};
+use super::forwarded_body::{ForwardedBody, SentBody};
 use super::forwarder::Forwarder;
 use super::head;
-use super::request_body::{RequestBody, SentBody};
 use super::response_body::ForwardBody;
 use super::upgrades;
 
@@ -58,7 +58,7 @@ struct ForwardedRequest {
     /// Index of the upstream group.
     group: usize,
     head: Parts,
-    body: RequestBody,
+    body: ForwardedBody,
     host: HeaderValue,
     /// Format of the response to a failure.
     form: FailureForm,
@@ -113,7 +113,7 @@ impl Forward {
             Some(Box::new(Upgrading { connection, hold, asked }))
         });
         let context = Arc::clone(&self.0);
-        Ok(ForwardedRequest { context, group, head, body: RequestBody::new(body, pace), host, form, client })
+        Ok(ForwardedRequest { context, group, head, body: ForwardedBody::new(body, pace), host, form, client })
     }
 }
 
@@ -189,7 +189,7 @@ impl Forwarder {
     ) -> Result<Response<ForwardBody>, Failure> {
         let came_as = mem::replace(response.version_mut(), Version::HTTP_11);
         let protocol = head::response(response.headers_mut()).map_err(|why| {
-            tracing::warn!(upstream = %permit.upstream().address, "a response of an upstream is not passed on: {why}");
+            tracing::warn!(upstream = %permit.upstream().address, "a response of an upstream is not forwarded: {why}");
             Failure::Broken
         })?;
         if self.settings.via {

@@ -70,12 +70,12 @@ impl Forwarder {
         // A canonical path, as nearly all are, is what every policy leaves as it is.
         match PathPolicy::Strict.apply(request.uri().path()) {
             Ok(_) => Ok(()),
-            Err(_) => self.settle_odd_path(request),
+            Err(_) => self.apply_path_policy(request),
         }
     }
 
     #[cold]
-    fn settle_odd_path<B>(&self, request: &mut Request<B>) -> Result<(), Failure> {
+    fn apply_path_policy<B>(&self, request: &mut Request<B>) -> Result<(), Failure> {
         let host = head::host(request.uri(), request.headers());
         let route = host.and_then(|host| self.group(request.uri(), &host));
         let policy = route.map_or(self.settings.paths, |route| self.paths[route]);

@@ -21,6 +21,7 @@ mod dial;
 mod downstream;
 mod failure;
 mod forward;
+mod forwarded_body;
 mod forwarder;
 mod framing;
 #[cfg(test)]
@@ -34,7 +35,6 @@ mod observer;
 mod overload_exempt;
 mod probe;
 mod proxy_identity;
-mod request_body;
 mod response_body;
 mod retry_budget;
 mod retry_head;
@@ -72,7 +72,7 @@ use crate::api::AuthHeaders;
 use crate::certificate_authorities::CertificateAuthorities;
 use crate::engine::Engine;
 use crate::identity::{CertificateName, TokenIdentity};
-use crate::listen::{Peer, Stream};
+use crate::listen::{PeerAddress, Stream};
 use crate::local_replies::LocalReplies;
 
 /// Settings of the gateway.
@@ -246,7 +246,7 @@ impl GatewayServer {
     }
 
     /// Serves a connection until it closes. On `stop`, finishes the current requests and closes it.
-    pub async fn serve(self, stream: Stream, peer: Peer, stop: CancellationToken) {
+    pub async fn serve(self, stream: Stream, peer: PeerAddress, stop: CancellationToken) {
         self.0.serve(stream, peer, stop).await;
     }
 }

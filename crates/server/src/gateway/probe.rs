@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Settings;
 use super::dial::UpstreamProtocol;
+use super::forwarded_body::ForwardedBody;
 use super::head::address_to;
-use super::request_body::RequestBody;
 use super::upstream::{Transport, Upstream};
 
 /// The interval between checks for idle connections.
@@ -70,7 +70,7 @@ impl Probe {
             let problem = match found {
                 Ok(Ok(())) => None,
                 Ok(Err(problem)) => Some(problem),
-                Err(_) => Some("it does not answer in time".to_owned()),
+                Err(_) => Some("it did not answer in time".to_owned()),
             };
             failures = if problem.is_some() { failures + 1 } else { 0 };
             if failures > 0 && failures < FAILURES {
@@ -82,7 +82,9 @@ impl Probe {
             let upstream = &self.upstream.address;
             match problem {
                 None => tracing::info!(%upstream, "an upstream is healthy again"),
-                Some(problem) => tracing::warn!(%upstream, problem, "an upstream is unhealthy: requests go elsewhere"),
+                Some(problem) => {
+                    tracing::warn!(%upstream, problem, "an upstream is unhealthy: requests are sent to other upstreams")
+                }
             }
         }
     }
@@ -90,7 +92,7 @@ impl Probe {
     /// Sends one health check, on a new connection.
     async fn ask(&self) -> Result<(), String> {
         let transport = self.upstream.transport(true).await.map_err(|error| error.to_string())?;
-        let mut request = Request::new(RequestBody::default());
+        let mut request = Request::new(ForwardedBody::default());
         *request.uri_mut() = self.path.clone().into();
         let (mut head, body) = request.into_parts();
         head.headers.insert(http::header::USER_AGENT, HeaderValue::from_static("tidegate"));
@@ -102,7 +104,7 @@ impl Probe {
             Transport::Own { mut conn, .. } => {
                 address(&mut head, UpstreamProtocol::Http1);
                 let answer = conn.send(Request::from_parts(head, body)).await;
-                answer.map_err(|_| "it breaks off".to_owned())?.status()
+                answer.map_err(|_| "it disconnected".to_owned())?.status()
             }
             Transport::Shared(mut shared) => {
                 address(&mut head, UpstreamProtocol::Http2);

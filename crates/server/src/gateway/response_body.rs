@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::request_body::Upload;
+use super::forwarded_body::Upload;
 use super::upstream::UpstreamPermit;
 use super::upstream_conn::UpstreamConn;
 use crate::lazy_timeout::LazyTimeout;
@@ -56,7 +56,7 @@ struct UpstreamBody {
 /// A response that was aborted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ForwardBodyError {
-    #[error("the upstream broke off: {0}")]
+    #[error("the upstream disconnected: {0}")]
     Broken(#[from] hyper::Error),
     #[error("the upstream stalled")]
     Stalled,

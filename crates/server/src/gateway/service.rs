@@ -60,9 +60,9 @@ impl GatewayService {
 impl Service<Request<Incoming>> for GatewayService {
     type Response = Response<ClientBody>;
     type Error = ClientGone;
-    type Future = ResponseFuture;
+    type Future = GatewayFuture;
 
-    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
+    fn call(&self, request: Request<Incoming>) -> GatewayFuture {
         let version = request.version();
         let mut request = request.map(|body| InboundBody::new(body, version));
         let mut observed = ObservedRequest::begin(&self.downstream, &mut request);
@@ -85,13 +85,13 @@ impl Service<Request<Incoming>> for GatewayService {
                 ResponseStage::Refused { response: Some(Box::new(failure_response(why, form))) }
             }
         };
-        ResponseFuture { stage, observed: Some(observed), reader, responses }
+        GatewayFuture { stage, observed: Some(observed), reader, responses }
     }
 }
 
 pin_project! {
     /// Future of a response.
-    pub(super) struct ResponseFuture {
+    pub(super) struct GatewayFuture {
         #[pin]
         stage: ResponseStage,
         observed: Option<ObservedRequest>,
@@ -112,7 +112,7 @@ pin_project! {
     }
 }
 
-impl Future for ResponseFuture {
+impl Future for GatewayFuture {
     type Output = Result<Response<ClientBody>, ClientGone>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

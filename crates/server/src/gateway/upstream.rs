@@ -14,14 +14,14 @@ use super::Settings;
 use super::address::UpstreamAddress;
 use super::concurrency::{Acquisition, UpstreamConcurrency};
 use super::dial::{UpstreamProtocol, dial};
+use super::forwarded_body::ForwardedBody;
 use super::health::UpstreamHealth;
-use super::request_body::RequestBody;
 use super::upstream_conn::UpstreamConn;
 use crate::certificate_authorities::CertificateAuthorities;
 use crate::metrics::UpstreamMetrics;
 
 /// A connection that several requests share.
-pub(super) type Http2Sender = http2::SendRequest<RequestBody>;
+pub(super) type Http2Sender = http2::SendRequest<ForwardedBody>;
 
 /// Boxed, because connections are large and move from request to request.
 type Idle = Vec<Box<UpstreamConn>>;
@@ -56,9 +56,9 @@ pub(super) enum Transport {
 /// The connection attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    #[error("it cannot be connected to: {0}")]
+    #[error("connecting to it failed: {0}")]
     Io(#[from] io::Error),
-    #[error("it cannot be connected to in time")]
+    #[error("connecting to it timed out")]
     TooSlow,
     #[error("invalid HTTP: {0}")]
     Handshake(#[from] hyper::Error),

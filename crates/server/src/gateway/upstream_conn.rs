@@ -21,16 +21,16 @@ use tidegate_tower::Unserved;
 use tokio::task::unconstrained;
 
 use super::failure::Failure;
-use super::request_body::{BodyProgress, RequestBody, Upload};
+use super::forwarded_body::{BodyProgress, ForwardedBody, Upload};
 use super::upstream_io::UpstreamIo;
 use crate::lazy_timeout::LazyTimeout;
 use crate::self_wake::{SelfWakeFilter, suppressing};
 
 /// A connection with its request sender, for one request at a time.
 pub(super) struct UpstreamConn {
-    sender: SendRequest<RequestBody>,
+    sender: SendRequest<ForwardedBody>,
     /// `None` once no more data can arrive.
-    connection: Option<Connection<TokioIo<UpstreamIo>, RequestBody>>,
+    connection: Option<Connection<TokioIo<UpstreamIo>, ForwardedBody>>,
     has_ended: bool,
     /// Wakes the task that uses the connection, except for wakes that the task causes itself.
     wakes: SelfWakeFilter,
@@ -44,17 +44,17 @@ pub(super) struct UpstreamConn {
 pub(super) enum SendError {
     /// No byte of the request was sent.
     #[error("it closed the connection before the request was sent")]
-    Unsent(Box<Request<RequestBody>>),
+    Unsent(Box<Request<ForwardedBody>>),
     /// The connection broke, or the response was malformed. The upstream may have received the request.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
     /// No progress for too long. The failure names the side at fault.
-    #[error("it does not answer in time")]
+    #[error("it did not answer in time")]
     TooSlow(Failure),
 }
 
-impl From<TrySendError<Request<RequestBody>>> for SendError {
-    fn from(mut error: TrySendError<Request<RequestBody>>) -> SendError {
+impl From<TrySendError<Request<ForwardedBody>>> for SendError {
+    fn from(mut error: TrySendError<Request<ForwardedBody>>) -> SendError {
         match error.take_message() {
             Some(request) => SendError::Unsent(Box::new(request)),
             None => SendError::Broken(error.into_error()),
@@ -118,7 +118,7 @@ impl UpstreamConn {
     /// connection.
     pub(super) fn send(
         &mut self,
-        request: Request<RequestBody>,
+        request: Request<ForwardedBody>,
     ) -> impl Future<Output = Result<Response<Incoming>, SendError>> + use<'_> {
         let upload = request.body().upload();
         // The first poll below drives the connection, so no wake-up is needed here.

@@ -14,7 +14,6 @@ mod basic;
 mod certificate;
 pub(crate) mod der;
 pub mod jwt;
-mod known_facts;
 
 use std::sync::Arc;
 
@@ -26,7 +25,6 @@ use tidegate_http::{Claims, HttpFacts};
 pub(crate) use self::basic::basic_user;
 pub use self::certificate::CertificateName;
 use self::jwt::{TokenRefusal, Verifier};
-pub(crate) use self::known_facts::KnownFacts;
 
 /// Whether a request has several `Authorization` lines. HTTP allows only one (RFC 9110, section 11.6.2), and an
 /// upstream may use another one than is used here.

@@ -53,28 +53,28 @@ enum RunStage {
 pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
     let SharedLab { settings, places } = &*state.0;
     refuse_strangers(&headers)?;
-    let told = told_before(&headers)?;
+    let last = last_position(&headers)?;
     let request =
         RunRequest::read(uri.query().unwrap_or_default(), settings.redis.is_some()).map_err(Problem::in_fields)?;
     let Ok(place) = Arc::clone(places).try_acquire_owned() else {
-        let detail = format!("{MOST_RUNS} runs are on their way already. Close one of them, and try again.");
+        let detail = format!("{MOST_RUNS} runs are in progress already. Close one of them, and try again.");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let (request, expected) = expected(request).await?;
     let decider = RunDecider::of(&request, settings.redis.as_ref());
     let mut run = Box::new(Run::new(&request, decider));
-    let stage = match told {
+    let stage = match last {
         None => RunStage::ExpectedFigures(Box::new(expected), run),
-        Some(told) => {
-            if !run.has(&told) {
+        Some(last) => {
+            if !run.has(&last) {
                 return Err(Problem::new(StatusCode::BAD_REQUEST, NO_SUCH_POSITION));
             }
-            run.skip_to(told).await;
+            run.skip_to(last).await;
             RunStage::Running(run)
         }
     };
     let events = unfold((stage, place), |(stage, place)| async move {
-        let (event, stage) = tell(stage).await?;
+        let (event, stage) = next_event(stage).await?;
         Some((Ok::<_, Infallible>(event), (stage, place)))
     });
     let events = events.take_until(settings.stop.clone().cancelled_owned());
@@ -94,7 +94,7 @@ fn refuse_strangers(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// The position after the last event that the client received.
-fn told_before(headers: &HeaderMap) -> Result<Option<RunPosition>, Problem> {
+fn last_position(headers: &HeaderMap) -> Result<Option<RunPosition>, Problem> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     match id.to_str().ok().and_then(RunPosition::read) {
         Some(position) => Ok(Some(position)),
@@ -137,7 +137,7 @@ async fn expected(request: RunRequest) -> Result<(RunRequest, ExpectedFigures), 
     computing.await.map_err(stopping)?
 }
 
-async fn tell(stage: RunStage) -> Option<(Event, RunStage)> {
+async fn next_event(stage: RunStage) -> Option<(Event, RunStage)> {
     let event = |name: &str, position: RunPosition| Event::default().event(name).id(position.to_string());
     match stage {
         RunStage::ExpectedFigures(expected, run) => {

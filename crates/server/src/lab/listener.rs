@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{LabState, nothing_here, router};
-pub use crate::admin::serve_connection;
 use crate::cross_site::AllowedHosts;
 use crate::listen::{ListenError, Listener, Settings};
+pub use crate::operator_connection::serve_connection;
 use crate::problem::Problem;
 
 async fn for_this_machine(State(hosts): State<Arc<AllowedHosts>>, request: Request, next: Next) -> Response {

@@ -43,7 +43,7 @@ pub(crate) use self::inbound_body::InboundBody;
 pub(crate) use self::lifetime_watch::{LifetimeEvent, LifetimeWatch};
 pub(crate) use self::request_count::RequestCount;
 pub use self::stream::Stream;
-pub use self::tls::{Reloaded, Tls, TlsError, TlsFiles};
+pub use self::tls::{ListenerTls, Reloaded, TlsError, TlsFiles};
 use crate::keepalive;
 use crate::log_throttle::LogThrottle;
 
@@ -74,7 +74,7 @@ pub struct Settings {
     /// Idle time after which TCP keepalive probes the peer; zero to disable it.
     pub keepalive_time: Duration,
     /// Certificates of the server and for clients; `None` for unencrypted connections.
-    pub tls: Option<Arc<Tls>>,
+    pub tls: Option<Arc<ListenerTls>>,
     /// Proxies that must send a PROXY header; connections from other addresses are closed. `None` disables the PROXY
     /// protocol.
     pub proxies: Option<TrustedProxies>,
@@ -158,7 +158,7 @@ fn named(setting: Option<&str>) -> String {
 
 /// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerAddress {
     /// Address of the socket's peer, or from a proxy's PROXY header.
     pub address: SocketAddr,
 }
@@ -279,7 +279,7 @@ impl Listener {
     pub async fn serve<F>(
         self,
         stop: CancellationToken,
-        serve_connection: impl Fn(Stream, Peer) -> F + Send + Sync + 'static,
+        serve_connection: impl Fn(Stream, PeerAddress) -> F + Send + Sync + 'static,
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -364,12 +364,12 @@ async fn greet(
     address: SocketAddr,
     settings: &Settings,
     shares: &ConnectionShares,
-) -> io::Result<(Stream, Peer, Option<Counted>)> {
+) -> io::Result<(Stream, PeerAddress, Option<Counted>)> {
     if settings.proxies.is_none() && settings.tls.is_none() {
-        return Ok((Stream::plain(stream, settings.write_time), Peer { address }, None));
+        return Ok((Stream::plain(stream, settings.write_time), PeerAddress { address }, None));
     }
     let greeting = async {
-        let (mut peer, mut counted) = (Peer { address }, None);
+        let (mut peer, mut counted) = (PeerAddress { address }, None);
         if let Some(proxies) = &settings.proxies {
             if !proxies.trusts(address.ip()) {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not one of the trusted proxies"));
@@ -401,7 +401,7 @@ async fn accept(socket: &TcpListener, limit: &Arc<ConnectionLimit>) -> (TcpStrea
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "no connection can be accepted for the moment");
+                tracing::warn!(%error, "no connection can be accepted at present");
                 tokio::time::sleep(BREATHER).await;
             }
         }

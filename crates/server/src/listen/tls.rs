@@ -61,7 +61,7 @@ impl TlsError {
 }
 
 /// Certificates in use, which can be replaced while connections are open.
-pub struct Tls {
+pub struct ListenerTls {
     files: TlsFiles,
     protocols: &'static [&'static [u8]],
     config: ArcSwap<ServerConfig>,
@@ -72,7 +72,7 @@ pub struct Tls {
 
 /// Result of the last time that the files were read.
 struct LastRead {
-    contents: Contents,
+    contents: FileContents,
     /// Reason if the files could not be read.
     unreadable: Option<String>,
 }
@@ -88,28 +88,28 @@ pub enum Reloaded {
     Replaced,
 }
 
-type Contents = [Vec<u8>; 3];
+type FileContents = [Vec<u8>; 3];
 
 const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 50\r\n\
 Connection: close\r\n\r\nThis port speaks HTTPS only: write https:// here.\n";
 
-impl fmt::Debug for Tls {
+impl fmt::Debug for ListenerTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("ListenerTls").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
-impl Tls {
+impl ListenerTls {
     /// Reads the files. `protocols` are offered to clients by ALPN.
     ///
     /// # Errors
     /// If the files cannot be read or used.
-    pub fn load(files: TlsFiles, protocols: &'static [&'static [u8]]) -> Result<Tls, TlsError> {
+    pub fn load(files: TlsFiles, protocols: &'static [&'static [u8]]) -> Result<ListenerTls, TlsError> {
         let contents = read(&files)?;
         let config = ArcSwap::new(Arc::new(config(&files, &contents, protocols)?));
         let expiry = AtomicU64::new(expiry_of(&contents));
         let last = Mutex::new(LastRead { contents, unreadable: None });
-        Ok(Tls { files, protocols, config, expiry, last })
+        Ok(ListenerTls { files, protocols, config, expiry, last })
     }
 
     /// Reads the files again, and uses changed contents for new connections.
@@ -164,12 +164,12 @@ impl Tls {
 }
 
 /// Expiry of the first certificate in a file; 0 if unknown.
-fn expiry_of([certificate, ..]: &Contents) -> u64 {
+fn expiry_of([certificate, ..]: &FileContents) -> u64 {
     let first = CertificateDer::pem_slice_iter(certificate).next();
     first.and_then(Result::ok).and_then(|certificate| not_after(&certificate)).unwrap_or(0)
 }
 
-fn read(files: &TlsFiles) -> Result<Contents, TlsError> {
+fn read(files: &TlsFiles) -> Result<FileContents, TlsError> {
     let read =
         |path: &Path| std::fs::read(path).map_err(|reason| TlsError::Unreadable { path: path.to_owned(), reason });
     let authorities = files.client_authorities.as_deref().map(read).transpose()?;
@@ -178,7 +178,7 @@ fn read(files: &TlsFiles) -> Result<Contents, TlsError> {
 
 fn config(
     files: &TlsFiles,
-    [certificate, key, authorities]: &Contents,
+    [certificate, key, authorities]: &FileContents,
     protocols: &[&[u8]],
 ) -> Result<ServerConfig, TlsError> {
     let wrong = |path: &Path, reason: String| TlsError::Unusable { path: path.to_owned(), reason };
@@ -208,14 +208,14 @@ fn config(
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
-        Ok(certificates) if certificates.is_empty() => Err("there is no certificate in it".to_owned()),
+        Ok(certificates) if certificates.is_empty() => Err("it contains no certificate".to_owned()),
         Ok(certificates) => Ok(certificates),
         Err(error) => Err(error.to_string()),
     }
 }
 
 fn no_key(reason: &str) -> String {
-    format!("there is no private key in it ({reason})")
+    format!("it contains no private key ({reason})")
 }
 
 #[cfg(test)]
@@ -233,7 +233,7 @@ mod tests {
         };
         write("a.example");
         let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), client_authorities: None };
-        let tls = Tls::load(files, &[]).unwrap();
+        let tls = ListenerTls::load(files, &[]).unwrap();
         assert_eq!(tls.reload().unwrap(), Reloaded::Unchanged);
         let kept = std::fs::read(&certificate).unwrap();
         std::fs::remove_file(&certificate).unwrap();

@@ -12,7 +12,7 @@ use super::denials::Denial;
 use super::thread_counters::ThreadCounters;
 
 /// Counts by [`LimitEvent`].
-pub(super) type EventCounts = [u64; 9];
+pub(super) type LimitEventCounts = [u64; 9];
 
 /// Event that is counted for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +77,8 @@ impl LimitCounters {
         LimitCounters { id, counts: ThreadCounters::new(), cold: Arc::default() }
     }
 
-    pub(super) fn counts(&self) -> EventCounts {
-        let mut counts = EventCounts::default();
+    pub(super) fn counts(&self) -> LimitEventCounts {
+        let mut counts = LimitEventCounts::default();
         let spread = self.counts.counts();
         counts[..spread.len()].copy_from_slice(&spread);
         counts[LimitEvent::Refused as usize] = self.cold.refused.load(Ordering::Relaxed);
@@ -252,7 +252,7 @@ impl LimitTable {
     /// Visits all counters, and the shared ones if they are not zero.
     pub(super) fn each(&self, mut act: impl FnMut(&LimitCounters)) {
         self.table.load().slots.iter().filter_map(OnceLock::get).for_each(&mut act);
-        if self.other.counts() != EventCounts::default() {
+        if self.other.counts() != LimitEventCounts::default() {
             act(&self.other);
         }
     }

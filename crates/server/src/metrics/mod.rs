@@ -62,7 +62,7 @@ use self::thread_counters::ThreadCounters;
 pub(crate) use self::top::KeyName;
 use self::top::KeyRanking;
 pub use self::top::{Ranking, TopKey, TopKeys};
-use self::unkeyed::UnkeyedRequests;
+use self::unkeyed::UnkeyedCounters;
 use self::unsettled::UnsettledCosts;
 pub use self::view::{RateView, Reload, Requests, RuleView, StoreView, TierView, View};
 use crate::access_log::AccessLog;
@@ -81,7 +81,7 @@ pub struct Metrics {
     unknown_domains: AtomicU64,
     /// Name of the server.
     node: OnceLock<Box<str>>,
-    unkeyed: UnkeyedRequests,
+    unkeyed: UnkeyedCounters,
     /// Decisions of shed rules.
     shed: ShedDecisions,
     top: KeyRanking,
@@ -173,7 +173,7 @@ impl Metrics {
             descriptors: DescriptorCounts::new(),
             unknown_domains: AtomicU64::new(0),
             node: OnceLock::new(),
-            unkeyed: UnkeyedRequests::default(),
+            unkeyed: UnkeyedCounters::default(),
             top,
             recent: denials::RecentDenials::default(),
             deciding: Histogram::default(),

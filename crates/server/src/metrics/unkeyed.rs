@@ -6,9 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// Counts by rule. Bounded, since rules come from files.
 #[derive(Debug, Default)]
-pub(super) struct UnkeyedRequests(RwLock<BTreeMap<Arc<str>, AtomicU64>>);
+pub(super) struct UnkeyedCounters(RwLock<BTreeMap<Arc<str>, AtomicU64>>);
 
-impl UnkeyedRequests {
+impl UnkeyedCounters {
     #[cold]
     pub(super) fn count(&self, rules: &[Arc<str>]) {
         for rule in rules {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_redis::tier::TierStats;
 use tidegate_rules::{AdaptiveRate, Condition, Limiter, Mode, RateSummary, Rule, RuleSet, Switches};
 
-use super::limit_counters::{EventCounts, LimitEvent};
+use super::limit_counters::{LimitEvent, LimitEventCounts};
 use super::{Denial, Metrics, OwnRegion, Ranking, RequestOutcome, TopKeys, top_store_keys};
 use crate::store::AnyStore;
 
@@ -204,7 +204,7 @@ impl TierView {
 }
 
 impl RuleView {
-    fn new(rule: &str, counts: EventCounts) -> RuleView {
+    fn new(rule: &str, counts: LimitEventCounts) -> RuleView {
         let of = |event: LimitEvent| counts[event as usize];
         RuleView {
             rule: rule.to_owned(),

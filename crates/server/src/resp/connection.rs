@@ -27,7 +27,7 @@ use crate::metrics::ListenerKind;
 /// Time for the client to close the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(super) struct Connection<'d, S> {
+pub(super) struct RespConnection<'d, S> {
     service: &'d RespServer,
     session: RespSession,
     io: S,
@@ -56,10 +56,10 @@ enum ConnectionEvent {
     Over,
 }
 
-impl<'d, S: AsyncRead + AsyncWrite + Unpin> Connection<'d, S> {
-    pub(super) fn new(service: &'d RespServer, session: RespSession, io: S) -> Connection<'d, S> {
+impl<'d, S: AsyncRead + AsyncWrite + Unpin> RespConnection<'d, S> {
+    pub(super) fn new(service: &'d RespServer, session: RespSession, io: S) -> RespConnection<'d, S> {
         let reader = RequestReader::new(session.bounds());
-        Connection {
+        RespConnection {
             reader,
             input: InputBuffer::default(),
             output: Output::default(),

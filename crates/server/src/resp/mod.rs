@@ -37,7 +37,7 @@ pub use self::transaction::TransactionBounds;
 
 #[cfg(test)]
 pub(crate) use self::command::with_facts;
-use self::connection::Connection;
+use self::connection::RespConnection;
 use self::session::RespSession;
 use crate::auth_throttle::AuthThrottle;
 use crate::engine::{Engine, THROTTLE_RULE};
@@ -85,7 +85,7 @@ impl RespServer {
     ) {
         let _open = OpenConnectionCount::count(&self.open);
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        Connection::new(self, RespSession::new(id, peer, self.settings.load_full()), io).serve(stop).await;
+        RespConnection::new(self, RespSession::new(id, peer, self.settings.load_full()), io).serve(stop).await;
     }
 }
 

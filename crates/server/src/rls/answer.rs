@@ -33,9 +33,9 @@ fn code(is_over: bool) -> i32 {
     if is_over { Code::OverLimit.into() } else { Code::Ok.into() }
 }
 
-fn status(descriptor: &DescriptorRuling<'_, '_>, told: Option<&Ruled<'_>>) -> DescriptorStatus {
+fn status(descriptor: &DescriptorRuling<'_, '_>, ruled: Option<&Ruled<'_>>) -> DescriptorStatus {
     let code = code(descriptor.is_over);
-    let Some(told) = told else {
+    let Some(ruled) = ruled else {
         // envoyproxy/ratelimit answers `u32::MAX` for unlimited descriptors.
         let is_unlimited = |found: &DescriptorMatch<'_, '_>| found.allowance == Allowance::Unlimited;
         let limit_remaining = if descriptor.found.as_ref().is_some_and(is_unlimited) { u32::MAX } else { 0 };
@@ -43,15 +43,15 @@ fn status(descriptor: &DescriptorRuling<'_, '_>, told: Option<&Ruled<'_>>) -> De
     };
     DescriptorStatus {
         code,
-        current_limit: Some(current_limit(descriptor, told)),
-        limit_remaining: saturated(told.decision.remaining),
-        duration_until_reset: Some(duration(told.decision.reset_after)),
+        current_limit: Some(current_limit(descriptor, ruled)),
+        limit_remaining: saturated(ruled.decision.remaining),
+        duration_until_reset: Some(duration(ruled.decision.reset_after)),
         quota: None,
     }
 }
 
 /// The limit as written in the Envoy file. Tidegate's own rules have a name and a number, but no unit that Envoy knows.
-fn current_limit(descriptor: &DescriptorRuling<'_, '_>, told: &Ruled<'_>) -> RateLimit {
+fn current_limit(descriptor: &DescriptorRuling<'_, '_>, ruled: &Ruled<'_>) -> RateLimit {
     match descriptor.found.as_ref().and_then(|found| Some((found, found.per_unit?))) {
         Some((found, per_unit)) => RateLimit {
             name: found.name().to_owned(),
@@ -59,8 +59,8 @@ fn current_limit(descriptor: &DescriptorRuling<'_, '_>, told: &Ruled<'_>) -> Rat
             unit: wire_unit(per_unit.unit).into(),
         },
         None => RateLimit {
-            name: told.id.as_str().to_owned(),
-            requests_per_unit: saturated(told.decision.limit),
+            name: ruled.id.as_str().to_owned(),
+            requests_per_unit: saturated(ruled.decision.limit),
             unit: WireUnit::Unknown.into(),
         },
     }

@@ -63,7 +63,11 @@ fn unframed(body: &[u8]) -> Result<&[u8], Status> {
     match flag {
         0 => {}
         1 => return Err(Status::unimplemented("the message is compressed: send it as it is")),
-        _ => return Err(Status::invalid_argument("the message does not begin with 0, the flag of a plain one")),
+        _ => {
+            return Err(Status::invalid_argument(
+                "the message does not begin with 0, the flag of an uncompressed message",
+            ));
+        }
     }
     if usize::try_from(u32::from_be_bytes(length)) != Ok(message.len()) {
         return Err(Status::invalid_argument(

@@ -29,11 +29,11 @@ pub(super) enum QuestionError {
 #[derive(Debug)]
 pub(super) struct RlsQuestion<'m> {
     entries: SmallVec<[(&'m str, &'m str); 6]>,
-    descriptors: SmallVec<[Part; 2]>,
+    descriptors: SmallVec<[DescriptorPart; 2]>,
 }
 
 /// A descriptor: the range of its entries, its hits, and the limit that it contains.
-type Part = (Range<usize>, Hits, Option<PerUnit>);
+type DescriptorPart = (Range<usize>, Hits, Option<PerUnit>);
 
 impl<'m> RlsQuestion<'m> {
     pub(super) fn new(message: &'m RateLimitRequest, settings: &Settings) -> Result<RlsQuestion<'m>, QuestionError> {
@@ -58,7 +58,7 @@ impl<'m> RlsQuestion<'m> {
     }
 
     pub(super) fn asked(&self) -> SmallVec<[DescriptorRequest<'_>; 2]> {
-        let asked = |(range, hits, limit): &Part| DescriptorRequest {
+        let asked = |(range, hits, limit): &DescriptorPart| DescriptorRequest {
             entries: self.entries.get(range.clone()).unwrap_or_default(),
             hits: *hits,
             limit: *limit,

@@ -47,7 +47,7 @@ impl Server {
     pub(super) fn look_for_store(&mut self) {
         if self.is_store_awaited && StoreTrouble::of(&self.engine).is_none() {
             self.is_store_awaited = false;
-            tracing::info!("the store answers: limits are decided there from now on");
+            tracing::info!("the store answers again, and decides limits");
         }
     }
 }
@@ -58,11 +58,11 @@ fn fallbacks(rules: &RuleSet) -> String {
     for rule in rules.shown().filter(|rule| rule.mode != Mode::Off) {
         by_policy.entry(rule.on_store_failure).or_default().push(rule.id);
     }
-    let mut told: Vec<String> = by_policy.iter().map(|(policy, ids)| format!("{policy} ({})", names(ids))).collect();
+    let mut texts: Vec<String> = by_policy.iter().map(|(policy, ids)| format!("{policy} ({})", names(ids))).collect();
     if rules.domains().next().is_some() {
-        told.push("Envoy's descriptors by `rls.on_store_failure`".to_owned());
+        texts.push("Envoy's descriptors by `rls.on_store_failure`".to_owned());
     }
-    if told.is_empty() { "there are none".to_owned() } else { told.join(", ") }
+    if texts.is_empty() { "there are none".to_owned() } else { texts.join(", ") }
 }
 
 fn names(ids: &[&str]) -> String {

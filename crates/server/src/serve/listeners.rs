@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, AdminState};
 use crate::engine::Engine;
 use crate::listen::{
-    HandedState, HandoverError, HandoverOffer, InheritedListeners, ListenError, Listener, Listening, Peer, Settings,
-    Stream, hand_over,
+    HandedState, HandoverError, HandoverOffer, InheritedListeners, ListenError, Listener, Listening, PeerAddress,
+    Settings, Stream, hand_over,
 };
 use crate::metrics::ListenerKind;
 use crate::service_manager::{ServiceManager, ServiceState};
@@ -55,7 +55,7 @@ impl Listeners {
     pub fn open<F>(
         &mut self,
         settings: Settings,
-        serve_connection: impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> F + Send + Sync + 'static,
+        serve_connection: impl Fn(Stream, PeerAddress, Arc<Engine>, CancellationToken) -> F + Send + Sync + 'static,
     ) -> Result<Listening, ListenError>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -98,15 +98,15 @@ impl Listeners {
             let predecessor = confirmed.predecessor();
             // Not before the handover is certain, and before the predecessor may end: the service ends with the process
             // that the manager takes for its main one.
-            manager.tell(ServiceState::MainProcess(std::process::id()));
+            manager.notify(ServiceState::MainProcess(std::process::id()));
             if let Err(error) = confirmed.complete() {
                 if let Some(predecessor) = predecessor {
-                    manager.tell(ServiceState::MainProcess(predecessor));
+                    manager.notify(ServiceState::MainProcess(predecessor));
                 }
                 return Err(error);
             }
         } else if has_predecessor {
-            manager.tell(ServiceState::MainProcess(std::process::id()));
+            manager.notify(ServiceState::MainProcess(std::process::id()));
         }
         match hand_over(path, self.shared.take().unwrap_or_default(), state, succeeded) {
             Ok(offer) => self.offer = Some(offer),
@@ -193,7 +193,7 @@ impl Listeners {
         name: ListenerKind,
         settings: Settings,
         service: Arc<D>,
-        serve: impl Fn(Arc<D>, Stream, Peer, CancellationToken) -> F + Send + Sync + 'static,
+        serve: impl Fn(Arc<D>, Stream, PeerAddress, CancellationToken) -> F + Send + Sync + 'static,
     ) -> Result<OpenListener<D>, ListenError>
     where
         D: Send + Sync + 'static,
@@ -232,8 +232,8 @@ type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Counts the connections of a listener while they are served.
 fn counted<F>(
     service: ListenerKind,
-    serve: impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> F + Send + Sync + 'static,
-) -> impl Fn(Stream, Peer, Arc<Engine>, CancellationToken) -> Serving + Send + Sync + 'static
+    serve: impl Fn(Stream, PeerAddress, Arc<Engine>, CancellationToken) -> F + Send + Sync + 'static,
+) -> impl Fn(Stream, PeerAddress, Arc<Engine>, CancellationToken) -> Serving + Send + Sync + 'static
 where
     F: Future<Output = ()> + Send + 'static,
 {

@@ -38,12 +38,12 @@ pub use self::signals::Signals;
 use self::successor::SuccessorStarter;
 use crate::access_log::{AccessLog, AccessLogError};
 use crate::admin::{self, AdminState, Token, TokenError};
-use crate::config::{ConfigSource, Configuration};
+use crate::config::{ConfigSource, Configuration, KnownFacts};
 use crate::cross_site::AllowedHosts;
 use crate::engine::Engine;
+use crate::identity::TokenIdentity;
 use crate::identity::jwt::{self, Verifier};
-use crate::identity::{KnownFacts, TokenIdentity};
-use crate::listen::{HandoverError, InheritedListeners, ListenError, Listening, Reloaded, Tls};
+use crate::listen::{HandoverError, InheritedListeners, ListenError, ListenerTls, Listening, Reloaded};
 use crate::service_manager::{ServiceManager, ServiceState};
 use crate::state_file::StateFileError;
 use crate::state_file_lock::StateFileInUse;
@@ -115,7 +115,7 @@ pub enum ServeError {
         error: io::Error,
     },
     /// The system's random source failed.
-    #[error("the system gives no random numbers: {0}")]
+    #[error("the operating system provides no random numbers: {0}")]
     Randomness(String),
     /// All listeners are off.
     #[error("all listeners are off: set `api.listen`, `rls.listen`, `resp.listen` or `gateway.upstream`")]
@@ -158,7 +158,7 @@ pub struct Server {
     /// Looks up tiers until dropped.
     _tiers: Option<ServingTiers>,
     access_log: Option<Arc<AccessLog>>,
-    certificates: Vec<Arc<Tls>>,
+    certificates: Vec<Arc<ListenerTls>>,
     /// Cancelled once another server has taken over.
     succeeded: CancellationToken,
     /// Starts the server that is to take this one's place. `None` without `handover`.
@@ -414,7 +414,7 @@ impl Server {
 
     /// Tells the service manager that the server is up.
     pub fn tell_ready(&self) {
-        self.manager.tell(ServiceState::Ready);
+        self.manager.notify(ServiceState::Ready);
     }
 
     /// Serves until SIGTERM or SIGINT, then finishes requests in flight. SIGHUP [reloads](Server::reload). SIGUSR2 starts the
@@ -431,9 +431,9 @@ impl Server {
                         if let Some(log) = &self.access_log {
                             log.reopen();
                         }
-                        self.manager.tell(ServiceState::Reloading);
+                        self.manager.notify(ServiceState::Reloading);
                         self.reload().await;
-                        self.manager.tell(ServiceState::Ready);
+                        self.manager.notify(ServiceState::Ready);
                     }
                     SignalAction::Succeed => match &self.successor {
                         Some(successor) => successor.start(),
@@ -445,7 +445,7 @@ impl Server {
             }
         }
         if !self.succeeded.is_cancelled() {
-            self.manager.tell(ServiceState::Stopping);
+            self.manager.notify(ServiceState::Stopping);
         }
         tracing::info!("stopping: no new connections, requests in flight are finished");
         let mut saver = self.saver.take();

@@ -9,9 +9,9 @@ use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, load, rules_files
 
 use super::EXAMPLE_RULES;
 use super::regions::warn_of_missing_share;
+use crate::config::KnownFacts;
 use crate::config::built_in_key_warning;
 use crate::engine::Engine;
-use crate::identity::KnownFacts;
 use crate::watch::{Watch, WatchError};
 
 /// Loads the rules in these files. Without files, uses the example, or no rules if there is a gateway, whose traffic is

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidegate::engine::Engine;
-use tidegate::listen::{Peer, Settings, Stream};
+use tidegate::listen::{PeerAddress, Settings, Stream};
 use tidegate::serve::Listeners;
 use tidegate_core::MemoryStore;
 use tidegate_rules::{Limiter, RuleSet};
@@ -25,7 +25,7 @@ fn listeners(stop: &CancellationToken) -> Listeners {
     Listeners::new(Arc::new(engine), stop.clone())
 }
 
-async fn echo(stream: Stream, _: Peer, _: Arc<Engine>, _: CancellationToken) {
+async fn echo(stream: Stream, _: PeerAddress, _: Arc<Engine>, _: CancellationToken) {
     let (mut read, mut write) = split(stream);
     let _ = copy(&mut read, &mut write).await;
 }

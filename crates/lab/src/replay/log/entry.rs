@@ -210,7 +210,7 @@ pub(super) fn present<'l>(text: Cow<'l, str>) -> Option<Cow<'l, str>> {
 }
 
 /// The text of a JSON member, unless it stands for a missing value.
-pub(super) fn said<'l>(value: &LogValue<'l>) -> Option<Cow<'l, str>> {
+pub(super) fn text_of<'l>(value: &LogValue<'l>) -> Option<Cow<'l, str>> {
     value.text().and_then(present)
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use tidegate_core::Micros;
 
-use super::entry::{AccessEntry, More, address, said};
+use super::entry::{AccessEntry, More, address, text_of};
 use super::json_members::{LogValue, Members};
 use super::text::split_request;
 use super::time::{self, LogTime};
@@ -53,29 +53,29 @@ pub(super) fn read(line: &str, dialect: LogDialect) -> Result<AccessEntry<'_>, L
                 stamp.see(time::any(value.raw().as_bytes()));
             }
             "remote_addr" | "address" | "client_ip" | "downstream_remote_address" | "ip" => {
-                entry.address = said(&value).and_then(|text| address(&text)).or(entry.address);
+                entry.address = text_of(&value).and_then(|text| address(&text)).or(entry.address);
             }
             "downstream_direct_remote_address" | "remote_ip" => {
-                entry.address = entry.address.or_else(|| said(&value).and_then(|text| address(&text)));
+                entry.address = entry.address.or_else(|| text_of(&value).and_then(|text| address(&text)));
             }
             "request" => match value {
                 LogValue::Object(object) => headers = caddy(&mut entry, object),
                 value => request(&mut entry, &value)?,
             },
-            "method" | "request_method" => entry.method = said(&value),
+            "method" | "request_method" => entry.method = text_of(&value),
             "request_uri" | "path" | "uri" => {
                 // nginx's `$uri` lacks the query, so members with a query take precedence.
-                if let Some(target) = said(&value).filter(|_| key != "uri" || entry.target.is_none()) {
+                if let Some(target) = text_of(&value).filter(|_| key != "uri" || entry.target.is_none()) {
                     entry.target = Some(target);
                 }
             }
-            "host" | "http_host" | "authority" => entry.host = said(&value).or(entry.host.take()),
-            "server_name" => entry.host = entry.host.take().or_else(|| said(&value)),
-            "remote_user" | "user" | "user_id" => entry.user = said(&value).or(entry.user.take()),
-            "api_key" => entry.api_key = said(&value),
-            "tier" => entry.tier = said(&value),
-            "http_user_agent" | "user_agent" => entry.agent = said(&value),
-            "http_referer" | "referer" => entry.referer = said(&value),
+            "host" | "http_host" | "authority" => entry.host = text_of(&value).or(entry.host.take()),
+            "server_name" => entry.host = entry.host.take().or_else(|| text_of(&value)),
+            "remote_user" | "user" | "user_id" => entry.user = text_of(&value).or(entry.user.take()),
+            "api_key" => entry.api_key = text_of(&value),
+            "tier" => entry.tier = text_of(&value),
+            "http_user_agent" | "user_agent" => entry.agent = text_of(&value),
+            "http_referer" | "referer" => entry.referer = text_of(&value),
             "cost" if dialect == LogDialect::Own => entry.cost = Some(cost(&value)?),
             "headers" if dialect == LogDialect::Own => headers = value.raw(),
             "claims" if dialect == LogDialect::Own => claims = value.raw(),
@@ -153,13 +153,13 @@ fn caddy<'l>(entry: &mut AccessEntry<'l>, object: &'l str) -> &'l str {
     let mut trusted = None;
     for (key, value) in Members::of(object) {
         match key {
-            "method" => entry.method = said(&value),
-            "uri" => entry.target = said(&value).or(entry.target.take()),
-            "host" => entry.host = said(&value),
+            "method" => entry.method = text_of(&value),
+            "uri" => entry.target = text_of(&value).or(entry.target.take()),
+            "host" => entry.host = text_of(&value),
             // The client behind Caddy's trusted proxies, in preference to the connection's peer.
-            "client_ip" => trusted = said(&value).and_then(|text| address(&text)),
+            "client_ip" => trusted = text_of(&value).and_then(|text| address(&text)),
             "remote_ip" | "remote_addr" => {
-                entry.address = entry.address.or_else(|| said(&value).and_then(|text| address(&text)));
+                entry.address = entry.address.or_else(|| text_of(&value).and_then(|text| address(&text)));
             }
             "headers" => headers = value.raw(),
             _ => {}

@@ -8,7 +8,7 @@ use loom::thread::{self, JoinHandle};
 use super::*;
 
 fn call() -> (Call, PendingCall) {
-    Call::new(Frame::default(), SlotRoute::default(), Deadline::after(Duration::from_secs(1), Instant::now()))
+    Call::new(Frame::default(), SlotRoute::default(), CallDeadline::after(Duration::from_secs(1), Instant::now()))
 }
 
 /// A waker on which a thread can wait. loom fails a test in which a thread waits forever.

@@ -8,15 +8,15 @@ const BOUND: Bound = Bound::SMALL;
 #[test]
 fn every_kind_of_reply_is_read() {
     let bytes = b"*6\r\n+OK\r\n-ERR no\r\n:-12\r\n$3\r\na\r\n\r\n$-1\r\n*2\r\n*-1\r\n*0\r\n:7\r\n";
-    let (reply, taken) = Reply::read(bytes, BOUND).unwrap().unwrap();
+    let (reply, taken) = RespReply::read(bytes, BOUND).unwrap().unwrap();
     assert_eq!(taken, bytes.len() - 4, "what follows is left alone");
-    let expected = Reply::Array(vec![
-        Reply::Simple(b"OK"),
-        Reply::Error(b"ERR no"),
-        Reply::Integer(-12),
-        Reply::Bulk(b"a\r\n"),
-        Reply::Nil,
-        Reply::Array(vec![Reply::Nil, Reply::Array(vec![])]),
+    let expected = RespReply::Array(vec![
+        RespReply::Simple(b"OK"),
+        RespReply::Error(b"ERR no"),
+        RespReply::Integer(-12),
+        RespReply::Bulk(b"a\r\n"),
+        RespReply::Nil,
+        RespReply::Array(vec![RespReply::Nil, RespReply::Array(vec![])]),
     ]);
     assert_eq!(reply, expected);
 }
@@ -25,7 +25,7 @@ fn every_kind_of_reply_is_read() {
 fn part_of_a_reply_is_not_yet_a_reply() {
     let bytes = b"*2\r\n$4\r\nwait\r\n*1\r\n:1\r\n";
     for end in 0..bytes.len() {
-        assert_eq!(Reply::read(&bytes[..end], BOUND), Ok(None), "{end} bytes");
+        assert_eq!(RespReply::read(&bytes[..end], BOUND), Ok(None), "{end} bytes");
     }
 }
 
@@ -35,7 +35,12 @@ fn malformed_replies_are_refused() {
     let cases: [&[u8]; 8] =
         [b"HTTP/1.1 400\r\n", b"\r\n", b":x\r\n", b":\r\n", b"$-2\r\n", b"$1\r\nabc", b"+a\rb\r\n", &deep];
     for bytes in cases {
-        assert_eq!(Reply::read(bytes, BOUND), Err(MalformedReply::Protocol), "{:?}", String::from_utf8_lossy(bytes));
+        assert_eq!(
+            RespReply::read(bytes, BOUND),
+            Err(MalformedReply::Protocol),
+            "{:?}",
+            String::from_utf8_lossy(bytes)
+        );
     }
 }
 
@@ -54,11 +59,14 @@ fn oversized_replies_are_refused_by_their_announced_size() {
     ];
     for bytes in cases {
         let text = String::from_utf8_lossy(bytes);
-        assert_eq!(Reply::read(bytes, bound), Err(MalformedReply::TooLarge), "{text:.40}");
+        assert_eq!(RespReply::read(bytes, bound), Err(MalformedReply::TooLarge), "{text:.40}");
     }
-    assert!(matches!(Reply::read(b"*3\r\n:1\r\n:2\r\n:3\r\n", bound), Ok(Some((Reply::Array(_), 16)))));
+    assert!(matches!(RespReply::read(b"*3\r\n:1\r\n:2\r\n:3\r\n", bound), Ok(Some((RespReply::Array(_), 16)))));
     let exactly = [&b"$92\r\n"[..], &[b'x'; 92], b"\r\n$200\r\n"].concat();
-    assert!(matches!(Reply::read(&exactly, bound), Ok(Some((Reply::Bulk(_), 99)))), "what follows is another reply");
+    assert!(
+        matches!(RespReply::read(&exactly, bound), Ok(Some((RespReply::Bulk(_), 99)))),
+        "what follows is another reply"
+    );
 }
 
 #[test]
@@ -82,7 +90,7 @@ fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(line, 0..60).prop_map(|lines| lines.concat())
 }
 
-fn items(reply: &Reply<'_>) -> usize {
+fn items(reply: &RespReply<'_>) -> usize {
     reply.items().map_or(0, |of| of.len() + of.iter().map(items).sum::<usize>())
 }
 
@@ -90,7 +98,7 @@ proptest! {
     #[test]
     fn any_bytes_are_read_or_refused_within_the_bound(bytes in any_bytes(), most in 1_usize..300, many in 0_usize..50) {
         let bound = Bound { bytes: most, items: many };
-        match Reply::read(&bytes, bound) {
+        match RespReply::read(&bytes, bound) {
             Ok(Some((reply, taken))) => {
                 prop_assert!(taken <= bytes.len() && taken <= most);
                 prop_assert!(items(&reply) <= many);
@@ -103,9 +111,9 @@ proptest! {
     #[test]
     fn replies_can_arrive_in_any_pieces(bytes in any_bytes(), most in 1_usize..300, many in 0_usize..50) {
         let bound = Bound { bytes: most, items: many };
-        let whole = Reply::read(&bytes, bound);
+        let whole = RespReply::read(&bytes, bound);
         for end in 0..bytes.len() {
-            match Reply::read(&bytes[..end], bound) {
+            match RespReply::read(&bytes[..end], bound) {
                 Ok(None) => {}
                 Ok(early) => {
                     prop_assert_eq!(&Ok(early), &whole);
@@ -121,29 +129,29 @@ proptest! {
 }
 
 /// Whether another parser of the protocol parses a reply in the same way.
-fn is_same(reply: &Reply<'_>, other: &redis::Value) -> bool {
+fn is_same(reply: &RespReply<'_>, other: &redis::Value) -> bool {
     use redis::Value;
     match (reply, other) {
-        (Reply::Simple(text), Value::Okay) => *text == b"OK",
-        (Reply::Simple(text), Value::SimpleString(other)) => *text == other.as_bytes(),
-        (Reply::Integer(number), Value::Int(other)) => number == other,
-        (Reply::Bulk(bytes), Value::BulkString(other)) => bytes == other,
-        (Reply::Array(items), Value::Array(others)) => {
+        (RespReply::Simple(text), Value::Okay) => *text == b"OK",
+        (RespReply::Simple(text), Value::SimpleString(other)) => *text == other.as_bytes(),
+        (RespReply::Integer(number), Value::Int(other)) => number == other,
+        (RespReply::Bulk(bytes), Value::BulkString(other)) => bytes == other,
+        (RespReply::Array(items), Value::Array(others)) => {
             items.len() == others.len() && items.iter().zip(others).all(|(item, other)| is_same(item, other))
         }
-        (Reply::Array(items), Value::Map(others)) => {
+        (RespReply::Array(items), Value::Map(others)) => {
             items.len() == 2 * others.len()
                 && items
                     .chunks_exact(2)
                     .zip(others)
                     .all(|(pair, (name, value))| is_same(&pair[0], name) && is_same(&pair[1], value))
         }
-        (Reply::Push(items), Value::Push { data, .. }) => {
+        (RespReply::Push(items), Value::Push { data, .. }) => {
             // The first item is the kind of the push. The library reads an empty push as one without a kind.
             items.len().max(1) == 1 + data.len()
                 && items.iter().skip(1).zip(data).all(|(item, other)| is_same(item, other))
         }
-        (Reply::Error(_), Value::ServerError(_)) | (Reply::Nil, Value::Nil) => true,
+        (RespReply::Error(_), Value::ServerError(_)) | (RespReply::Nil, Value::Nil) => true,
         _ => false,
     }
 }
@@ -174,10 +182,10 @@ fn any_bytes_are_read_or_refused() {
     ];
     target!("redis-reply").for_each(|bytes: &[u8]| {
         let bytes = text(bytes, &WORDS);
-        let Ok(Some((reply, taken))) = Reply::read(&bytes, BOUND) else { return };
+        let Ok(Some((reply, taken))) = RespReply::read(&bytes, BOUND) else { return };
         let whole = &bytes[..taken];
         for end in (0..taken).rev().take(64) {
-            assert_eq!(Reply::read(&whole[..end], BOUND), Ok(None), "{}", whole.escape_ascii());
+            assert_eq!(RespReply::read(&whole[..end], BOUND), Ok(None), "{}", whole.escape_ascii());
         }
         if let Ok(other) = redis::parse_redis_value(whole) {
             assert!(is_same(&reply, &other), "{reply:?} {other:?}");

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use percent_encoding::percent_decode_str;
 
-use super::error::SettingsError;
+use super::SettingsError;
 use super::login::Login;
 use crate::link::address::Address;
 
@@ -49,7 +49,7 @@ impl ServerUrl {
             "redis" | "valkey" => tcp(&parts, false),
             "rediss" | "valkeys" => tcp(&parts, true),
             "unix" | "redis+unix" | "valkey+unix" => unix(&parts),
-            _ => Err("its scheme is none of redis, rediss and unix".to_owned()),
+            _ => Err("its scheme is not redis, rediss or unix".to_owned()),
         }
         .map_err(wrong)
     }
@@ -92,11 +92,11 @@ fn host_address(text: &str) -> Result<Address, String> {
         return Err("the name of the host is missing or cannot be read".to_owned());
     }
     if host.parse().is_ok_and(|address: IpAddr| address.is_unspecified()) {
-        return Err(format!("{host} is every address of a machine, and nothing to connect to"));
+        return Err(format!("{host} stands for every address of a machine, and cannot be connected to"));
     }
     let port = match port {
         "" => DEFAULT_PORT,
-        port => port.parse().map_err(|_| "the port is no number from 0 to 65535".to_owned())?,
+        port => port.parse().map_err(|_| "the port is not a number from 0 to 65535".to_owned())?,
     };
     Ok(Address::tcp(host, port))
 }

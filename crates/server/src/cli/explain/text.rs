@@ -35,7 +35,7 @@ pub(super) fn print(out: &mut impl Write, explanation: &Explanation) -> io::Resu
 /// Prints the id of the rule, its result as one word, and further lines below.
 fn print_rule(out: &mut impl Write, rule: &ExplainedRule, widest: usize) -> io::Result<()> {
     const WIDEST_WORD: usize = "not reached".len();
-    let (style, word, lines) = told(rule);
+    let (style, word, lines) = outcome_lines(rule);
     let lines: Vec<String> = lines.iter().map(|line| plain(line)).collect();
     let (first, rest) = lines.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let gap = if first.is_empty() { 0 } else { WIDEST_WORD + 2 - word.len() };
@@ -44,7 +44,7 @@ fn print_rule(out: &mut impl Write, rule: &ExplainedRule, widest: usize) -> io::
     rest.iter().try_for_each(|line| writeln!(out, "{:indent$}{line}", ""))
 }
 
-fn told(rule: &ExplainedRule) -> (Style, &'static str, Vec<String>) {
+fn outcome_lines(rule: &ExplainedRule) -> (Style, &'static str, Vec<String>) {
     match &rule.outcome {
         RuleOutcome::Matched(charged) => (GOOD, "match", charged_lines(rule, charged)),
         RuleOutcome::Mismatch { condition, wanted, actual } => {

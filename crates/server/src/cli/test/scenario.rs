@@ -156,11 +156,7 @@ fn list<'n>(reader: &mut Reader<'_>, node: &'n Node, what: &str, help: &str) -> 
     if let Value::List(items) = &node.value {
         return items;
     }
-    reader.error(
-        node.at,
-        format_args!("{what} is {} where a list is wanted", node.kind()),
-        "begin each entry with `- `",
-    );
+    reader.error(node.at, format_args!("{what} must be a list, found {}", node.kind()), "begin each entry with `- `");
     &[]
 }
 
@@ -281,7 +277,7 @@ fn address(reader: &mut Reader<'_>, node: &Node) -> Option<IpAddr> {
 fn pairs(reader: &mut Reader<'_>, node: &Node, what: &str) -> Vec<(String, String)> {
     let Value::Map(map) = &node.value else {
         let help = format!("write names and values: `{what}: {{ name: value }}`");
-        reader.error(node.at, format_args!("`{what}` is {} where a map is wanted", node.kind()), help);
+        reader.error(node.at, format_args!("`{what}` must be a map, found {}", node.kind()), help);
         return Vec::new();
     };
     let mut pairs = Vec::new();

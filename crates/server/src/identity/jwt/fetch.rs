@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::keys::KeyError;
+use crate::authority::bare_host;
 use crate::certificate_authorities::CertificateAuthorities;
 use crate::whole_body::{BodyError, WholeBody};
 
@@ -92,7 +93,7 @@ impl FromStr for Url {
             let problem = "there is a user name in the URL".to_owned();
             return Err(UrlError { problem, help: "key sets are public: remove everything up to the `@`" });
         }
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = bare_host(authority).to_owned();
         let server_name = match uri.scheme_str() {
             Some("https") => Some(ServerName::try_from(host.clone()).map_err(|_| wrong("has an invalid host"))?),
             _ => None,

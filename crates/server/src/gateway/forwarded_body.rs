@@ -15,7 +15,7 @@ use crate::listen::InboundBody;
 /// The client's body, forwarded as a stream without trailers. Trailers are not part of the head that rules and the
 /// header sanitizer see, and an upstream may merge them into its headers.
 #[derive(Default)]
-pub(super) struct RequestBody(Option<StreamedBody>);
+pub(super) struct ForwardedBody(Option<StreamedBody>);
 
 /// A body that is not empty.
 struct StreamedBody {
@@ -43,7 +43,7 @@ pub(super) struct Upload {
 /// Reason why a body is aborted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UploadError {
-    #[error("the client broke off: {0}")]
+    #[error("the client disconnected: {0}")]
     Broken(#[from] hyper::Error),
     #[error("the client sends too slowly")]
     TooSlow,
@@ -69,16 +69,16 @@ const WAITING: u8 = 2;
 const BROKEN: u8 = 4;
 const TOO_SLOW: u8 = 8;
 
-impl fmt::Debug for RequestBody {
+impl fmt::Debug for ForwardedBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RequestBody").finish_non_exhaustive()
+        f.debug_tuple("ForwardedBody").finish_non_exhaustive()
     }
 }
 
-impl RequestBody {
+impl ForwardedBody {
     /// A body that must keep up with `pace`, if given.
-    pub(super) fn new(body: SentBody, pace: Option<BodyPace>) -> RequestBody {
-        RequestBody((!body.is_end_stream()).then(|| {
+    pub(super) fn new(body: SentBody, pace: Option<BodyPace>) -> ForwardedBody {
+        ForwardedBody((!body.is_end_stream()).then(|| {
             let upload = Arc::new(Upload { pace, ..Upload::default() });
             StreamedBody { body, upload, bytes: 0, timer: None }
         }))
@@ -139,7 +139,7 @@ impl StreamedBody {
     }
 }
 
-impl Body for RequestBody {
+impl Body for ForwardedBody {
     type Data = Bytes;
     type Error = UploadError;
 

@@ -16,13 +16,13 @@ pub enum SettingsError {
     #[error("no server is given")]
     NoServer,
     /// The name of the primary is empty.
-    #[error("the name by which the sentinels know the primary is empty")]
+    #[error("the name of the primary is empty")]
     NoPrimary,
     /// The URLs differ in TLS or login.
     #[error("the servers' URLs differ in {0}")]
     Differ(&'static str),
     /// A user or a password contains a comma, which separates servers.
-    #[error("a user or a password has a comma in it: write `%2C`")]
+    #[error("a user or a password contains a comma: encode it as `%2C`")]
     CommaInLogin,
     /// A cluster has only database 0.
     #[error("a cluster has only database 0")]
@@ -45,7 +45,7 @@ pub enum SettingsError {
         reason: String,
     },
     /// A number is out of its range.
-    #[error("{what} is {value}, but has to be from {least} to {most}")]
+    #[error("{what} is {value}, but must be from {least} to {most}")]
     OutOfRange {
         /// The name of the setting.
         what: &'static str,
@@ -57,6 +57,6 @@ pub enum SettingsError {
         most: String,
     },
     /// There is no Tokio runtime.
-    #[error("a link has to be opened from within a Tokio runtime")]
+    #[error("the client must be opened from within a Tokio runtime")]
     NoRuntime,
 }

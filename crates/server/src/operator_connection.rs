@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use crate::listen::{HttpConnection, Lifetime, Peer, RequestCount, http1_builder};
+use crate::listen::{HttpConnection, Lifetime, PeerAddress, RequestCount, http1_builder};
 
 /// Timeout for receiving a request's head.
 const HEAD_TIME: Duration = Duration::from_secs(20);
@@ -37,7 +37,7 @@ const LIFETIME: Lifetime = Lifetime {
 /// Serves one connection until either side closes it. On `stop`, finishes the current response and closes it.
 pub async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: Peer,
+    peer: PeerAddress,
     router: Router,
     stop: CancellationToken,
 ) {

@@ -2,7 +2,7 @@
 
 use tidegate_rules::{Diagnostic, Fact, Mode, OnMissingKey, Rule, RuleSet, Severity};
 
-use crate::config::Configuration;
+use super::Configuration;
 
 /// Facts about clients that a gateway can determine. At other listeners, the caller sends the facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +21,19 @@ impl KnownFacts {
         let has_jwt = configuration.jwt.is_some();
         // Only trusted proxies may send identity headers.
         let proxies = gateway.proxies.trusts_any();
-        let said = |header: &Option<http::HeaderName>| header.is_some() && proxies;
+        let is_sent = |header: &Option<http::HeaderName>| header.is_some() && proxies;
         Some(KnownFacts {
-            user: has_jwt || gateway.basic || gateway.client_certificate.is_some() || said(&gateway.auth_headers.user),
-            api_key: gateway.api_key_header.is_some() || said(&gateway.auth_headers.api_key),
+            user: has_jwt
+                || gateway.basic
+                || gateway.client_certificate.is_some()
+                || is_sent(&gateway.auth_headers.user),
+            api_key: gateway.api_key_header.is_some() || is_sent(&gateway.auth_headers.api_key),
             claims: has_jwt,
             tier: configuration.jwt.as_ref().is_some_and(|jwt| jwt.names.tier.is_some())
-                || said(&gateway.auth_headers.tier),
+                || is_sent(&gateway.auth_headers.tier),
         })
     }
+
     /// Setting that would provide a missing fact; `None` if the fact is available, or does not depend on the gateway.
     fn lacks(self, rules: &RuleSet, fact: Fact<'_>) -> Option<(String, &'static str)> {
         match fact {
@@ -115,11 +119,11 @@ rules:
 
     #[test]
     fn rules_are_warned_of_that_need_what_cannot_be_known() {
-        let said = warnings(NOTHING, RULES);
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(said[0].contains("`a`") && said[0].ends_with("share one limit"), "{said:?}");
-        assert!(said[1].contains("`claim:org`") && said[1].ends_with("never applies there"), "{said:?}");
-        assert!(said[2].ends_with("refuses all requests"), "{said:?}");
+        let warned = warnings(NOTHING, RULES);
+        assert_eq!(warned.len(), 3, "{warned:?}");
+        assert!(warned[0].contains("`a`") && warned[0].ends_with("share one limit"), "{warned:?}");
+        assert!(warned[1].contains("`claim:org`") && warned[1].ends_with("never applies there"), "{warned:?}");
+        assert!(warned[2].ends_with("refuses all requests"), "{warned:?}");
         let everything = KnownFacts { user: true, api_key: true, claims: true, tier: true };
         assert_eq!(warnings(everything, RULES), [""; 0]);
     }
@@ -128,7 +132,7 @@ rules:
 
     #[test]
     fn conditions_tiers_and_costs_are_warned_of_too() {
-        let said = warnings(
+        let warned = warnings(
             NOTHING,
             "
 rules:
@@ -138,9 +142,9 @@ rules:
   - { id: d, limit: 1/s, cost: { from: 'claim:weight' } }
 ",
         );
-        assert_eq!(said.len(), 4, "{said:?}");
-        assert!(said[0].contains("condition on `user`") && said[1].contains("condition on `tier`"), "{said:?}");
-        assert!(said[2].contains("limits by `tier`") && said[3].contains("cost from `claim:weight`"), "{said:?}");
+        assert_eq!(warned.len(), 4, "{warned:?}");
+        assert!(warned[0].contains("condition on `user`") && warned[1].contains("condition on `tier`"), "{warned:?}");
+        assert!(warned[2].contains("limits by `tier`") && warned[3].contains("cost from `claim:weight`"), "{warned:?}");
     }
 
     #[test]
