@@ -189,7 +189,7 @@ impl ShareLedger {
         }
     }
 
-    /// Whether a transfer has arrived here.
+    /// Returns `true` if a transfer has arrived here.
     #[must_use]
     pub fn has_received(&self, transfer: &Transfer) -> bool {
         let received = self.received.get(&transfer.from).filter(|received| received.born == transfer.born);
@@ -214,7 +214,7 @@ impl ShareLedger {
     /// `false` if it is not outgoing.
     ///
     /// A share that an operator takes back by assertion is [reserved](ShareLedger::reserved) until the other region has been
-    /// [told](ShareLedger::has_told).
+    /// [told](ShareLedger::acknowledge_take_back).
     ///
     /// # Errors
     /// If the transfer may have arrived, or may still arrive. Nothing changes then, and the share stays parked.
@@ -249,13 +249,13 @@ impl ShareLedger {
         sum_of_rule(self.all_reserved(), rule)
     }
 
-    /// The transfers that were taken back on the word of an operator, and whose shares are reserved.
+    /// The transfers that were taken back as asserted by an operator, and whose shares are reserved.
     pub fn all_reserved(&self) -> impl Iterator<Item = &Transfer> {
         self.taken_back.iter().filter(|transfer| transfer.offer.is_some())
     }
 
     /// Notes that the other region knows that a transfer was taken back. If it had received it after all, the share is given up again.
-    pub fn has_told(&mut self, transfer: &Transfer, had_arrived: bool) {
+    pub fn acknowledge_take_back(&mut self, transfer: &Transfer, had_arrived: bool) {
         let before = self.taken_back.len();
         self.taken_back.retain(|taken_back| !taken_back.is(transfer));
         if self.taken_back.len() == before {
@@ -294,7 +294,7 @@ impl ShareLedger {
 
     /// Ends a transfer that has arrived. Returns `false` if it had already ended. One that was taken back is given up: the operator was wrong.
     pub fn finish(&mut self, transfer: &Transfer) -> bool {
-        self.has_told(transfer, true);
+        self.acknowledge_take_back(transfer, true);
         self.remove_outgoing(transfer)
     }
 
@@ -351,14 +351,14 @@ impl ShareLedger {
         self.version += 1;
     }
 
-    /// Whether all shares were given up.
+    /// Returns `true` if all shares were given up.
     #[must_use]
     pub fn is_retired(&self) -> bool {
         self.shares.values().all(|region| region.share.is_none() && region.floor.is_none())
     }
 
-    /// Whether another region has received a transfer that this record does not contain: the record has lost changes, or
-    /// replaces a lost record.
+    /// Returns `true` if another region has received a transfer that this record does not contain: the record has lost
+    /// changes, or replaces a lost record.
     #[must_use]
     pub fn is_behind(&self, other: &ShareLedger) -> bool {
         let sent = self.sent.get(&other.region).copied().unwrap_or(0);

@@ -140,7 +140,8 @@ impl RegionsControl {
         for transfer in taken_back.filter(|transfer| ledgers.contains_key(&transfer.to)) {
             // A region that is gone again is told the next time.
             let Ok(is_withdrawn) = self.withdraw(transfer).await else { continue };
-            let told = self.change(&transfer.from, |ledger, _| ledger.has_told(transfer, !is_withdrawn)).await;
+            let told =
+                self.change(&transfer.from, |ledger, _| ledger.acknowledge_take_back(transfer, !is_withdrawn)).await;
             if told.is_ok() && !is_withdrawn {
                 problems.push(RegionsError::TakenBackInVain {
                     region: transfer.to.clone(),

@@ -135,8 +135,8 @@ fn a_region_that_was_not_told_is_told_later() {
     let next = eu.begin("us", "", Share::percent(5), NOW).unwrap();
     assert_eq!((us.apply(&offered(&next), NOW), us.withdraw(&TransferId::of(&parked))), (Ok(true), Ok(true)));
     assert_eq!(us.apply(&offered(&parked), NOW), Err(ApplyError::Withdrawn));
-    eu.has_told(&parked, false);
-    eu.has_told(&parked, true);
+    eu.acknowledge_take_back(&parked, false);
+    eu.acknowledge_take_back(&parked, true);
     assert_eq!((eu.shares[""].share, us.shares[""].share), (Share::percent(55), Share::percent(45)));
     assert!(eu.taken_back.is_empty());
 }
@@ -154,7 +154,7 @@ fn a_share_that_had_arrived_after_all_is_reserved_and_given_up_again() {
     assert!(matches!(refused, BeginError::Reserved { .. }), "{refused}");
     eu.begin("ap", "", Share::percent(5), NOW).unwrap();
     assert_eq!(us.withdraw(&TransferId::of(&arrived)), Ok(false));
-    eu.has_told(&arrived, true);
+    eu.acknowledge_take_back(&arrived, true);
     assert_eq!((eu.shares[""].share, us.shares[""].share), (Share::percent(5), Share::percent(90)));
     assert_eq!(eu.shares[""].settled("", &"10/s burst 100".parse().unwrap(), NOW), Share::percent(5));
     assert_eq!(eu.reserved(""), Share::NONE);
@@ -198,7 +198,7 @@ fn a_share_taken_back_from_a_region_that_has_lost_its_record_is_not_given_up() {
     let mut new = ledger("us", 40);
     new.received.insert("eu".to_owned(), eu.sent_to("us").unwrap());
     assert_eq!(new.withdraw(&TransferId::of(&transfer)), Ok(true));
-    eu.has_told(&transfer, false);
+    eu.acknowledge_take_back(&transfer, false);
     assert_eq!((eu.shares[""].share, new.apply(&offered(&transfer), NOW).is_err()), (Share::percent(60), true));
 }
 

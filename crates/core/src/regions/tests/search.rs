@@ -141,7 +141,7 @@ impl World {
                 add(&|world| {
                     let to = world.ledgers.iter_mut().find(|ledger| ledger.region == transfer.to).unwrap();
                     let is_withdrawn = to.withdraw(&id).unwrap();
-                    world.ledgers[region].has_told(transfer, !is_withdrawn);
+                    world.ledgers[region].acknowledge_take_back(transfer, !is_withdrawn);
                 });
             }
             for driver in 0..self.drivers.len() {
