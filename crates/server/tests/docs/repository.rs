@@ -141,5 +141,10 @@ fn the_policy_on_versions_names_the_field_with_the_oldest_compiler() {
     for word in ["Semantic versioning", "`rust-version`", "six weeks"] {
         assert!(policy.contains(word), "{word}");
     }
-    assert!(packages().iter().all(|package| package["rust_version"].is_string()));
+    let packages = packages();
+    let oldest = packages[0]["rust_version"].as_str().unwrap();
+    assert!(packages.iter().all(|package| package["rust_version"] == oldest));
+    for guide in ["README.md", "docs/getting-started.md"] {
+        assert!(read(guide).contains(&format!("Rust {oldest} or")), "{guide}: Rust {oldest}");
+    }
 }
