@@ -29,8 +29,7 @@ impl AnyStore {
         match self {
             AnyStore::Memory(_) => {}
             AnyStore::Redis(tier) => {
-                tier.finish().await;
-                tier.behind().return_leases().await;
+                tokio::join!(tier.finish(), tier.behind().return_leases());
             }
         }
     }

@@ -36,6 +36,14 @@ struct CopyEntry {
     not_before: Timestamp,
 }
 
+impl CopyEntry {
+    fn begin_report(&mut self, hash: u64) -> Option<Report> {
+        self.due = None;
+        let sum = self.copy.begin_report()?;
+        Some(Report { hash, rule: self.rule.clone(), key: self.key.clone(), limit: *self.copy.limit(), sum })
+    }
+}
+
 /// A report to be sent.
 pub(super) struct Report {
     pub(super) hash: u64,
@@ -170,14 +178,19 @@ impl CopyTable {
         self.shard(hash).get_mut(&hash).is_some_and(|entry| self.plan(hash, entry, now))
     }
 
-    /// Plans reports for all keys with unreported costs.
-    pub(super) fn make_all_due(&self) {
+    /// The keys with costs that were not sent yet.
+    pub(super) fn unsent(&self) -> Vec<u64> {
+        let mut unsent = Vec::new();
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (hash, entry) in shard.iter_mut().filter(|(_, entry)| entry.copy.unsent() > 0) {
-                self.plan(*hash, entry, Timestamp::EPOCH);
-            }
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            unsent.extend(shard.iter().filter(|(_, entry)| entry.copy.unsent() > 0).map(|(hash, _)| *hash));
         }
+        unsent
+    }
+
+    /// Begins the report of a key, whether or not it is due. `None` if one is in flight.
+    pub(super) fn begin_report(&self, hash: u64) -> Option<Report> {
+        self.shard(hash).get_mut(&hash)?.begin_report(hash)
     }
 
     /// When the next report is due.
@@ -199,10 +212,9 @@ impl CopyTable {
             };
             let mut shard = self.shard(hash);
             let Some(entry) = shard.get_mut(&hash).filter(|entry| entry.due == Some(at)) else { continue };
-            entry.due = None;
-            if let Some(sum) = entry.copy.begin_report() {
-                let (rule, key) = (entry.rule.clone(), entry.key.clone());
-                return Some(Report { hash, rule, key, limit: *entry.copy.limit(), sum });
+            let report = entry.begin_report(hash);
+            if report.is_some() {
+                return report;
             }
         }
     }

@@ -23,7 +23,7 @@ use tidegate_core::lease::{Grants, LeaseRequest};
 use tidegate_core::store::{Adjustment, Answer, Decisions, NowOrLater, Readiness};
 use tidegate_core::{Charge, Clock, Decision, Key, Question, Receipt, RuleId, Settlement, Store, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use self::keys::CopyTable;
 use crate::tier::SinceStart;
@@ -87,6 +87,8 @@ struct WriteBehindInner<S, C> {
     counters: CopyCounters,
     /// Notified when a report is due before all others.
     work: Arc<Notify>,
+    /// A permit for each report in flight.
+    calls: Arc<Semaphore>,
 }
 
 impl<S: Store + 'static> WriteBehindTier<S> {
@@ -113,6 +115,7 @@ impl<S, C> WriteBehindTier<S, C> {
             nodes: AtomicU32::new(0),
             counters: CopyCounters::default(),
             work: Arc::new(Notify::new()),
+            calls: Arc::new(Semaphore::new(reports::MOST_CALLS as usize)),
         };
         WriteBehindTier { shared: Arc::new(shared) }
     }
@@ -159,17 +162,11 @@ impl<S: Store, C: Clock> WriteBehindTier<S, C> {
         }
     }
 
-    /// Reports all costs, and decides nothing by copies any longer, because the node shuts down.
+    /// Reports all costs, also of reports in flight that have to be answered first, and decides nothing by copies any longer, because
+    /// the node shuts down. If the store is unavailable, some costs stay unreported.
     pub async fn finish(&self) {
-        let shared = &*self.shared;
-        shared.nodes.store(0, Ordering::Relaxed);
-        shared.keys.make_all_due();
-        while let Some(report) = shared.keys.next_due(shared.clock.now()) {
-            // If the store is unavailable, no further reports are attempted.
-            if !reports::send(shared, report).await {
-                return;
-            }
-        }
+        self.shared.nodes.store(0, Ordering::Relaxed);
+        reports::send_all(&self.shared).await;
     }
 }
 

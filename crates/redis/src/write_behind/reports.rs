@@ -1,26 +1,27 @@
 //! Reports to the store.
 
 use std::slice::from_ref;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tidegate_core::store::Adjustment;
 use tidegate_core::write_behind::LocalCopy;
 use tidegate_core::{Charge, Clock, Decision, Store, StoreError};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::keys::Report;
 use super::{WriteBehindInner, add};
+use crate::join_all::join_all;
 
 /// Maximum number of reports in flight. Reports that become due meanwhile wait, and their sums grow.
-const MOST_CALLS: usize = 256;
+pub(super) const MOST_CALLS: u32 = 256;
+/// Maximum number of reports in flight at the end.
+const LAST_AT_ONCE: usize = 64;
 /// Maximum sleep, after which keys that have recovered are removed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// Reports until the tier is dropped.
 pub(super) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<WriteBehindInner<S, C>>) {
-    let calls = Arc::new(Semaphore::new(MOST_CALLS));
     loop {
         let Some(shared) = tier.upgrade() else { return };
         let now = shared.clock.now();
@@ -37,7 +38,7 @@ pub(super) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<Write
         shared.keys.sweep(shared.clock.now());
         loop {
             // Acquired before the report begins, so that its sum grows while it waits.
-            let Ok(permit) = Arc::clone(&calls).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&shared.calls).acquire_owned().await else { return };
             let Some(report) = shared.keys.next_due(shared.clock.now()) else { break };
             let shared = Arc::clone(&shared);
             tokio::spawn(async move {
@@ -90,7 +91,28 @@ impl<S, C: Clock> Drop for ReportInFlight<'_, S, C> {
     }
 }
 
-/// Sends a report, and waits for the answer. Returns whether there was one.
+/// Reports the costs of all keys, several at a time, after the reports in flight. If the store is unavailable, no further reports are
+/// attempted.
+pub(super) async fn send_all<S: Store, C: Clock>(tier: &WriteBehindInner<S, C>) {
+    // What was admitted during a report is sent after it. Nobody else begins a report meanwhile.
+    let Ok(_all_calls) = tier.calls.acquire_many(MOST_CALLS).await else { return };
+    let unsent = Mutex::new(tier.keys.unsent());
+    join_all((0..LAST_AT_ONCE).map(|_| send_some(tier, &unsent))).await;
+}
+
+/// Sends reports one after the other, until none is left. The first one that is not answered is the last.
+async fn send_some<S: Store, C: Clock>(tier: &WriteBehindInner<S, C>, unsent: &Mutex<Vec<u64>>) {
+    let keys = || unsent.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let Some(hash) = keys().pop() else { return };
+        let Some(report) = tier.keys.begin_report(hash) else { continue };
+        if !send(tier, report).await {
+            keys().clear();
+        }
+    }
+}
+
+/// Sends a report, and waits for the answer. Returns whether the store has answered, if only that this key cannot be used.
 pub(super) async fn send<S: Store, C: Clock>(tier: &WriteBehindInner<S, C>, report: Report) -> bool {
     let mut call = ReportInFlight { tier, report, is_answered: false };
     let Report { rule, key, limit, sum, .. } = &call.report;
@@ -102,7 +124,7 @@ pub(super) async fn send<S: Store, C: Clock>(tier: &WriteBehindInner<S, C>, repo
         let none = || StoreError::Failed { reason: "the store answered nothing about a key".into() };
         standing.and_then(|standing| standing.first().copied().ok_or_else(none))
     };
-    let is_answered = result.is_ok();
+    let is_answered = matches!(result, Ok(_) | Err(StoreError::UnusableKey { .. }));
     call.end(result);
     is_answered
 }
