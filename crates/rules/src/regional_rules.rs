@@ -228,7 +228,7 @@ rules:
     fn a_record_takes_precedence_where_shares_can_move() {
         let eu = rules(RULES).in_region(&view("eu", Some(applied(80))));
         assert_eq!(limits(&eu), ["16/s burst 40", "concurrent 6 ttl 30s", "fixed 10/day", "log 7/min"]);
-        // A node without a record decides by the floor.
+        // A node that could not read its store decides by the floor.
         let floor = eu.in_region(&view("eu", Some(AppliedShares::default())));
         assert_eq!(limits(&floor)[0], "1/s burst 2");
     }

@@ -15,12 +15,16 @@ pub struct ShareLease {
     known: Option<KnownLedger>,
     /// Whether the store has lost the record, or changes to it.
     is_lost: bool,
+    /// Whether the store was read, and had no record.
+    is_missing: bool,
 }
 
 #[derive(Clone, Debug)]
 struct KnownLedger {
     born: Timestamp,
     version: u64,
+    /// The number of the last transfer to each region.
+    sent: BTreeMap<String, u64>,
     shares: BTreeMap<String, RegionShare>,
     /// The transfers that are outgoing.
     outgoing: Vec<Transfer>,
@@ -45,10 +49,20 @@ pub enum LedgerReading {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppliedShares {
     version: Option<u64>,
+    /// Whether the store is known to have no record.
+    is_missing: bool,
     shares: BTreeMap<String, RegionShare>,
     outgoing: Vec<Transfer>,
     /// The instant by the clock of the store, while the lease lasts.
     confirmed_at: Option<Timestamp>,
+}
+
+impl KnownLedger {
+    /// Whether a record lacks changes that this one has. A record that has lost a transfer lacks it, however many changes follow.
+    fn is_ahead_of(&self, ledger: &ShareLedger) -> bool {
+        let lacks = |(region, number): (&String, &u64)| ledger.sent.get(region).is_none_or(|sent| sent < number);
+        ledger.born == self.born && (ledger.version < self.version || self.sent.iter().any(lacks))
+    }
 }
 
 impl ShareLease {
@@ -58,17 +72,15 @@ impl ShareLease {
         let reading = match (ledger, &self.known) {
             (None, None) => LedgerReading::Missing,
             (None, Some(_)) => LedgerReading::Lost,
-            (Some(ledger), Some(known)) if ledger.born == known.born && ledger.version < known.version => {
-                LedgerReading::Lost
-            }
+            (Some(ledger), Some(known)) if known.is_ahead_of(ledger) => LedgerReading::Lost,
             (Some(_), _) => LedgerReading::Confirmed,
         };
         self.is_lost = reading == LedgerReading::Lost;
+        self.is_missing = reading == LedgerReading::Missing;
         if let (Some(ledger), LedgerReading::Confirmed) = (ledger, reading) {
             let until = began + Micros::new(CONFIRM_WITHIN.get() - CONFIRM_WITHIN.get().div_ceil(DRIFT));
-            let ShareLedger { born, version, shares, outgoing, .. } = ledger;
-            let (born, version, shares, outgoing) = (*born, *version, shares.clone(), outgoing.clone());
-            self.known = Some(KnownLedger { born, version, shares, outgoing, store_now, until });
+            let ShareLedger { born, version, sent, shares, outgoing, .. } = ledger.clone();
+            self.known = Some(KnownLedger { born, version, sent, shares, outgoing, store_now, until });
         }
         reading
     }
@@ -76,10 +88,13 @@ impl ShareLease {
     /// The shares that apply at `now`, by the clock of the node.
     #[must_use]
     pub fn applied(&self, now: Timestamp) -> AppliedShares {
-        let Some(known) = &self.known else { return AppliedShares::default() };
+        let Some(known) = &self.known else {
+            return AppliedShares { is_missing: self.is_missing, ..AppliedShares::default() };
+        };
         let is_confirmed = !self.is_lost && now < known.until;
         AppliedShares {
             version: Some(known.version),
+            is_missing: false,
             shares: known.shares.clone(),
             outgoing: known.outgoing.clone(),
             confirmed_at: is_confirmed.then_some(known.store_now),
@@ -112,13 +127,17 @@ impl AppliedShares {
         AppliedShares { confirmed_at: None, ..self.clone() }
     }
 
-    /// The share of a rule's limit, whose states belong to `id`. `floor` is the one that the rules state, for a node that knows of no
-    /// record.
+    /// The share of a rule's limit, whose states belong to `id`. `floor` is the one that the rules state, for a node that could not read
+    /// the store.
+    ///
+    /// A region owns nothing of a rule that its record does not have, nor of any rule if there is no record: the whole may belong to other
+    /// regions.
     #[must_use]
     pub fn of(&self, rule: &str, id: &str, limit: &Limit, floor: Share) -> Share {
         match (self.shares.get(rule), self.confirmed_at) {
             (Some(region), Some(now)) => region.settled(id, limit, now),
             (Some(region), None) => region.floor,
+            (None, _) if self.is_missing || self.version.is_some() => Share::NONE,
             (None, _) => floor,
         }
     }
@@ -178,6 +197,38 @@ mod tests {
         assert_eq!(share(&lease, CONFIRM_WITHIN), Share::percent(5));
         lease.read(Some(&ledger()), NOW, NOW + Micros::from_secs(10));
         assert_eq!(share(&lease, Micros::from_secs(11)), Share::percent(60));
+    }
+
+    /// The shares of other regions may add up to the whole.
+    #[test]
+    fn a_region_without_a_record_owns_nothing() {
+        let mut lease = ShareLease::default();
+        assert_eq!(share(&lease, Micros::ZERO), Share::percent(3), "the store was not read");
+        assert_eq!(lease.read(None, NOW, NOW), LedgerReading::Missing);
+        assert_eq!(share(&lease, Micros::ZERO), Share::NONE);
+        assert_eq!(lease.applied(NOW).unconfirmed().of("", "", &Limit::per_second(10), Share::POINT), Share::NONE);
+        lease.read(Some(&ledger()), NOW, NOW);
+        assert_eq!(share(&lease, Micros::ZERO), Share::percent(60));
+        // Nor does it own anything of a rule that its record lacks.
+        for applied in [lease.applied(NOW), lease.applied(NOW + CONFIRM_WITHIN)] {
+            assert_eq!(applied.of("own", "own", &Limit::per_second(10), Share::POINT), Share::NONE);
+        }
+    }
+
+    /// A replica that lacks a transfer has taken over, and its record changes on.
+    #[test]
+    fn a_record_that_lacks_a_transfer_is_lost_whatever_its_version() {
+        let (mut lease, mut known) = (ShareLease::default(), ledger());
+        known.begin("us", "", Share::percent(10), NOW).unwrap();
+        known.begin("us", "", Share::percent(10), NOW).unwrap();
+        lease.read(Some(&known), NOW, NOW);
+        let mut behind = ledger();
+        behind.begin("us", "", Share::percent(5), NOW).unwrap();
+        for _ in 0..5 {
+            assert_eq!(lease.read(Some(&behind), NOW, NOW), LedgerReading::Lost);
+            assert_eq!(share(&lease, Micros::ZERO), Share::percent(5));
+            behind.version += 1;
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl RegionsControl {
         demand
     }
 
-    /// Moves shares one step after demand ([`next_moves`]), between the regions that answer, and continues what is outgoing between
+    /// Moves shares one step by demand ([`next_moves`]), between the regions that answer, and continues what is outgoing between
     /// them.
     ///
     /// Shares of a rule are not moved while others of it are on their way between these regions, nor while the last ones settle for longer
@@ -70,7 +70,7 @@ impl RegionsControl {
                         continue;
                     }
                     for (from, to, amount) in moves {
-                        match self.begin_known(from, to, rule, amount).await {
+                        match self.begin_known(from, to, rule, amount, &ledgers).await {
                             Ok(transfer) => transfers.push(transfer),
                             Err(problem) => problems.push(problem),
                         }

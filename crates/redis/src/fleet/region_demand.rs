@@ -22,7 +22,7 @@ const MOST_NODES: usize = 10_000;
 
 /// Counts the requests of a node since its start, by the names of shares in records.
 pub struct DemandSource {
-    /// The name of the node.
+    /// The [id](super::NodeIdentity::id) of the node, by which its reports are told from those of other nodes.
     pub node: String,
     /// Returns the sums.
     pub requests: Box<dyn FnMut() -> BTreeMap<String, u64> + Send>,
@@ -80,7 +80,7 @@ impl DemandMeter {
         self.averages.iter().map(|(rule, (_, average))| (rule.clone(), average.per_second())).collect()
     }
 
-    /// The name of the node, and its report at the time `at` of Redis.
+    /// The id of the node, and its report at the time `at` of Redis.
     pub(super) fn report(&self, at: Timestamp) -> (&str, String) {
         let report = ReportedDemand { at: at.as_micros(), rules: self.per_second() };
         (&self.source.node, serde_json::to_string(&report).unwrap_or_default())

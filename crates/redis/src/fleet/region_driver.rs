@@ -117,31 +117,44 @@ impl RegionsControl {
     /// cannot be reached is not asked: the share is parked until it can be.
     ///
     /// # Errors
-    /// If the region does not answer, or has no such share to give away, or if the other one has none that could grow.
+    /// If the region does not answer, or has no such share to give away, or if the other one has none that could grow. Also if the record of
+    /// one of them [has lost changes](ShareLedger::is_behind) that a region which answers knows of.
     pub async fn begin(&self, from: &str, to: &str, rule: &str, amount: Share) -> Result<Transfer, RegionsError> {
-        match own_ledger(to, self.control(to)?.region_record().await) {
+        let control = self.control(to)?;
+        let mut known = readable(self.records().await).0;
+        known.remove(to);
+        // Read after the others, which therefore know of none of its transfers that began later.
+        match own_ledger(to, control.region_record().await) {
             Ok(ledger) if !ledger.shares.contains_key(rule) => {
                 let error = BeginError::UnknownRule { rule: rule.to_owned() };
                 return Err(RegionsError::Begin { region: to.to_owned(), error });
             }
-            Ok(_) | Err(RegionsError::Region { error: FleetError::Unreachable { .. }, .. }) => {}
+            Ok(ledger) => {
+                is_current(&ledger, known.values())?;
+                known.insert(to.to_owned(), ledger);
+            }
+            Err(RegionsError::Region { error: FleetError::Unreachable { .. }, .. }) => {}
             Err(error) => return Err(error),
         }
-        self.begin_known(from, to, rule, amount).await
+        self.begin_known(from, to, rule, amount, &known).await
     }
 
-    /// The same for a region that is known to have a share of the rule.
+    /// The same for a region that is known to have a share of the rule. `known` are ledgers that were read before.
     pub(super) async fn begin_known(
         &self,
         from: &str,
         to: &str,
         rule: &str,
         amount: Share,
+        known: &BTreeMap<String, ShareLedger>,
     ) -> Result<Transfer, RegionsError> {
-        let begin =
-            |ledger: &mut ShareLedger, now| ledger.begin_with(to, rule, amount, &self.windows_of(rule, now), now);
-        let begun = self.change(from, begin).await?;
-        begun.map_err(|error| RegionsError::Begin { region: from.to_owned(), error })
+        let begin = |ledger: &mut ShareLedger, now| {
+            // A number that is used twice would count as received, and a version that grows again would confirm what nodes know to be lost.
+            is_current(ledger, known.values())?;
+            let begun = ledger.begin_with(to, rule, amount, &self.windows_of(rule, now), now);
+            begun.map_err(|error| RegionsError::Begin { region: from.to_owned(), error })
+        };
+        self.change(from, begin).await?
     }
 
     /// The third and the fourth step: the share is offered, and arrives. Before this, the nodes of the giving region must have confirmed that
@@ -160,27 +173,32 @@ impl RegionsControl {
     /// offer; `None` if it has arrived. Offers nothing that the receiving region would not take, or that it cannot be asked about.
     ///
     /// # Errors
-    /// Fails if a region does not answer, or the share cannot arrive.
+    /// Fails if a region does not answer, if the share cannot arrive, or if the record of one of them
+    /// [has lost changes](ShareLedger::is_behind).
     ///
     /// [`OFFER_LASTS`]: tidegate_core::regions::OFFER_LASTS
     pub async fn offer(&self, transfer: &Transfer) -> Result<Option<Transfer>, RegionsError> {
-        let Some(receiver_now) = self.awaits(transfer).await? else { return Ok(None) };
-        let offered = self.change(&transfer.from, |ledger, now| ledger.offer(transfer, receiver_now, now)).await?;
-        if offered.is_none() && self.awaits(transfer).await?.is_some() {
+        let (giver, _) = self.ledger_of(&transfer.from).await?;
+        let (receiver, receiver_now) = self.ledger_of(&transfer.to).await?;
+        is_current(&receiver, [&giver])?;
+        let is_awaited = awaits(&receiver, transfer)?;
+        let offered = self.change(&transfer.from, |ledger, now| {
+            is_current(ledger, [&receiver])?;
+            Ok(if is_awaited { ledger.offer(transfer, receiver_now, now) } else { None })
+        });
+        let offered = offered.await??;
+        if is_awaited && offered.is_none() && awaits(&self.ledger_of(&transfer.to).await?.0, transfer)? {
             // Another driver has taken it back.
             return Err(RegionsError::Apply { region: transfer.to.clone(), error: ApplyError::NotOffered });
         }
         Ok(offered)
     }
 
-    /// The time of the receiving region's store, if the region would take the transfer; `None` if it has.
-    async fn awaits(&self, transfer: &Transfer) -> Result<Option<Timestamp>, RegionsError> {
-        let region = transfer.to.as_str();
+    /// The ledger of a region, and the time of its store.
+    async fn ledger_of(&self, region: &str) -> Result<(ShareLedger, Timestamp), RegionsError> {
         let record = self.control(region)?.region_record().await;
         let now = record.as_ref().map_or(Timestamp::EPOCH, |record| record.now);
-        let receives = own_ledger(region, record)?.receives(transfer);
-        let receives = receives.map_err(|error| RegionsError::Apply { region: region.to_owned(), error })?;
-        Ok(receives.then_some(now))
+        Ok((own_ledger(region, record)?, now))
     }
 
     /// The fourth step: a share that was [offered](RegionsControl::offer) arrives.
@@ -195,9 +213,15 @@ impl RegionsControl {
     /// The last step of a transfer that has arrived.
     ///
     /// # Errors
-    /// Fails if the region does not answer.
+    /// Fails if a region does not answer, or if the record of the giving one [has lost changes](ShareLedger::is_behind).
     pub async fn finish(&self, transfer: &Transfer) -> Result<(), RegionsError> {
-        self.change(&transfer.from, |ledger, _| ledger.finish(transfer)).await.map(drop)
+        let (receiver, _) = self.ledger_of(&transfer.to).await?;
+        let finish = |ledger: &mut ShareLedger, _| {
+            is_current(ledger, [&receiver])?;
+            ledger.finish(transfer);
+            Ok(())
+        };
+        self.change(&transfer.from, finish).await?
     }
 
     /// Moves a share, and continues all other transfers as well.
@@ -237,7 +261,7 @@ impl RegionsControl {
         }
         let ledgers = self.ledgers(None).await?;
         for (from, to, amount) in moves(rule, targets, &ledgers)? {
-            self.begin_known(&from, &to, rule, amount).await?;
+            self.begin_known(&from, &to, rule, amount, &ledgers).await?;
         }
         Ok(self.resume().await)
     }
@@ -279,12 +303,21 @@ pub(super) fn own_ledger(region: &str, record: Result<RegionRecord, FleetError>)
 
 /// Whether no record is older than another one knows it.
 pub(super) fn fit(ledgers: &BTreeMap<String, ShareLedger>) -> Result<(), RegionsError> {
-    for ledger in ledgers.values() {
-        if let Some(other) = ledgers.values().find(|other| ledger.is_behind(other)) {
-            return Err(RegionsError::Behind { region: ledger.region.clone(), other: other.region.clone() });
-        }
+    ledgers.values().try_for_each(|ledger| is_current(ledger, ledgers.values()))
+}
+
+/// Whether a record is not older than others know it. They must have been read earlier, if shares may move meanwhile.
+fn is_current<'l>(ledger: &ShareLedger, others: impl IntoIterator<Item = &'l ShareLedger>) -> Result<(), RegionsError> {
+    match others.into_iter().find(|other| ledger.is_behind(other)) {
+        Some(other) => Err(RegionsError::Behind { region: ledger.region.clone(), other: other.region.clone() }),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Whether a region would take the transfer. `false` if it has.
+fn awaits(receiver: &ShareLedger, transfer: &Transfer) -> Result<bool, RegionsError> {
+    let receives = receiver.receives(transfer);
+    receives.map_err(|error| RegionsError::Apply { region: transfer.to.clone(), error })
 }
 
 /// The part of what all regions have together that neither these regions own nor their transfers carry.

@@ -7,6 +7,7 @@ use tidegate_core::regions::{AppliedShares, LedgerReading, ShareLease};
 use tidegate_core::{Clock, Micros, Timestamp};
 use tidegate_rules::{Limiter, ShareEnd};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -36,11 +37,11 @@ pub enum RegionEvent {
         /// The cause.
         reason: String,
     },
-    /// The node decides by the floor of its region, because there is no record.
+    /// The node admits nothing of what regions share, because there is no record: the whole may belong to other regions.
     Missing,
     /// The node decides by the floor of its region, because Redis has lost the record, or changes to it.
     Lost,
-    /// The node decides by the floor, because the record belongs to another region.
+    /// The record belongs to another region, so the node's own region has none. A node that has read one before decides by the floor.
     Foreign {
         /// The region of the record.
         region: String,
@@ -51,10 +52,17 @@ pub enum RegionEvent {
 #[derive(Debug)]
 pub struct FollowingRegion {
     task: JoinHandle<()>,
+    looked: watch::Receiver<bool>,
     demand: NodeDemand,
 }
 
 impl FollowingRegion {
+    /// Waits for the first attempt to read the record, whether or not Redis was available. The share of the region is then in force.
+    pub async fn looked(&self) {
+        // Fails only if the task has ended.
+        let _ = self.looked.clone().wait_for(|looked| *looked).await;
+    }
+
     /// The demand that the node reports.
     #[must_use]
     pub const fn demand(&self) -> &NodeDemand {
@@ -92,21 +100,24 @@ impl FleetControl {
         let shown = NodeDemand::default();
         let meter = demand.map(|source| DemandMeter::new(source, shown.clone()));
         let reader = RecordReader { control: self.clone(), session: None, meter, report_due: Instant::now() };
+        let (looking, looked) = watch::channel(false);
         let follower = RegionFollower {
             limiter,
             tell,
+            looking,
             lease: ShareLease::default(),
             told: None,
             clock: Arc::new(SinceStart::new()),
         };
         follower.apply();
-        Ok(FollowingRegion { task: runtime.spawn(follower.run(reader)), demand: shown })
+        Ok(FollowingRegion { task: runtime.spawn(follower.run(reader)), looked, demand: shown })
     }
 }
 
 struct RegionFollower<S, C, T> {
     limiter: Arc<Limiter<S, C>>,
     tell: T,
+    looking: watch::Sender<bool>,
     lease: ShareLease,
     /// The last reported event, which is not reported again.
     told: Option<RegionEvent>,
@@ -169,6 +180,7 @@ where
             let began = self.now();
             let read = self.until_lease_ends(reader.read(began)).await;
             self.take_in(read, began);
+            self.looking.send_replace(true);
             self.until_lease_ends(reader.wait()).await;
         }
     }
@@ -200,7 +212,10 @@ where
             Ok(RegionRecord { ledger, now }) => {
                 let own = self.limiter.region().and_then(|view| view.region.clone());
                 match ledger.as_ref().filter(|ledger| own.as_deref() != Some(ledger.region.as_str())) {
-                    Some(foreign) => RegionEvent::Foreign { region: foreign.region.clone() },
+                    Some(foreign) => {
+                        self.lease.read(None, now, began);
+                        RegionEvent::Foreign { region: foreign.region.clone() }
+                    }
                     None => match self.lease.read(ledger.as_ref(), now, began) {
                         LedgerReading::Confirmed => {
                             RegionEvent::Applied { version: self.lease.version().unwrap_or_default() }

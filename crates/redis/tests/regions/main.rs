@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 mod load;
+mod lost_changes;
 mod nodes;
 mod rights;
 mod share_transfers;

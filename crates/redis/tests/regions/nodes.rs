@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use tidegate_core::Micros;
-use tidegate_core::regions::Share;
-use tidegate_redis::fleet::{DemandSource, RegionEvent, RegionRecord};
+use tidegate_core::regions::{CONFIRMED_AFTER, Share};
+use tidegate_redis::fleet::{DemandSource, RegionEvent, RegionRecord, RegionsControl};
 use tidegate_test_redis::{Break, eventually};
 
-use crate::world::{Node, Region, control, first_shares, regions, regions_with};
+use crate::world::{Node, Region, control, first_shares, regions, regions_with, sum};
 
 async fn applies(node: &Node, limit: &str) {
     eventually(limit, async || (node.limit() == limit).then_some(())).await;
@@ -19,7 +19,7 @@ async fn nodes_follow_a_transfer() {
     let nodes = ["eu", "us"].map(|name| Node::start(name, &regions[usize::from(name == "us")].control()));
     applies(&nodes[0], "60/s").await;
     applies(&nodes[1], "40/s").await;
-    driver.begin("eu", "us", "", Share::percent(20)).await.unwrap();
+    let begun = driver.begin("eu", "us", "", Share::percent(20)).await.unwrap().begun;
     applies(&nodes[0], "40/s").await;
     assert!(driver.resume().await.is_over());
     applies(&nodes[1], "60/s").await;
@@ -27,6 +27,8 @@ async fn nodes_follow_a_transfer() {
     let RegionRecord { ledger, now } = regions[1].control().region_record().await.unwrap();
     let arrived = ledger.unwrap().shares[""].arrivals[0].at;
     assert!(now.since(arrived) >= Micros::from_secs(6), "{:?}", now.since(arrived));
+    // The nodes of the other region had confirmed the smaller share, or fallen back to the floor.
+    assert!(arrived.since(begun) >= CONFIRMED_AFTER, "{:?}", arrived.since(begun));
 }
 
 /// One region has all of the demand. Each round moves half of the gap.
@@ -123,13 +125,12 @@ async fn a_node_that_is_cut_off_falls_back_to_the_floor() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_without_a_record_decides_by_the_floor() {
+async fn a_node_without_a_record_owns_nothing_and_one_that_has_lost_it_decides_by_the_floor() {
     let region = Region::start("eu").await;
     let node = Node::start("eu", &region.control());
     eventually("missing", async || node.has_told(&RegionEvent::Missing).then_some(())).await;
-    assert_eq!(node.limit(), "5/s");
-    let driver =
-        tidegate_redis::fleet::RegionsControl::new([("eu".to_owned(), region.control())].into_iter().collect());
+    assert!(!node.admits());
+    let driver = RegionsControl::new([("eu".to_owned(), region.control())].into_iter().collect());
     driver.init(&first_shares(&[("eu", 60)])).await.unwrap();
     applies(&node, "60/s").await;
     region.server.run::<()>(&["FLUSHALL"]);
@@ -140,5 +141,38 @@ async fn a_node_without_a_record_decides_by_the_floor() {
     let stranger = Node::start("us", &region.control());
     let foreign = RegionEvent::Foreign { region: "eu".to_owned() };
     eventually("foreign", async || stranger.has_told(&foreign).then_some(())).await;
-    assert_eq!(stranger.limit(), "5/s");
+    assert!(!stranger.admits());
+}
+
+/// A node that cannot read its Redis does not know whether its region has a record.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_starts_without_its_redis_decides_by_the_floor() {
+    let (regions, _) = regions(&[("eu", 60), ("us", 40)]).await;
+    regions[0].proxy.set(Break::Refuse);
+    let node = Node::start("eu", &control(&regions[0].proxy.url()));
+    eventually("unconfirmed", async || node.is_unconfirmed().then_some(())).await;
+    assert_eq!(node.limit(), "5/s");
+    regions[0].proxy.set(Break::Nothing);
+    applies(&node, "60/s").await;
+}
+
+/// Servers of a region that the rules have added start before it has a share. The others own the whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_region_that_was_added_owns_nothing_before_a_share_is_moved_to_it() {
+    const ADDED: &str = "{ regions: { eu: 50%, us: 40%, ap: 10% }, rules: [{ id: api, limit: 100/s burst 100 }] }";
+    let (mut regions, _) = regions(&[("eu", 60), ("us", 40)]).await;
+    regions.push(Region::start("ap").await);
+    let nodes: Vec<Node> =
+        regions.iter().map(|region| Node::with_rules(ADDED, &region.name, &region.control())).collect();
+    eventually("missing", async || nodes[2].has_told(&RegionEvent::Missing).then_some(())).await;
+    applies(&nodes[0], "60/s").await;
+    applies(&nodes[1], "40/s").await;
+    assert!(!nodes[2].admits());
+    let driver = RegionsControl::new(regions.iter().map(|region| (region.name.clone(), region.control())).collect());
+    assert_eq!(driver.init(&first_shares(&[("eu", 50), ("us", 40), ("ap", 10)])).await.unwrap(), ["ap"]);
+    eventually("the record", async || nodes[2].has_told(&RegionEvent::Applied { version: 1 }).then_some(())).await;
+    assert!(!nodes[2].admits() && sum(&regions).await == 100);
+    assert!(driver.move_share("eu", "ap", "", Share::percent(10)).await.unwrap().is_over());
+    applies(&nodes[2], "10/s").await;
+    assert_eq!(sum(&regions).await, 100);
 }

@@ -117,15 +117,19 @@ pub(crate) const RULES: &str = "{ regions: { eu: 60%, us: 40% }, rules: [{ id: a
 
 impl Node {
     pub(crate) fn start(region: &str, control: &FleetControl) -> Node {
-        Node::following(region, control, None)
+        Node::following(RULES, region, control, None)
+    }
+
+    pub(crate) fn with_rules(rules: &str, region: &str, control: &FleetControl) -> Node {
+        Node::following(rules, region, control, None)
     }
 
     pub(crate) fn with_demand(region: &str, control: &FleetControl, demand: DemandSource) -> Node {
-        Node::following(region, control, Some(demand))
+        Node::following(RULES, region, control, Some(demand))
     }
 
-    fn following(region: &str, control: &FleetControl, demand: Option<DemandSource>) -> Node {
-        let rules = RuleSet::parse("rules.yaml", RULES).unwrap().rules;
+    fn following(rules: &str, region: &str, control: &FleetControl, demand: Option<DemandSource>) -> Node {
+        let rules = RuleSet::parse("rules.yaml", rules).unwrap().rules;
         let limiter = Arc::new(Limiter::new(rules, MemoryStore::new()).in_region(Some(region)));
         let events = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&events);
@@ -141,6 +145,17 @@ impl Node {
             RuleOutcome::Matched(charged) => charged.limits[0].limit.clone(),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Whether the node admits a request now.
+    pub(crate) fn admits(&self) -> bool {
+        self.limiter.check_now(&Request::new("GET", "/")).is_allowed()
+    }
+
+    /// Whether the node has told that it could not read the record.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        let is_it = |event: &RegionEvent| matches!(event, RegionEvent::Unconfirmed { .. });
+        self.events.lock().unwrap().iter().any(is_it)
     }
 
     pub(crate) fn has_told(&self, event: &RegionEvent) -> bool {

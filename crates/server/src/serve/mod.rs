@@ -58,7 +58,7 @@ pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
 /// Interval of housekeeping: reports admissions to the store, checks certificates and memory, logs denials.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// Maximum time that the banner waits for rules published for the fleet.
+/// Maximum time that the banner waits for rules published for the fleet, and listeners for the share of the region.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Timeout for replies from the Redis of another region.
@@ -225,6 +225,16 @@ impl Server {
         regions::warn_of_missing_share(&limiter);
         let engine = Arc::new(Engine::new(limiter).with_traces(traces));
         engine.metrics().call_node(configuration.node.name());
+        let region = match (configuration.store.region()?, &configuration.region) {
+            (Some(control), Some(name)) => {
+                let following = regions::follow(&control, configuration.node.id(), name, &engine)?;
+                engine.metrics().watch_demand(following.demand().clone());
+                // No request is decided by the initial share, which may belong to other regions by now.
+                let _ = tokio::time::timeout(FIRST_LOOK, following.looked()).await;
+                Some(following)
+            }
+            (Some(_) | None, _) => None,
+        };
         let stop = CancellationToken::new();
         let mut listeners = Listeners::new(Arc::clone(&engine), stop.clone());
         if handover.is_some() {
@@ -305,7 +315,6 @@ impl Server {
             Some(at) => Some(listeners.open_admin(at, &operators)?),
             None => None,
         };
-        let node_name = configuration.node.name().to_owned();
         let following = match fleet_control {
             Some(control) => Some(follow_fleet(&control, configuration.node, &engine, &are_published, known)?),
             None => None,
@@ -313,14 +322,6 @@ impl Server {
         if let Some(control) = configuration.store.region()? {
             regions::warn_of_merging_replication(control);
         }
-        let region = match (configuration.store.region()?, &configuration.region) {
-            (Some(control), Some(name)) => {
-                let following = regions::follow(&control, &node_name, name, &engine)?;
-                engine.metrics().watch_demand(following.demand().clone());
-                Some(following)
-            }
-            (Some(_) | None, _) => None,
-        };
         let watch = follow_files(&paths, loaded.files, &engine, &are_published, known)?;
         let certificates = configuration.certificates;
         let succeeded = CancellationToken::new();

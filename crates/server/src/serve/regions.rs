@@ -29,8 +29,8 @@ pub(super) fn follow(
             _ if !is_wanted => {}
             RegionEvent::Missing => tracing::error!(
                 region,
-                "the region has no record of its shares: limits that regions share are at their floor; create it with `tidegate \
-                 regions init`"
+                "the region has no record of its shares: limits that regions share admit nothing; create it with `tidegate regions \
+                 init`"
             ),
             RegionEvent::Lost => tracing::error!(
                 region,
@@ -40,8 +40,8 @@ pub(super) fn follow(
             RegionEvent::Foreign { region: found } => tracing::error!(
                 region,
                 found,
-                "Redis has the record of another region: limits that regions share are at their floor; each region needs a \
-                 Redis of its own"
+                "Redis has the record of another region: limits that regions share are at their floor, or admit nothing if this \
+                 server has never read its own; each region needs a Redis of its own"
             ),
             RegionEvent::Unconfirmed { reason } => tracing::warn!(
                 region,

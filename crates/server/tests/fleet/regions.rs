@@ -58,6 +58,9 @@ impl World {
             &format!("127.0.0.1:{admin}"),
             "--admin-open-metrics",
             "true",
+            // A name need not be unique.
+            "--node-name",
+            "tidegate",
         ]);
         Running { child: command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(), port, admin }
     }
@@ -90,6 +93,22 @@ impl Running {
         Some(answer["limits"].as_array()?.iter().filter_map(|limit| limit["limit"].as_u64()).collect())
     }
 
+    /// Makes a request that counts.
+    fn ask(&self) {
+        let url = format!("http://127.0.0.1:{}/v1/check", self.port);
+        let asked = Command::new("curl").args(["-s", &url, "--json", r#"{"method":"GET","path":"/"}"#]).output();
+        assert!(asked.unwrap().status.success());
+    }
+
+    /// Waits until a metric, written with its labels, has a value.
+    fn shows(&self, metric: &str, is_wanted: impl Fn(f64) -> bool) {
+        until(metric, || {
+            let page = self.metrics();
+            let value = page.lines().find_map(|line| line.strip_prefix(metric))?;
+            value.trim().parse().ok().filter(|value| is_wanted(*value)).map(drop)
+        });
+    }
+
     fn metrics(&self) -> String {
         let url = format!("http://127.0.0.1:{}/metrics", self.admin);
         String::from_utf8(Command::new("curl").args(["-s", &url]).output().unwrap().stdout).unwrap()
@@ -109,10 +128,10 @@ impl Drop for Running {
 
 #[test]
 fn servers_of_two_regions_follow_the_shares_that_an_operator_sets() {
-    let world = World::new();
+    let mut world = World::new();
     let (eu, us) = (world.serve("eu", &world.eu.url()), world.serve("us", &world.us.url()));
-    // Without a record, servers apply the floor.
-    eu.applies(&[10, 50]);
+    // Without a record, a region owns nothing.
+    eu.applies(&[0, 0]);
     assert_eq!(world.run(&["regions", "init", "rules.yaml"]).good(), "recorded: eu, us\n");
     eu.applies(&[120, 900]);
     us.applies(&[80, 100]);
@@ -144,6 +163,20 @@ fn servers_of_two_regions_follow_the_shares_that_an_operator_sets() {
             vec!["us", "12.5%", "quota", "floor", "5%"],
         ]
     );
+    // Servers of one name report their demand separately.
+    let _second = world.serve("eu", &world.eu.url());
+    until("two reports", || (world.eu.run::<u32>(&["HLEN", "tidegate:{#steering}:demand"]) == 2).then_some(()));
+    eu.ask();
+    for rule in ["", "quota"] {
+        eu.shows(&format!(r#"tidegate_region_demand{{region="eu",rule="{rule}"}}"#), |demand| demand > 0.0);
+    }
+    world.us.kill();
+    world.run(&["regions", "move", "10", "--from", "eu", "--to", "us", "--timeout", "1"]).bad();
+    eu.shows(r#"tidegate_region_parked_ratio{region="eu",rule=""}"#, |parked| parked == 0.1);
+    eu.shows(r#"tidegate_region_share_ratio{region="eu",rule=""}"#, |share| share == 0.2);
+    assert_eq!(world.eu.run::<u32>(&["DEL", RECORD]), 1);
+    eu.shows(r#"tidegate_region_confirmed{region="eu"}"#, |confirmed| confirmed == 0.0);
+    eu.applies(&[10, 50]);
 }
 
 #[test]
