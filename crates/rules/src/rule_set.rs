@@ -131,6 +131,11 @@ impl RuleSet {
         }
     }
 
+    /// Asks for the tier of a request, if it is missing, without waiting.
+    pub(crate) fn ask_tier(&self, facts: &(impl Facts + ?Sized)) {
+        self.missing_tiers(facts).for_each(drop);
+    }
+
     fn missing_tiers(&self, facts: &(impl Facts + ?Sized)) -> impl Iterator<Item = Answered<'_>> {
         let lookups = self.stored_tiers().map(|stored| {
             let lookups = self.written.tiers.lookups(facts, stored.secret);

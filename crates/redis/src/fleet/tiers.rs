@@ -1,12 +1,14 @@
 //! Tiers of API keys, which a fleet stores in one hash.
 
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_rules::{FoundTier, LONGEST_TIER, TierDirectory, TierLookup};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::control::FleetControl;
 use super::error::FleetError;
@@ -48,8 +50,8 @@ impl Drop for ServingTiers {
 }
 
 impl FleetControl {
-    /// Looks up the tiers that requests need, on its own connection. A look-up that is not answered within `deadline` has
-    /// failed.
+    /// Looks up the tiers that requests need, on its own connection. A look-up that is not answered within `deadline` of the request
+    /// has failed, however many were asked for before it.
     ///
     /// # Errors
     /// Fails outside a Tokio runtime.
@@ -60,17 +62,32 @@ impl FleetControl {
         directory.open();
         let task = runtime.spawn(async move {
             let mut asker = Asker { control, session: None, connect_after: Instant::now() };
+            // The look-ups that wait, with the instants at which they have failed, the earliest first.
+            let mut waiting: VecDeque<(Instant, Vec<TierLookup>)> = VecDeque::new();
             loop {
-                let lookups = of_task.wanted().await;
-                for lookups in lookups.chunks(AT_ONCE) {
-                    let found = timeout(deadline, asker.look_up(lookups)).await.ok().flatten();
-                    if found.is_none() {
-                        asker.session = None;
+                let Some((until, mut lookups)) = waiting.pop_front() else {
+                    let wanted = of_task.wanted().await;
+                    waiting.push_back((Instant::now() + deadline, wanted));
+                    continue;
+                };
+                if lookups.len() > AT_ONCE {
+                    waiting.push_front((until, lookups.split_off(AT_ONCE)));
+                }
+                let found = {
+                    let mut call = pin!(timeout_at(until, asker.look_up(&lookups)));
+                    loop {
+                        tokio::select! {
+                            found = &mut call => break found.ok().flatten(),
+                            wanted = of_task.wanted() => waiting.push_back((Instant::now() + deadline, wanted)),
+                        }
                     }
-                    let mut found = found.into_iter().flatten();
-                    for lookup in lookups {
-                        of_task.found(*lookup, found.next().unwrap_or(FoundTier::Failed));
-                    }
+                };
+                if found.is_none() {
+                    asker.session = None;
+                }
+                let mut found = found.into_iter().flatten();
+                for lookup in lookups {
+                    of_task.found(lookup, found.next().unwrap_or(FoundTier::Failed));
                 }
             }
         });

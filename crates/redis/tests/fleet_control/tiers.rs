@@ -1,6 +1,7 @@
 //! Tiers of API keys in Redis.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tidegate_core::MemoryStore;
@@ -15,6 +16,8 @@ tiers: { from: store, default: free }
 rules: [{ id: r, key: api_key, tiers: { free: fixed 10/day, paid: fixed 100/day } }]
 ";
 
+const DEADLINE: Duration = Duration::from_secs(5);
+
 /// A node that looks up tiers at `url`.
 struct Node {
     limiter: Limiter<MemoryStore>,
@@ -24,7 +27,7 @@ struct Node {
 impl Node {
     fn new(control: &FleetControl) -> Node {
         let directory = Arc::new(TierDirectory::new(TierSettings::default()));
-        let tiers = control.serve_tiers(Arc::clone(&directory), Duration::from_secs(5)).unwrap();
+        let tiers = control.serve_tiers(Arc::clone(&directory), DEADLINE).unwrap();
         let rules = RuleSet::parse("rules.yaml", RULES).unwrap().rules.with_tiers(Some(directory));
         Node { limiter: Limiter::new(rules, MemoryStore::new()), tiers }
     }
@@ -79,6 +82,40 @@ async fn many_requests_of_new_keys_share_calls() {
     }
     assert!(tasks.join_all().await.iter().all(|&limit| limit == 10));
     assert_eq!((node.counts().missing, node.counts().failed), (500, 0));
+}
+
+/// Redis stops answering. Look-ups are sent in several calls, and none waits for the call before its own.
+#[tokio::test]
+async fn a_request_waits_for_its_tier_no_longer_than_the_deadline() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let node = Node::new(&fleet_control(&proxy.url()));
+    assert_eq!(node.limit("k").await, 10);
+    proxy.set(Break::BlackHole);
+    // From here on the clock moves only while everyone waits.
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let keys: Vec<String> = (0..2_000).map(|number| format!("k_{number}")).collect();
+    let limits = all(keys.iter().map(|key| node.limit(key))).await;
+    assert!(limits.iter().all(|&limit| limit == 10));
+    assert_eq!(node.counts().failed, 2_000);
+    let waited = begun.elapsed();
+    assert!(waited >= DEADLINE && waited < 2 * DEADLINE, "{waited:?}");
+}
+
+/// Awaits all of these at the same time.
+async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        for (future, output) in futures.iter_mut().filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = future.as_mut().poll(context) {
+                *output = Some(ready);
+            }
+        }
+        if futures.iter().all(|(_, output)| output.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    futures.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -218,6 +218,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     ) -> DescriptorsRuling<'d, 'e> {
         let facts: SmallVec<[EntryFacts<'e>; 2]> =
             asked.iter().map(|asked| EntryFacts::new(asked.entries).hits(asked.hits.cost())).collect();
+        // All are asked for before any is awaited, so that the waits do not add up.
+        facts.iter().for_each(|facts| generation.rules.ask_tier(facts));
         for facts in &facts {
             generation.rules.learn_tier(facts).await;
         }

@@ -295,9 +295,13 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         each: impl for<'c> Fn(Charge<'c>) -> Charge<'c>,
         then: impl FnOnce(&Matched<'_, '_>, &mut Ruling<'_>) -> T,
     ) -> T {
-        let generation = self.present();
-        generation.rules.learn_tier(facts).await;
-        self.check_by(&generation, facts, each, then).await
+        self.learn_tier(facts).await;
+        self.check_by(&self.present(), facts, each, then).await
+    }
+
+    /// Waits until the tier of a request is known. Shares may have ended by then, so the generation that decides is taken afterwards.
+    async fn learn_tier(&self, facts: &(impl Facts + Sync + ?Sized)) {
+        self.present().rules.learn_tier(facts).await;
     }
 
     /// Decides by the rules of a generation, and by the tier as far as it is known.

@@ -40,8 +40,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// # }
     /// ```
     pub async fn peek(&self, facts: &(impl Facts + Sync + ?Sized)) -> Ruling<'static> {
+        self.learn_tier(facts).await;
         let generation = self.present();
-        generation.rules.learn_tier(facts).await;
         let matched = generation.rules.matching(facts);
         let mut ruling = Ruling::begin(&generation, &matched);
         let mut asked = Charges::new();
@@ -116,8 +116,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// # Errors
     /// Fails if the store fails. Some keys may have been reset before that.
     pub async fn reset(&self, facts: &(impl Facts + Sync + ?Sized)) -> Result<usize, StoreError> {
+        self.learn_tier(facts).await;
         let generation = self.present();
-        generation.rules.learn_tier(facts).await;
         let matched = generation.rules.matching(facts);
         let mut known = 0;
         for rule in &matched.rules {

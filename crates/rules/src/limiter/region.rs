@@ -104,12 +104,16 @@ impl<S, C: Clock> Limiter<S, C> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
 
     use tidegate_core::regions::{RegionShare, Share, ShareLease, ShareLedger};
+    use tidegate_core::store::now_or_never;
     use tidegate_core::{ManualClock, MemoryStore, Micros};
 
     use super::*;
     use crate::facts::Request;
+    use crate::{FoundTier, TierDirectory, TierSettings};
 
     const NOW: Timestamp = Timestamp::from_secs(1_000_000);
 
@@ -150,6 +154,32 @@ mod tests {
         lease.read(Some(&ledger), NOW + Micros::from_secs(10), clock.now());
         assert!(apply(&limiter, &lease, &clock));
         assert_eq!((0..100).filter(|_| limiter.check_now(&request).is_allowed()).count(), 30);
+    }
+
+    /// The store answers the look-up of a tier after the shares have ended.
+    #[test]
+    fn a_request_that_waited_for_its_tier_is_decided_by_the_floor() {
+        let text = "
+regions: { eu: 60%, us: 40% }
+tiers: { from: store, default: free }
+rules: [{ id: a, key: api_key, tiers: { free: log 100/day, paid: log 1000/day } }]
+";
+        let (_, lease, clock) = world();
+        let directory = Arc::new(TierDirectory::new(TierSettings::default()));
+        directory.open();
+        let rules = RuleSet::parse("rules.yaml", text).unwrap().rules.with_tiers(Some(Arc::clone(&directory)));
+        let limiter = Limiter::new(rules, MemoryStore::new()).in_region(Some("eu"));
+        apply(&limiter, &lease, &clock);
+        let request = Request::new("GET", "/").api_key("k");
+        let mut check = pin!(async { limiter.check(&request).await });
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(check.as_mut().poll(&mut context).is_pending());
+        clock.set(lease.until().unwrap());
+        for lookup in now_or_never(directory.wanted()).unwrap() {
+            directory.found(lookup, FoundTier::Entry(b"paid".to_vec()));
+        }
+        let Poll::Ready(ruling) = check.poll(&mut context) else { panic!("the tier is known") };
+        assert_eq!(ruling.ruled[0].decision.limit, 50);
     }
 
     #[test]
