@@ -183,9 +183,11 @@ fn promtool_finds_nothing_wrong_with_metrics_and_alerts() {
 }
 
 #[test]
-fn alerts_on_overload_fire() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/admin/overload_alerts.yaml");
-    promtool(&["test", "rules", file.to_str().unwrap()], "");
+fn alerts_on_overload_and_on_shares_fire() {
+    for alerts in ["overload", "region"] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/admin/{alerts}_alerts.yaml"));
+        promtool(&["test", "rules", file.to_str().unwrap()], "");
+    }
 }
 
 #[test]
