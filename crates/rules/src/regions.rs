@@ -15,7 +15,7 @@ pub(crate) const DEFAULT_FLOOR: Share = Share::percent(5);
 pub struct Regions {
     /// The initial shares, by region. Their sum is at most the whole.
     pub shares: BTreeMap<String, Share>,
-    /// The share below which no region sinks.
+    /// The minimum share of each region.
     pub floor: Share,
     /// Whether shares are moved.
     pub moves: Moves,

@@ -99,7 +99,7 @@ enum RegionsOff {
 struct MovedRegions {
     /// The initial shares, by region.
     shares: BTreeMap<String, Share>,
-    /// The share below which no region sinks. 5% by default.
+    /// The minimum share of each region. 5% by default.
     floor: Share,
     /// Whether shares can be moved while the regions run. `allowed` by default.
     moves: Moves,

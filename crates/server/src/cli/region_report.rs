@@ -1,4 +1,4 @@
-//! Output of `tidegate regions`: shares, transfers, and steps after demand.
+//! Output of `tidegate regions`: shares, transfers, and steps by demand.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};

@@ -108,8 +108,8 @@ enum RegionsCommand {
     },
     /// Continue transfers that were interrupted.
     Resume,
-    /// Take back a parked share: it belongs to the region again that gave it, and the other one refuses it from then on. If that one cannot
-    /// be asked, this works while nobody has begun to deliver the share.
+    /// Take back a parked share: this returns it to the sending region; the receiving region will reject it. If that one cannot be asked, this
+    /// works while delivery has not started.
     Cancel {
         /// Number of the transfer, as `tidegate regions` shows it.
         #[arg(value_name = "TRANSFER")]
@@ -120,14 +120,14 @@ enum RegionsCommand {
         /// Region that has not received it.
         #[arg(long, value_name = "REGION")]
         to: String,
-        /// Your word that transfer TRANSFER is not in the record of the region `--to`, for a share that somebody has begun to deliver and
-        /// a region that cannot be asked. Nothing checks it: if the region has received the share, both decide by it until `tidegate
-        /// regions resume` reaches that region, which gives it up here again. Until then it cannot move on. Waits up to 11 seconds, after
-        /// which nobody can deliver it any more.
+        /// Confirm that transfer TRANSFER is not in the record of the region `--to`, for a share whose delivery has started and a region that
+        /// cannot be asked. Nothing checks it: if the region has received the share, both decide by it until `tidegate regions resume`
+        /// reaches that region, which gives it up here again. Until then it cannot move on. Waits up to 11 seconds, after which it can no
+        /// longer be delivered.
         #[arg(long)]
         never_applied: bool,
     },
-    /// Move shares after demand until stopped: half of the gap per step, at most one step in 5 seconds. Run a single instance.
+    /// Rebalance shares by demand until stopped: half of the gap per step, at most one step in 5 seconds. Run a single instance.
     Balance {
         /// Make at most one step, if shares are off by 5 points or more, and exit.
         #[arg(long)]
@@ -333,7 +333,7 @@ fn init(runtime: &tokio::runtime::Runtime, control: &RegionsControl, files: &[Pa
     }
 }
 
-/// Moves shares after demand until the process is stopped.
+/// Moves shares by demand until the process is stopped.
 async fn balance(control: &RegionsControl) -> io::Result<ExitCode> {
     let mut reports = StandingReports::default();
     loop {

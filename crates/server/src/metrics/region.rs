@@ -97,7 +97,7 @@ pub(super) fn write(view: &RegionView, demand: &BTreeMap<String, f64>, page: &mu
     };
     let help = "Share of limits that the region owns, 1 for all";
     gauge("region_share_ratio", help, &|_, region| ratio(region.share));
-    gauge("region_floor_ratio", "Share below which the region does not sink", &|_, region| ratio(region.floor));
+    gauge("region_floor_ratio", "Minimum share of the region", &|_, region| ratio(region.floor));
     let help = "Share that the region has sent and that has not arrived yet, as far as it knows";
     gauge("region_parked_ratio", help, &|rule, _| ratio(applied.parked(rule)));
     let help = "Requests a second that limits of the region decide at this node, admitted or not, as an average";
