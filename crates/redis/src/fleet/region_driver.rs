@@ -121,10 +121,14 @@ impl RegionsControl {
     /// one of them [has lost changes](ShareLedger::is_behind) that a region which answers knows of.
     pub async fn begin(&self, from: &str, to: &str, rule: &str, amount: Share) -> Result<Transfer, RegionsError> {
         let control = self.control(to)?;
-        let mut known = readable(self.records().await).0;
-        known.remove(to);
-        // Read after the others, which therefore know of none of its transfers that began later.
-        match own_ledger(to, control.region_record().await) {
+        let mut records = self.records().await;
+        let record = match records.remove(to) {
+            Some(Err(away @ FleetError::Unreachable { .. })) => Err(away),
+            // Read after the others, which therefore know of none of its transfers that began later.
+            _ => control.region_record().await,
+        };
+        let mut known = readable(records).0;
+        match own_ledger(to, record) {
             Ok(ledger) if !ledger.shares.contains_key(rule) => {
                 let error = BeginError::UnknownRule { rule: rule.to_owned() };
                 return Err(RegionsError::Begin { region: to.to_owned(), error });
