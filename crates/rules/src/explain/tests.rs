@@ -140,7 +140,7 @@ rules:
     let limits: Vec<_> = calls.limits.iter().map(|limit| (&*limit.id, &*limit.limit, limit.cost)).collect();
     assert_eq!(limits, [("calls", "20/s burst 50", 1), ("calls/daily", "fixed 1000/day", 25)]);
     assert_eq!(calls.limits[1].reserve.as_deref(), Some("2min"));
-    assert_eq!((calls.on_store_failure.as_str(), calls.priority), ("allow for 30s", "high"));
+    assert_eq!((calls.on_store_failure.as_str(), calls.priority), ("allow for 30s", Some("high")));
     assert_eq!(calls.store_deadline.as_deref(), Some("50ms"));
     assert_eq!(calls.granted, Granted::Everyone);
     let shared = charged(&explained[1].1);
