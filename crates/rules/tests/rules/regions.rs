@@ -12,13 +12,13 @@ fn told(text: &str) -> String {
 #[test]
 fn mistakes_say_where_they_are_and_what_to_write() {
     for (regions, problem, help) in [
-        ("{ eu: 60%, us: 50% }", "the shares of all regions are 110% together", "lower some of them"),
+        ("{ eu: 60%, us: 50% }", "the shares of all regions are 110% in total", "lower some of them"),
         ("{ eu: sixty }", "the share of `eu` cannot be `sixty`", "write 0% to 100%"),
         ("{ eu: 101% }", "the share of `eu` cannot be `101%`", "write 0% to 100%"),
         ("{ }", "`regions` is empty", "such as `{ eu: 60%, us: 40% }`"),
         ("60%", "`regions` must be a map, found text", "such as `{ eu: 60%, us: 40% }`"),
         ("{ 'e u': 100% }", "`e u` cannot be the name of a region", "letters, digits"),
-        ("{ floor: 5% }", "`regions` without `shares`", "write `shares: { eu: 60%, us: 40% }`"),
+        ("{ floor: 5% }", "`regions` without `shares`", "add `shares: { eu: 60%, us: 40% }`"),
         ("{ shares: { eu: 97%, us: 3% }, floor: 4% }", "`floor` is 4%, and `us` has a share of 3%", "lower the floor"),
         ("{ shares: { eu: 100% }, moves: sometimes }", "`moves` cannot be `sometimes`", "`allowed`"),
         ("{ shares: { eu: 100% }, flor: 4% }", "flor", "did you mean `floor`?"),

@@ -47,7 +47,7 @@ impl Server {
     pub(super) fn look_for_store(&mut self) {
         if self.is_store_awaited && StoreTrouble::of(&self.engine).is_none() {
             self.is_store_awaited = false;
-            tracing::info!("the store answers again, and decides limits");
+            tracing::info!("the store answers now, and decides limits");
         }
     }
 }

@@ -178,7 +178,7 @@ fn a_store_that_does_not_answer_at_the_start_is_told_of_and_so_is_its_return() {
     until("a warning", || server.log().contains("the store does not answer: until it does").then_some(()));
     assert!(!server.log().contains("the store answers"), "{}", server.log());
     let _store = redis(port);
-    until("the store", || server.log().contains("the store answers: limits are decided there").then_some(()));
+    until("the store", || server.log().contains("the store answers now, and decides limits").then_some(()));
     // On a busy machine, the first connection may take longer than startup waits for it.
     until("a start that tells of no trouble", || {
         let healthy = Server::start(&[("rules.yaml", rules)], &["--rules", "rules.yaml", "--redis", &url]);
