@@ -24,8 +24,8 @@ Examples:
 Each setting is a flag (--api-listen), an environment variable (TIDEGATE_API_LISTEN) and an entry of the configuration file
 (api.listen). Flags take precedence over variables, and variables over the file. `-h` shows the common settings, `--help` all.
 
-Signals: SIGTERM and SIGINT finish requests in flight and exit with 0; SIGHUP reloads configuration, rules and certificates; SIGUSR2
-starts the program again, with the same arguments, to take over (--handover).
+Signals: SIGTERM and SIGINT serve for --limits-stop-delay, finish requests in flight and exit with 0; SIGHUP reloads configuration, rules
+and certificates; SIGUSR2 starts the program again, with the same arguments, to take over (--handover).
 Exit status: 0 after a normal stop, 1 if the server could not start, 2 on a usage error.";
 
 /// Run the server.

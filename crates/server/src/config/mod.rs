@@ -67,6 +67,8 @@ pub struct Configuration {
     pub region: Option<String>,
     /// The Redis servers of all regions, for moving shares.
     pub regions: RegionServers,
+    /// The time after a signal to stop in which the server is not ready, and still accepts connections.
+    pub stop_delay: Duration,
     /// Socket for the handover to a successor, if any.
     pub handover: Option<PathBuf>,
     /// Store of the state.
@@ -187,6 +189,7 @@ impl ConfigReader<'_> {
         let admin = self.listener("admin", ADMIN_PROTOCOLS, proxies.clone());
         let admin_token = self.value("admin.token", token);
         let open_metrics = self.value("admin.open_metrics", flag);
+        let stop_delay = self.value("limits.stop_delay", span(Duration::ZERO, HOUR));
         proxies?;
         Some(Configuration {
             rules,
@@ -194,6 +197,7 @@ impl ConfigReader<'_> {
             node: node?,
             region: region?,
             regions: regions?,
+            stop_delay: stop_delay?,
             handover: self.path("handover"),
             store: store?,
             secrets,

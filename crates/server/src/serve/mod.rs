@@ -10,6 +10,7 @@ mod reload;
 mod rule_sources;
 mod saved_state;
 mod signals;
+mod stopping;
 mod successor;
 
 use std::net::SocketAddr;
@@ -150,7 +151,12 @@ pub struct Server {
     are_published: Arc<AtomicBool>,
     operators: AdminState,
     listeners: Listeners,
+    /// Cancelled on a signal to stop: the server is no longer ready.
+    stopping: CancellationToken,
+    /// Cancelled when the listeners close.
     stop: CancellationToken,
+    /// Time from `stopping` to `stop`.
+    stop_delay: Duration,
     watch: Option<Watch>,
     following: Option<Following>,
     /// Follows the shares of the region until dropped.
@@ -235,7 +241,7 @@ impl Server {
             }
             (Some(_) | None, _) => None,
         };
-        let stop = CancellationToken::new();
+        let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
         let mut listeners = Listeners::new(Arc::clone(&engine), stop.clone());
         if handover.is_some() {
             listeners.inherit(inherited);
@@ -263,7 +269,8 @@ impl Server {
             Some(at) => {
                 configuration.http.hosts = AllowedHosts::of(at.address.ip(), configuration.hosts.api);
                 let log = access_log.clone();
-                let service = api::ApiServer::new(Arc::clone(&engine), configuration.http, tokens, log, stop.clone());
+                let service =
+                    api::ApiServer::new(Arc::clone(&engine), configuration.http, tokens, log, stopping.clone());
                 Some(listeners.open_api(at, service)?)
             }
             None => None,
@@ -345,7 +352,9 @@ impl Server {
             are_published,
             operators,
             listeners,
+            stopping,
             stop,
+            stop_delay: configuration.stop_delay,
             watch,
             following,
             _region: region,
@@ -418,16 +427,17 @@ impl Server {
         self.manager.notify(ServiceState::Ready);
     }
 
-    /// Serves until SIGTERM or SIGINT, then finishes requests in flight. SIGHUP [reloads](Server::reload). SIGUSR2 starts the
-    /// program again, to take over. A second stop signal closes all connections.
+    /// Serves until SIGTERM or SIGINT. Then it is no longer ready, goes on serving for the stop delay, and finishes requests in
+    /// flight. Each further stop signal ends the present one of these steps; the last closes all connections. SIGHUP
+    /// [reloads](Server::reload). SIGUSR2 starts the program again, to take over.
     pub async fn until_stopped(mut self, mut signals: Signals) {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
+        let is_told = loop {
             tokio::select! {
                 biased;
                 told = signals.next() => match told {
-                    SignalAction::Stop => break,
+                    SignalAction::Stop => break true,
                     SignalAction::Reload => {
                         if let Some(log) = &self.access_log {
                             log.reopen();
@@ -441,12 +451,19 @@ impl Server {
                         None => tracing::error!("no successor can take over without `handover`: none is started"),
                     },
                 },
-                () = self.succeeded.cancelled() => break,
+                () = self.succeeded.cancelled() => break false,
                 _ = housekeeping.tick() => self.keep_house().await,
             }
-        }
+        };
         if !self.succeeded.is_cancelled() {
             self.manager.notify(ServiceState::Stopping);
+        }
+        self.stopping.cancel();
+        if let Some(rls) = &self.rls {
+            rls.service.closing().await;
+        }
+        if is_told {
+            self.delay_stop(&mut signals).await;
         }
         tracing::info!("stopping: no new connections, requests in flight are finished");
         let mut saver = self.saver.take();
@@ -456,13 +473,10 @@ impl Server {
             // The file now belongs to the successor.
             saver.stop().await;
         }
-        if let Some(rls) = &self.rls {
-            rls.service.closing().await;
-        }
         self.listeners.withdraw();
         self.stop.cancel();
         let second_stop = async {
-            if self.succeeded.is_cancelled() {
+            if !is_told {
                 // No signal has stopped this process yet. systemd sends one to all processes of the service.
                 signals.stop().await;
             }

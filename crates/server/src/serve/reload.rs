@@ -48,6 +48,7 @@ impl Server {
             tracing::warn!("{warning}");
         }
         log::change_level(&configuration.log.level);
+        self.stop_delay = configuration.stop_delay;
         let listening = [
             (self.gateway.as_ref().map(|open| &open.listening), configuration.gateway),
             (self.api.as_ref().map(|open| &open.listening), configuration.api),

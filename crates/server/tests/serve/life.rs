@@ -130,6 +130,51 @@ fn a_second_stop_signal_closes_all_connections() {
     assert_eq!(server.ended().code(), Some(0), "{}", server.log());
 }
 
+#[test]
+fn during_the_stop_delay_it_is_not_ready_and_serves_new_connections() {
+    let mut server = Server::start(&[], &["--limits-stop-delay", "1h"]);
+    assert_eq!(server.get("/readyz").status, 200);
+    server.signal(Signal::TERM);
+    until("the end of readiness", || (server.get("/readyz").status == 503).then_some(()));
+    // Each of these is a new connection.
+    assert_eq!((server.get("/healthcheck").status, server.get("/healthz").status), (503, 200));
+    assert_eq!(server.check(r#"{"path":"/"}"#)["allowed"], true);
+    let mut stream = begin_a_request(&server);
+    server.signal(Signal::TERM);
+    until("no new connections", || is_refusing(&server));
+    // The second signal has ended the delay, and no more.
+    stream.write_all(THE_OTHER_HALF).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert_eq!(server.ended().code(), Some(0), "{}", server.log());
+}
+
+#[test]
+fn the_stop_delay_ends_by_itself_and_can_be_changed_by_a_reload() {
+    let files = [("tidegate.yaml", "limits: { stop_delay: 1h }")];
+    let mut server = Server::start(&files, &["--config", "tidegate.yaml"]);
+    std::fs::write(server.path("tidegate.yaml"), "limits: { stop_delay: 100ms }").unwrap();
+    server.signal(Signal::HUP);
+    until("the change", || server.log().contains("changed settings are in force").then_some(()));
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended().code(), Some(0), "{}", server.log());
+    assert!(server.log().contains("connections are still accepted"), "{}", server.log());
+}
+
+#[test]
+fn a_successor_ends_the_stop_delay() {
+    let folder = folder(&[]);
+    let path = folder.path().join("handover.sock");
+    let args = ["--limits-stop-delay", "1h", "--handover", path.to_str().unwrap()];
+    let mut first = Server::start(&[], &args);
+    first.signal(Signal::TERM);
+    until("the end of readiness", || (first.get("/readyz").status == 503).then_some(()));
+    let second = Server::start(&[], &args);
+    assert_eq!(first.ended().code(), Some(0), "{}", first.log());
+    assert_eq!(second.get("/readyz").status, 200);
+}
+
 fn rules(limit: &str) -> String {
     format!("rules:\n  - id: api\n    key: user\n    limit: {limit}\n")
 }

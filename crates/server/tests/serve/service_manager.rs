@@ -69,6 +69,8 @@ fn a_service_manager_is_told_of_each_step_and_of_a_successor_before_the_first_pr
         "off",
         "--handover",
         "handover.sock",
+        "--limits-stop-delay",
+        "1h",
     ]);
     command.env("NOTIFY_SOCKET", folder.path().join("notify")).stdout(Stdio::null()).stderr(Stdio::null());
     let mut first = Process(command.spawn().unwrap());
@@ -95,6 +97,9 @@ fn a_service_manager_is_told_of_each_step_and_of_a_successor_before_the_first_pr
 
     successor.signal(Signal::TERM);
     assert_eq!(told(&manager), "STOPPING=1");
+    // Told at once, and not after the delay.
+    decided();
+    successor.signal(Signal::TERM);
     until("the end of the successor", || successor.is_gone().then_some(()));
     manager.set_nonblocking(true).unwrap();
     assert!(manager.recv(&mut [0; 256]).is_err(), "the first process did not say that the service stops");

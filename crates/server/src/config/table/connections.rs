@@ -50,6 +50,11 @@ pub(super) fn limits() -> Vec<Setting> {
             "Idle time before TCP keepalive probes a connection; 0s for never.",
         ),
         Setting::new("limits.streams", &["128"], "Maximum number of concurrent requests on one HTTP/2 connection."),
+        Setting::new(
+            "limits.stop_delay",
+            &["0s"],
+            "Time after a signal to stop in which the server reports that it is not ready, and still accepts connections.",
+        ),
         Setting::new("limits.stop_time", &["10s"], "Time for requests in flight to finish when the server stops."),
     ]
 }
