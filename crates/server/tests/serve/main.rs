@@ -18,6 +18,7 @@ mod connections;
 mod decisions;
 mod deploy;
 mod hot_keys;
+mod killed;
 mod kubernetes;
 mod leased_fleet;
 mod leased_nodes;

@@ -1,11 +1,9 @@
 //! State in memory that survives restarts.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Read;
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -20,7 +18,7 @@ rules:
   - { id: held, match: { path: /held }, key: user, limits: [{ limit: fixed 100/year, cost: 60, reserve: 1h }] }
 ";
 
-fn start(state: &Path, more: &[&str]) -> Server {
+pub(crate) fn start(state: &Path, more: &[&str]) -> Server {
     let args = ["--rules", "rules.yaml", "--store-file", state.to_str().unwrap(), "--admin-open-metrics", "true"];
     Server::start(&[("rules.yaml", RULES)], &[&args[..], more].concat())
 }
@@ -32,11 +30,11 @@ fn left(server: &Server, limit: &str, request: &str) -> u64 {
     found.and_then(|found| found["remaining"].as_u64()).unwrap_or_else(|| panic!("{answer}"))
 }
 
-fn spend(server: &Server, user: &str) -> u64 {
+pub(crate) fn spend(server: &Server, user: &str) -> u64 {
     left(server, "quota", &format!(r#"{{"method":"GET","path":"/","user":"{user}"}}"#))
 }
 
-fn metric(server: &Server, name: &str) -> f64 {
+pub(crate) fn metric(server: &Server, name: &str) -> f64 {
     let url = format!("http://{}/metrics", server.listener("Admin"));
     let text = server.get_from(&url, &[]).body;
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name} is not in\n{text}"));
@@ -87,110 +85,6 @@ fn a_restart_forgets_nothing_if_there_is_a_file() {
     assert_eq!((&settled["settled"], &settled["given_back"]), (&true.into(), &50.into()), "{settled}");
     server.signal(Signal::TERM);
     assert!(server.ended().success());
-}
-
-#[test]
-fn a_server_that_is_killed_forgets_no_more_than_was_spent_after_its_last_snapshot() {
-    let folder = folder(&[]);
-    let state = folder.path().join("state");
-    // Upper bound of the spent cost: answered requests, and two that were in flight.
-    let mut most = 0;
-    for life in 0..3_u64 {
-        let mut server = start(&state, &["--store-save-every", "100ms"]);
-        let before = 1_000_000 - spend(&server, "ann");
-        assert!(before <= most + 1, "{before} of {most}: it never makes up spending");
-        let (address, is_over, count) =
-            (server.connect().peer_addr().unwrap(), AtomicBool::new(false), AtomicU64::new(before));
-        let kept = std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while !is_over.load(Ordering::SeqCst) && admitted(address, "/").unwrap_or(false) {
-                        count.fetch_add(1, Ordering::SeqCst);
-                    }
-                });
-            }
-            // After two further snapshots, at least one began after this count.
-            let (kept, saves) = (count.load(Ordering::SeqCst), metric(&server, "tidegate_state_saves_total"));
-            until("two snapshots", || (metric(&server, "tidegate_state_saves_total") >= saves + 2.0).then_some(()));
-            // Killed at some time during one of the next snapshots, while requests are decided.
-            std::thread::sleep(Duration::from_millis(37 * life));
-            server.signal(Signal::KILL);
-            server.ended();
-            is_over.store(true, Ordering::SeqCst);
-            kept
-        });
-        most = count.load(Ordering::SeqCst) + 2;
-        let verified = tidegate(folder.path()).args(["state", "verify", "state"]).output().unwrap();
-        assert!(verified.status.success(), "{verified:?}");
-        let server = start(&state, &[]);
-        let spent = 1_000_000 - 1 - spend(&server, "ann");
-        assert!((kept..=most).contains(&spent), "{spent}, of {kept} to {most}");
-        most = spent + 1;
-    }
-}
-
-#[test]
-fn however_often_a_server_is_killed_no_more_is_admitted_than_the_limit_and_an_interval_each_time() {
-    const LIMIT: u64 = 4_000;
-    let folder = folder(&[]);
-    let state = folder.path().join("state");
-    let count = AtomicU64::new(0);
-    let (mut forgotten, mut kills, is_denied) = (0, 0, AtomicBool::new(false));
-    while !is_denied.load(Ordering::SeqCst) {
-        let mut server = start(&state, &["--store-save-every", "100ms"]);
-        let address = server.connect().peer_addr().unwrap();
-        let before = count.load(Ordering::SeqCst);
-        let (saves, mut seen) = (|| metric(&server, "tidegate_state_saves_total"), Vec::new());
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while let Ok(is_admitted) = admitted(address, "/small") {
-                        if !is_admitted {
-                            is_denied.store(true, Ordering::SeqCst);
-                            return;
-                        }
-                        count.fetch_add(1, Ordering::SeqCst);
-                    }
-                });
-            }
-            // Killed at some moment after a quarter of the limit and some snapshots, while requests are decided.
-            let mut more = fastrand::u32(1..20);
-            while more > 0 && !is_denied.load(Ordering::SeqCst) {
-                let admitted = count.load(Ordering::SeqCst);
-                seen.push((admitted, saves()));
-                let is_long = admitted >= before + LIMIT / 4 && seen.last().is_some_and(|(_, saves)| *saves >= 4.0);
-                more -= u32::from(is_long);
-            }
-            server.signal(Signal::KILL);
-        });
-        server.ended();
-        if !is_denied.load(Ordering::SeqCst) {
-            // What was counted before the last snapshot but one was complete is in the last one.
-            let last = seen.last().unwrap().1;
-            let kept = seen.iter().rfind(|(_, saves)| *saves <= last - 2.0).map_or(before, |(admitted, _)| *admitted);
-            forgotten += count.load(Ordering::SeqCst) - kept;
-            kills += 1;
-        }
-    }
-    let admitted = count.load(Ordering::SeqCst);
-    assert!(kills > 0 && admitted > LIMIT - 10 * kills, "{admitted}, {kills}");
-    assert!(admitted <= LIMIT + forgotten, "{admitted} with {forgotten} forgotten by {kills}");
-}
-
-/// Whether a request was answered, and admitted.
-fn admitted(address: SocketAddr, path: &str) -> io::Result<bool> {
-    let body = format!(r#"{{"method":"GET","path":"{path}","user":"ann"}}"#);
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let length = body.len();
-    let head = "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close";
-    stream.write_all(format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    // The answer of a server that is killed may end early.
-    let (_, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
-    let answer: Value = serde_json::from_str(body)?;
-    Ok(answer["allowed"] == true)
 }
 
 #[test]
