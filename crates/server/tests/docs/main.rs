@@ -27,7 +27,9 @@ use std::process::Command;
 use guide::{Block, Guide, guides, plain, read};
 
 /// Flags of other programs, and of builds.
-const FOREIGN_FLAGS: [&str; 8] = [
+const FOREIGN_FLAGS: [&str; 10] = [
+    "--add-host",
+    "--set-file",
     "--features",
     "--no-default-features",
     "--json",
@@ -37,6 +39,9 @@ const FOREIGN_FLAGS: [&str; 8] = [
     "--compressed",
     "--prior-knowledge",
 ];
+
+/// A variable of builds.
+const COMMIT: &str = "TIDEGATE_COMMIT";
 
 /// Names that only look like settings: files, traces, fields of other formats, and values of the chart.
 const FOREIGN_NAMES: [&str; 5] = ["tidegate.", "usage.", "example.", "api.key", "sidecar."];
@@ -97,6 +102,7 @@ impl Known {
         let of_serve = known.commands["serve"].iter();
         let of_serve = of_serve.map(|flag| format!("TIDEGATE_{}", flag[2..].replace('-', "_").to_ascii_uppercase()));
         known.variables.extend(of_serve.collect::<Vec<_>>());
+        known.variables.insert(COMMIT.to_owned());
         known
     }
 

@@ -64,23 +64,63 @@ fn commands(workflow: &Value) -> Vec<String> {
     lines.map(|line| line.trim().to_owned()).collect()
 }
 
+const CI: &str = ".github/workflows/ci.yaml";
+const RELEASE: &str = ".github/workflows/release.yaml";
+const NIGHTLY: &str = ".github/workflows/nightly.yaml";
+
+#[test]
+fn jobs_may_write_only_what_they_make() {
+    for file in [CI, RELEASE, NIGHTLY] {
+        let workflow = parse(file);
+        let text = workflow["permissions"].to_string();
+        assert_eq!(text, r#"{"contents":"read"}"#, "{file}");
+        for (name, job) in workflow["jobs"].as_object().unwrap() {
+            let may_write = job["permissions"].to_string().contains("write");
+            let makes = file == RELEASE && ["draft", "build", "image", "image-index"].contains(&name.as_str());
+            assert_eq!(may_write, makes, "{file}: {name}");
+        }
+    }
+}
+
+#[test]
+fn the_oldest_compiler_is_that_of_the_packages() {
+    let packages = packages();
+    let oldest = packages[0]["rust_version"].as_str().unwrap();
+    let commands = commands(&parse(CI));
+    for command in [
+        format!("cargo +{oldest} check --workspace --all-features --locked"),
+        "cargo install --locked --path crates/server".to_owned(),
+    ] {
+        assert!(commands.contains(&command), "{command}: {commands:#?}");
+    }
+}
+
 #[test]
 fn workflows_run_what_there_is() {
     let makefile = read("Makefile");
-    for file in [".github/workflows/ci.yaml", ".github/workflows/release.yaml"] {
+    for file in [CI, RELEASE, NIGHTLY] {
         let commands = commands(&parse(file));
-        assert!(commands.iter().any(|command| command == ".ci/run"), "{file}: {commands:#?}");
+        let at = |wanted: &str| commands.iter().position(|command| command.starts_with(wanted));
+        let tests = if file == NIGHTLY { "make test" } else { ".ci/run" };
+        // The tests of the package need a user namespace.
+        let allowed = at("sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0");
+        assert!(allowed.is_some() && allowed < at(tests), "{file}: {commands:#?}");
         for command in &commands {
             let program = command.split(' ').next().unwrap();
             if program.starts_with("tools/") || program.starts_with(".ci/") {
                 assert!(repository().join(program).is_file(), "{file}: {command}");
             }
             if let Some(target) = command.strip_prefix("make ") {
+                let target = target.split(' ').next().unwrap_or(target);
                 assert!(makefile.contains(&format!("\n{target}:")), "{file}: {command}");
             }
         }
     }
-    let release = parse(".github/workflows/release.yaml");
+    let nightly = commands(&parse(NIGHTLY));
+    let checks = nightly.iter().find_map(|command| command.strip_prefix("tools/soundness ")).unwrap();
+    let soundness = read("tools/soundness");
+    assert!(checks.split(' ').all(|check| soundness.contains(&format!("[{check}]"))), "{checks}");
+    let release = parse(RELEASE);
     let jobs = &release["jobs"];
     assert_eq!(
         (&jobs["draft"]["needs"], &jobs["build"]["needs"]),

@@ -167,7 +167,7 @@ async fn envoy_asks_and_obeys() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_envoy_of_the_compose_file_counts_clients_by_their_address() {
-    let rules = include_str!("../../../../deploy/compose/rules.yaml").replace("10/s burst 20", "log 3/h");
+    let rules = include_str!("../../../../deploy/compose/rules/rules.yaml").replace("10/s burst 20", "log 3/h");
     let served = Served::new(&rules).await;
     let inner = StdListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = include_str!("../../../../deploy/compose/envoy.yaml")

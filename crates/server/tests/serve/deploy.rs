@@ -110,24 +110,32 @@ fn the_container_is_built_of_the_source_alone_and_has_no_shell() {
 fn the_compose_file_and_the_system_service_run_commands_of_the_program() {
     let compose: Value = serde_saphyr::from_str(&read("compose/compose.yaml")).unwrap();
     let tidegate_service = &compose["services"]["tidegate"];
-    let files = folder(&[("rules.yaml", &read("compose/rules.yaml"))]);
-    let mut command = tidegate(files.path());
-    command.arg("config").args(["--rules", "rules.yaml"]).args(strings(&tidegate_service["command"]));
-    for (name, value) in tidegate_service["environment"].as_object().unwrap() {
-        command.env(name, value.as_str().unwrap());
-    }
-    assert_accepted(&mut command);
+    let files = folder(&[("rules.yaml", &read("compose/rules/rules.yaml"))]);
+    let here = files.path().display().to_string();
+    let accept = |service: &Value| {
+        let mut command = tidegate(files.path());
+        command.arg("config").args(strings(&service["command"]));
+        for (name, value) in service["environment"].as_object().unwrap() {
+            command.env(name, value.as_str().unwrap().replace("/etc/tidegate/rules", &here));
+        }
+        assert_accepted(&mut command);
+        // An editor that replaces the file is seen only if its folder is mounted.
+        assert!(strings(&service["volumes"]).contains(&"./rules:/etc/tidegate/rules:ro".to_owned()));
+        assert_eq!(
+            (&service["environment"]["TIDEGATE_RULES"], &service["stop_grace_period"]),
+            (&"/etc/tidegate/rules".into(), &"1m".into())
+        );
+    };
+    accept(tidegate_service);
     let single: Value = serde_saphyr::from_str(&read("compose/single.yaml")).unwrap();
     let single = &single["services"]["tidegate"];
     let args = strings(&single["command"]);
-    assert_accepted(tidegate(files.path()).arg("config").args(["--rules", "rules.yaml"]).args(&args));
+    accept(single);
     let volumes = strings(&single["volumes"]);
     assert!(args[1].starts_with("/var/lib/tidegate/") && volumes.contains(&"state:/var/lib/tidegate".to_owned()));
     assert!(read("Dockerfile").contains("--chown=65532:65532 /image/var/lib/tidegate /var/lib/tidegate"));
-    for volume in ["rules.yaml", "envoy.yaml"] {
-        assert!(compose.to_string().contains(&format!("./{volume}:")), "{volume}");
-        read(&format!("compose/{volume}"));
-    }
+    assert!(compose.to_string().contains("./envoy.yaml:"));
+    read("compose/envoy.yaml");
 
     let unit = read("systemd/tidegate.service");
     let exec = |name: &str| {

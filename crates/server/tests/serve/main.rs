@@ -25,6 +25,7 @@ mod leased_nodes;
 mod leased_slots;
 mod life;
 mod log_output;
+mod manifests;
 mod memory;
 mod openapi;
 mod proxies;
