@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -231,6 +232,15 @@ fn the_package_is_installed_started_upgraded_by_handover_and_removed() {
     machine.install(&first);
     let passwd = fs::read_to_string(machine.path("etc/passwd")).unwrap();
     assert!(passwd.contains("\ntidegate:") || passwd.starts_with("tidegate:"), "{passwd}");
+    for file in ["tidegate.yaml", "rules.yaml"] {
+        let about = fs::metadata(machine.path("etc/tidegate").join(file)).unwrap();
+        assert_eq!(about.mode() & 0o777, 0o640, "{file} may hold secrets");
+        // A user namespace has one group only.
+        if rustix::process::geteuid().is_root() {
+            let groups = fs::read_to_string(machine.path("etc/group")).unwrap();
+            assert!(groups.lines().any(|line| line.starts_with(&format!("tidegate:x:{}:", about.gid()))), "{groups}");
+        }
+    }
     assert!(machine.path("etc/systemd/system/multi-user.target.wants/tidegate.service").is_symlink());
     let mut config = Command::new(machine.path("usr/bin/tidegate"));
     let shown = run(config.args(["config", "--changed", "--config"]).arg(machine.path("etc/tidegate/tidegate.yaml")));
