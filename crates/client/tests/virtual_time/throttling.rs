@@ -1,7 +1,5 @@
 //! Throttling of hosts that refuse most requests.
 
-use std::time::Duration;
-
 use tidegate_client::{ClientLayer, PaceLayer, Paced, ThrottleLayer, Throttled};
 use tower::ServiceExt;
 
@@ -54,6 +52,8 @@ async fn requests_that_another_layer_did_not_send_are_no_refusals_of_the_host() 
 #[cfg(feature = "adaptive")]
 #[tokio::test(start_paused = true)]
 async fn requests_to_a_busy_host_are_no_refusals_of_the_host() {
+    use std::time::Duration;
+
     use tidegate_client::HostBusy;
 
     let server = Server::new(|_, _| reply(200, &[])).latency(Duration::from_mins(1));
