@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use proptest::prelude::*;
@@ -37,12 +38,16 @@ fn restored(clock: &ManualClock, keys: usize, mut bytes: &[u8]) -> Restored<Manu
 struct Reloading {
     store: Mutex<MemoryStore<ManualClock>>,
     clock: ManualClock,
+    /// Calls that found keys in the store, and those of them before which it was replaced.
+    calls: AtomicUsize,
+    replacements: AtomicUsize,
 }
 
 impl Reloading {
     fn new() -> Reloading {
         let clock = clock();
-        Reloading { store: Mutex::new(MemoryStore::with_clock_and_cap(clock.clone(), KEYS)), clock }
+        let store = Mutex::new(MemoryStore::with_clock_and_cap(clock.clone(), KEYS));
+        Reloading { store, clock, calls: AtomicUsize::new(0), replacements: AtomicUsize::new(0) }
     }
 
     fn reloaded(&self) -> MutexGuard<'_, MemoryStore<ManualClock>> {
@@ -55,10 +60,21 @@ impl Reloading {
         let Restored { store: next, dropped, .. } = restored(&self.clock, KEYS, &saved(&store));
         self.clock.set(now);
         assert_eq!(dropped, 0);
-        if next.stats().keys == store.stats().keys {
+        let (keys, kept) = (store.stats().keys, next.stats().keys);
+        self.calls.fetch_add(usize::from(keys > 0), Ordering::Relaxed);
+        if kept == keys {
             *store = next;
+            self.replacements.fetch_add(usize::from(keys > 0), Ordering::Relaxed);
         }
         store
+    }
+}
+
+impl Drop for Reloading {
+    fn drop(&mut self) {
+        let (calls, replacements) = (*self.calls.get_mut(), *self.replacements.get_mut());
+        let is_tested = calls == 0 || replacements > calls / 2;
+        assert!(is_tested || std::thread::panicking(), "replaced before {replacements} of {calls} calls");
     }
 }
 
@@ -136,21 +152,38 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn a_store_that_is_restored_decides_as_if_it_had_never_stopped(
-        steps in prop::collection::vec((0..LIMITS.len(), 0_u8..5, 1_u64..6, 0_u64..400, 0_u8..12), 1..150),
+        steps in prop::collection::vec((0..LIMITS.len() + 2, 0_u8..5, 1_u64..6, 0_u64..400, 0_u8..12), 1..150),
     ) {
         let clock = clock();
-        let limits: Vec<Limit> = LIMITS.iter().map(|limit| limit.parse().unwrap()).collect();
+        let names = [&LIMITS[..], &["concurrent 4 ttl 2s", "fixed 30/min"]].concat();
+        let limits: Vec<Limit> = names.iter().map(|limit| limit.parse().unwrap()).collect();
+        let (slots, reserved) = (LIMITS.len(), LIMITS.len() + 1);
+        let mut receipts = Vec::new();
         let lasting = MemoryStore::with_clock_and_cap(clock.clone(), KEYS);
         let mut restarted = MemoryStore::with_clock_and_cap(clock.clone(), KEYS);
         for (limit, key, cost, millis, restart) in steps {
             clock.advance(Micros::from_millis(millis));
-            let (rule, key) = (RuleId::new(LIMITS[limit]), Key::of([&[key]]));
-            let charge = [Charge::new(&rule, &key, &limits[limit]).cost(cost)];
             if restart == 0 {
                 restarted = restored(&clock, KEYS, &saved(&restarted)).store;
             }
-            let (one, other) = (lasting.decide(&charge).unwrap(), restarted.decide(&charge).unwrap());
+            if restart < 4 && !receipts.is_empty() {
+                let (one, other, actual): (Receipt, Receipt, u64) = receipts.swap_remove(usize::from(key) % receipts.len());
+                if restart == 1 {
+                    prop_assert_eq!(lasting.renew(&one), restarted.renew(&other));
+                }
+                prop_assert_eq!(lasting.settle(&one, &[actual]), restarted.settle(&other, &[actual]));
+            }
+            let (rule, key) = (RuleId::new(names[limit]), Key::of([&[key]]));
+            let mut charge = Charge::new(&rule, &key, &limits[limit]).cost(if limit == slots { 1 } else { cost });
+            if limit == reserved {
+                charge = charge.reserve(Micros::from_secs(3));
+            }
+            let (one, other) = (lasting.decide(&[charge]).unwrap(), restarted.decide(&[charge]).unwrap());
             prop_assert_eq!(one.decisions, other.decisions);
+            prop_assert_eq!(one.receipt.is_some(), other.receipt.is_some());
+            if let (Some(one), Some(other)) = (one.receipt, other.receipt) {
+                receipts.push((one, other, if limit == slots { 0 } else { cost / 2 }));
+            }
         }
         // Recovered keys are left out.
         prop_assert!(restored(&clock, KEYS, &saved(&lasting)).store.stats().used <= lasting.stats().used);
