@@ -83,7 +83,7 @@ impl Probe {
             match problem {
                 None => tracing::info!(%upstream, "an upstream is healthy again"),
                 Some(problem) => {
-                    tracing::warn!(%upstream, problem, "an upstream is unhealthy: requests are sent to other upstreams")
+                    tracing::warn!(%upstream, problem, "an upstream is unhealthy: requests are sent to other upstreams");
                 }
             }
         }

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+
+use tidegate_core::{Clock, SystemClock};
 
 use super::page::Page;
 
@@ -37,7 +39,7 @@ pub(super) fn write(page: &mut Page) {
     if let Some(most) = most_files(&limits) {
         page.gauge("process_max_fds", "Maximum number of open file descriptors", &[(&[], most)]);
     }
-    if let Some(start) = START.get_or_init(|| start_time(&stat, since_epoch()?, since_boot()?)) {
+    if let Some(start) = START.get_or_init(|| start_time(&stat, since_epoch(), since_boot()?)) {
         let help = "Start time of the process, in seconds since the Unix epoch";
         page.gauge("process_start_time_seconds", help, &[(&[], *start)]);
     }
@@ -61,14 +63,14 @@ fn start_time(stat: &str, since_epoch: f64, since_boot: f64) -> Option<f64> {
     Some((start * TICKS).round() / TICKS)
 }
 
-fn since_epoch() -> Option<f64> {
-    Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
+fn since_epoch() -> f64 {
+    Duration::from_micros(SystemClock::new().now().as_micros()).as_secs_f64()
 }
 
 #[cfg(target_os = "linux")]
 fn since_boot() -> Option<f64> {
     let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    std::time::Duration::try_from(boot).ok().map(|boot| boot.as_secs_f64())
+    Duration::try_from(boot).ok().map(|boot| boot.as_secs_f64())
 }
 
 #[cfg(not(target_os = "linux"))]
