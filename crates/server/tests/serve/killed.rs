@@ -5,11 +5,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 use tidegate_core::contract::seed::seed;
+use tidegate_core::{Clock, SystemClock};
 
 use super::state::{metric, spend, start};
 use crate::support::{folder, tidegate, until};
@@ -106,7 +107,7 @@ fn however_often_a_server_is_killed_no_more_is_admitted_than_the_limit_and_an_in
 }
 
 fn now_ms() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+    SystemClock::new().now().as_micros() / 1_000
 }
 
 /// When the snapshot in the file `state` began.
