@@ -240,7 +240,7 @@ fn a_node_that_lags_or_refuses_is_listed_and_sets_the_exit_status() {
     });
     assert_eq!(refused.code(), Some(1), "{}", refused.out());
     println!("{}", refused.out());
-    assert!(refused.out().contains("gw-2 keeps what it has: rules.yaml:2:"), "{}", refused.out());
+    assert!(refused.out().contains("gw-2 keeps its current rules: rules.yaml:2:"), "{}", refused.out());
     assert!(refused.out().ends_with("1 of 2 have version 1\n"), "{}", refused.out());
     let json = place.run(&["fleet", "--format", "json"]);
     assert_eq!(json.code(), Some(1));

@@ -94,7 +94,7 @@ async fn refusals_have_reasons() {
         ("POST", r#"{"descriptors":[{}]}"#, 400, "domain is empty"),
         ("POST", r#"{"domain":"edge","descriptors":[{}],"what":1}"#, 400, "what"),
         ("POST", r#"{"domain":"edge","descriptors":[{"limit":{"unit":"FORTNIGHT"}}]}"#, 400, "SECOND to YEAR"),
-        ("POST", r#"{"domain":"edge","descriptors":[{"hitsAddend":-1}]}"#, 400, "less than 0"),
+        ("POST", r#"{"domain":"edge","descriptors":[{"hitsAddend":-1}]}"#, 400, "is negative"),
         ("PUT", "{}", 405, "POST"),
     ] {
         let (code, _, told) = curl(&served, method, body).await;
