@@ -91,7 +91,7 @@ fn errors_point_at_the_characters_at_fault() {
         ("frobnicate 5/s", 1, "frobnicate", "token-bucket, gcra"),
         ("99999999999999999999/s", 1, "99999999999999999999", "too large"),
         ("0/s", 1, "0/s", "never refills"),
-        ("1/0s", 1, "1/0s", "a period of 0"),
+        ("1/0s", 1, "1/0s", "the period is 0"),
         ("1/99999999999999999999s", 3, "99999999999999999999", "too large"),
         ("1/9999999999year", 1, "1/9999999999year", "longer than"),
         ("1/s burst 9007199254740992", 11, "9007199254740992", "give at most"),
