@@ -11,7 +11,7 @@ pub struct Row {
     /// Id for programs, which does not change with the wording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What was measured.
+    /// Description of the measured quantity.
     pub what: String,
     /// Tidegate's number.
     pub ours: f64,

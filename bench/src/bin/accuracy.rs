@@ -31,7 +31,7 @@ const CLIENTS: u32 = 270_000;
 const RATE: f64 = 50_000.0;
 const SEED: u64 = 1;
 
-/// Which requests count.
+/// The requests that are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counting {
     All,

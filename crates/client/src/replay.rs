@@ -13,7 +13,7 @@ use crate::BoxError;
 /// A request body that records what it sends, so that a retry can send it again.
 ///
 /// A body is recorded up to a maximum length. A longer body is passed on and can be sent only once. A further attempt sends
-/// what was recorded, followed by the rest.
+/// the recording, followed by the rest.
 pub struct ReplayBody<B: Body> {
     /// `None` for a body without frames, for which there is nothing to record.
     recording: Option<Arc<Mutex<Recording<B>>>>,

@@ -27,9 +27,9 @@ use crate::script::SOURCE;
 
 /// State in Redis, shared by all nodes with the same server and the same prefix.
 ///
-/// Each request takes one round trip for any number of charges, and is decided at one instant. The exception is a request
-/// whose keys are in several slots of a cluster: it is decided slot by slot, and if a later slot denies it, the earlier
-/// charges are refunded. This never admits too much, but a charge can deny other requests until it is refunded.
+/// Each request takes one round trip for any number of charges, and is decided at one instant. In a cluster, a request
+/// with keys in several slots is decided slot by slot, and if a later slot denies it, the charges in earlier slots
+/// are refunded. This never admits too much, but a charge can deny other requests until it is refunded.
 #[derive(Debug)]
 pub struct RedisStore {
     link: Arc<Link>,

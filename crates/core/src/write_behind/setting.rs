@@ -72,8 +72,8 @@ impl WriteBehind {
         limit.capacity() * self.percent as u64 / 100
     }
 
-    /// Maximum that each of this many nodes may have admitted and not reported, per key. 0 if the number of nodes is 0,
-    /// which means that it is unknown.
+    /// Maximum that each of this many nodes may have admitted and not reported, per key. 0 if the number of nodes is 0
+    /// (unknown).
     #[must_use]
     pub const fn most_unreported(self, limit: &Limit, nodes: u32) -> u64 {
         if nodes == 0 { 0 } else { self.most_beyond(limit) / nodes as u64 }

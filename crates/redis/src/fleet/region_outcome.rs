@@ -44,7 +44,7 @@ pub struct TakenBack {
     pub is_reserved: bool,
 }
 
-/// What became of all transfers that there are.
+/// The outcomes of all transfers in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "transfers may be parked, and regions unreadable"]
 pub struct Resumption {

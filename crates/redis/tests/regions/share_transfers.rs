@@ -182,7 +182,7 @@ async fn records_that_exist_are_not_created_again() {
     assert_eq!((regions[0].share().await, regions[1].share().await), (percent(45), percent(55)));
 }
 
-/// Two commands replace a lost record at the same time. Whichever comes first, the other regions receive from the new record.
+/// Two commands replace a lost record at the same time. In either order, the other regions receive from the new record.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_record_is_replaced_by_two_at_once() {
     let shares = [("eu", 60), ("us", 40)];

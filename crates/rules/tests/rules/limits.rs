@@ -153,7 +153,7 @@ fn a_cost_may_stand_in_one_of_several_places() {
     assert_eq!(of(&get("/").body("max_completion_tokens", "30")), "60");
     assert_eq!(of(&get("/").body("max_tokens", "40")), "80");
     assert_eq!(of(&get("/")), "500");
-    // Whichever of them an upstream uses, the larger one is charged.
+    // The larger one is charged, as an upstream may use either of them.
     assert_eq!(of(&get("/").body("max_completion_tokens", "1").body("max_tokens", "40")), "80");
     let request = get("/");
     let fields: Vec<_> = rules.matching(&request).fields().map(ToString::to_string).collect();

@@ -255,7 +255,7 @@ fn limit() -> impl Strategy<Value = &'static str> {
 }
 
 proptest! {
-    /// Whichever nodes get requests, each answers like a single node with the previous secret. Everything charged since all
+    /// Every node that gets a request answers like a single node with the previous secret. Everything charged since all
     /// nodes know both secrets is charged under the new name as well.
     #[test]
     fn a_fleet_in_rotation_admits_what_one_node_would(limit in limit(), steps in vec(step(), 1..60)) {

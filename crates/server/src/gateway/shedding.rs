@@ -1,7 +1,7 @@
 //! Load shedding: under overload, the gateway refuses the least important requests first.
 //!
-//! Each route has a shedder of its own, since one route may be overloaded while others are not. Overload is that requests arrive
-//! which the adaptive limits of all addresses of the route would refuse, or that the gateway itself is overloaded.
+//! Each route has a shedder of its own, since one route may be overloaded while others are not. A route is overloaded if
+//! the adaptive limits of all its addresses would refuse a request, or if the gateway itself is overloaded.
 
 use std::sync::Arc;
 use std::time::Duration;

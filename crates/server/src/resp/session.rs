@@ -30,7 +30,7 @@ pub(super) struct RespSession {
     pub(super) limits: LimitCache,
     /// Commands queued since `MULTI`.
     pub(super) transaction: Option<Box<Transaction>>,
-    /// Settings in force for this session.
+    /// Settings that apply to this connection.
     pub(super) settings: Arc<Settings>,
 }
 
