@@ -1,5 +1,6 @@
 //! Starts, runs and stops a server.
 
+mod error;
 mod fallback;
 mod hot_keys;
 mod listeners;
@@ -22,11 +23,12 @@ use std::time::Duration;
 use std::{io, thread};
 
 use tidegate_core::SystemClock;
-use tidegate_redis::fleet::{Following, FollowingRegion, NoRuntime, ServingTiers};
-use tidegate_rules::{Diagnostics, Limiter, RuleSet, TierDirectory};
+use tidegate_redis::fleet::{Following, FollowingRegion, ServingTiers};
+use tidegate_rules::{Limiter, RuleSet, TierDirectory};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
+pub use self::error::ServeError;
 pub use self::fallback::StoreFallback;
 use self::hot_keys::HotKeys;
 pub use self::listeners::Listeners;
@@ -37,20 +39,18 @@ use self::saved_state::{OpenedStore, StateSaver};
 use self::signals::SignalAction;
 pub use self::signals::Signals;
 use self::successor::SuccessorStarter;
-use crate::access_log::{AccessLog, AccessLogError};
-use crate::admin::{self, AdminState, Token, TokenError};
+use crate::access_log::AccessLog;
+use crate::admin::{self, AdminState, Token};
 use crate::config::{ConfigSource, Configuration, KnownFacts};
 use crate::cross_site::AllowedHosts;
 use crate::engine::Engine;
 use crate::identity::TokenIdentity;
 use crate::identity::jwt::{self, Verifier};
-use crate::listen::{HandoverError, InheritedListeners, ListenError, ListenerTls, Listening, Reloaded};
+use crate::listen::{InheritedListeners, ListenerTls, Listening, Reloaded};
 use crate::service_manager::{ServiceManager, ServiceState};
-use crate::state_file::StateFileError;
-use crate::state_file_lock::StateFileInUse;
 use crate::store::AnyStore;
-use crate::traces::{Traces, TracesError};
-use crate::watch::{Watch, WatchError};
+use crate::traces::Traces;
+use crate::watch::Watch;
 use crate::{api, gateway, log, resp, rls};
 
 /// Rules of a server without configured rules.
@@ -64,64 +64,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Timeout for replies from the Redis of another region.
 const REGIONS_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Error at startup.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The rules are invalid.
-    #[error("{0}")]
-    Rules(Diagnostics),
-    /// The store cannot be opened.
-    #[error("the store cannot be opened: {0}")]
-    Store(#[from] tidegate_redis::SettingsError),
-    /// The rules give the region of this server no share.
-    #[error("{0} Set `region` to one of them")]
-    Region(String),
-    /// The servers of regions cannot be used.
-    #[error(transparent)]
-    Regions(#[from] crate::config::RegionServersError),
-    /// A listener cannot be opened.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// Published rules cannot be followed.
-    #[error(transparent)]
-    Follow(#[from] NoRuntime),
-    /// The rules files cannot be watched.
-    #[error(transparent)]
-    Watch(#[from] WatchError),
-    /// The handover from a predecessor, or to a successor, is not possible.
-    #[error(transparent)]
-    Handover(#[from] HandoverError),
-    /// The access log cannot be opened.
-    #[error(transparent)]
-    AccessLog(#[from] AccessLogError),
-    /// Traces cannot be sent.
-    #[error(transparent)]
-    Traces(#[from] TracesError),
-    /// The admin token is invalid or cannot be generated.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// The state file is unusable.
-    #[error(transparent)]
-    State(#[from] StateFileError),
-    /// The state file belongs to another server.
-    #[error(transparent)]
-    StateInUse(#[from] StateFileInUse),
-    /// The state file cannot be written.
-    #[error("the state file `{}` cannot be written: {error}. Create its folder, and let the server write there", path.display())]
-    StateFile {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: io::Error,
-    },
-    /// The system's random source failed.
-    #[error("the operating system provides no random numbers: {0}")]
-    Randomness(String),
-    /// All listeners are off.
-    #[error("all listeners are off: set `api.listen`, `rls.listen`, `resp.listen` or `gateway.upstream`")]
-    NoListener,
-}
 
 /// Tokio runtime of a server: one worker for each available core.
 ///
@@ -433,10 +375,10 @@ impl Server {
     pub async fn until_stopped(mut self, mut signals: Signals) {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let is_told = loop {
+        let has_signal = loop {
             tokio::select! {
                 biased;
-                told = signals.next() => match told {
+                action = signals.next() => match action {
                     SignalAction::Stop => break true,
                     SignalAction::Reload => {
                         if let Some(log) = &self.access_log {
@@ -455,55 +397,7 @@ impl Server {
                 _ = housekeeping.tick() => self.keep_house().await,
             }
         };
-        if !self.succeeded.is_cancelled() {
-            self.manager.notify(ServiceState::Stopping);
-        }
-        self.stopping.cancel();
-        if let Some(rls) = &self.rls {
-            rls.service.closing().await;
-        }
-        if is_told {
-            self.delay_stop(&mut signals).await;
-        }
-        tracing::info!("stopping: no new connections, requests in flight are finished");
-        let mut saver = self.saver.take();
-        if self.succeeded.is_cancelled()
-            && let Some(saver) = saver.take()
-        {
-            // The file now belongs to the successor.
-            saver.stop().await;
-        }
-        self.listeners.withdraw();
-        self.stop.cancel();
-        let second_stop = async {
-            if !is_told {
-                // No signal has stopped this process yet. systemd sends one to all processes of the service.
-                signals.stop().await;
-            }
-            signals.stop().await;
-        };
-        tokio::select! {
-            () = self.listeners.closed() => {}
-            () = second_stop => tracing::warn!("second signal to stop: connections are closed"),
-        }
-        if let Some(following) = self.following.take() {
-            let _ = tokio::time::timeout(HOUSEKEEPING, following.stop()).await;
-        }
-        // Returns leases immediately, so that other nodes can use them.
-        let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().store().return_leases()).await;
-        if let Some(saver) = saver {
-            saver.finish().await;
-        }
-        // Reports admissions during an outage to the store, if it is available again.
-        let _ = tokio::time::timeout(HOUSEKEEPING, self.engine.limiter().report_local()).await;
-        let (traces, access_log) = (self.engine.traces().clone(), self.access_log.take());
-        let finish = move || {
-            traces.close();
-            if let Some(log) = access_log {
-                log.flush();
-            }
-        };
-        let _ = tokio::task::spawn_blocking(finish).await;
+        self.shut_down(signals, has_signal).await;
     }
 
     async fn keep_house(&mut self) {
