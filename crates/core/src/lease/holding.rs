@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::cell::{Cell, Taken};
-use super::renewal::{Grant, LeaseGeneration, Renewal};
 use super::without_drift;
+use super::{Grant, LeaseGeneration, Renewal};
 use crate::time::Timestamp;
 
 /// The tokens of one key that a node holds.

@@ -46,28 +46,18 @@ mod cell;
 #[cfg(all(test, tidegate_loom))]
 mod cell_loom;
 mod holding;
-mod leasing;
-mod ledger;
 mod pace;
-mod renewal;
 mod sync;
-mod terms;
 #[cfg(all(test, not(tidegate_loom)))]
 mod tests;
 
 pub use block::Block;
 pub use cell::{Cell, Taken};
 pub use holding::{Ask, Holding};
-pub use leasing::Leasing;
-pub use ledger::Ledger;
 pub use pace::{Next, Pace};
-pub use renewal::{Grant, Grants, LeaseGeneration, LeaseRequest, Renewal};
-pub use terms::Terms;
 
+pub use crate::limit::leased::{EPOCH, Grant, Grants, LeaseGeneration, LeaseRequest, Leasing, Ledger, Renewal, Terms};
 use crate::time::Micros;
-
-/// Length of an epoch. All nodes and stores must agree on it, so it is not a setting.
-pub const EPOCH: Micros = Micros::from_secs(2);
 
 /// Allowed drift of a node's clock against the store's: one part in this many.
 const DRIFT: u64 = 1 << 10;

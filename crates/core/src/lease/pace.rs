@@ -1,8 +1,8 @@
 //! The times at which a node asks the store about a key, and the number of tokens that it asks for.
 
 use super::holding::Ask;
-use super::renewal::Grant;
-use super::terms::{LEAST_LEASE, Terms};
+use super::{Grant, Terms};
+use crate::limit::leased::LEAST_LEASE;
 use crate::time::{Micros, Timestamp};
 
 /// The time without requests after which a node returns its tokens.

@@ -25,7 +25,7 @@ mod floor;
 mod footprint;
 mod gcra;
 mod leaky_bucket;
-mod leased;
+pub(crate) mod leased;
 mod limit_rate;
 mod packed;
 mod rate;
@@ -56,8 +56,8 @@ pub use token_bucket::TokenBucket;
 pub(crate) use bucket::Bucket;
 pub(crate) use shape::Shape;
 
+use self::leased::Ledger;
 use crate::decision::Decision;
-use crate::lease::Ledger;
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};
 

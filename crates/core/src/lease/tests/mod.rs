@@ -11,17 +11,6 @@ mod terms;
 mod traces;
 mod world;
 
-use std::cell::Cell;
-
-thread_local! {
-    static WITHOUT_FLOOR: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether ledgers on this thread let debt drain below what is outstanding.
-pub(super) fn is_without_floor() -> bool {
-    WITHOUT_FLOOR.get()
-}
-
 /// A disabled safety rule, for tests that its violation is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {

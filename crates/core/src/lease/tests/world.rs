@@ -1,9 +1,9 @@
 //! A store, nodes, and a network between them with losses and delays.
 
-use super::super::renewal::{Grant, Renewal};
-use super::super::{Ask, EPOCH, Holding, Ledger, Taken, Terms};
+use super::super::{Ask, EPOCH, Grant, Holding, Ledger, Renewal, Taken, Terms};
+use super::Mutant;
 use super::step::{ALL, Step, Violation};
-use super::{Mutant, WITHOUT_FLOOR};
+use crate::limit::leased::WITHOUT_FLOOR;
 use crate::limit::{Limit, State};
 use crate::receipt_id::ReceiptId;
 use crate::time::{Micros, Timestamp};

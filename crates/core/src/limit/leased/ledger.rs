@@ -23,17 +23,23 @@ const SHARES: u64 = 1 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
     /// The state under the limit, with outstanding tokens counted as spent. Never [`State::Leased`].
-    pub(super) state: State,
+    pub(crate) state: State,
     /// The epoch of the first number of each pair below. The second number belongs to the epoch before.
-    pub(super) epoch: u64,
+    pub(crate) epoch: u64,
     /// Outstanding tokens, by the epoch in which they were granted or renewed.
-    pub(super) outstanding: [u64; 2],
+    pub(crate) outstanding: [u64; 2],
     /// The total demand of all nodes that asked, in tokens per second.
-    pub(super) demand: [u64; 2],
+    pub(crate) demand: [u64; 2],
     /// The part of a window with which the outstanding tokens end. `None` for buckets, and for tokens that were granted
     /// under another limit or before a step of the clock: such tokens end with their epochs, and no more are granted until
     /// then.
-    pub(super) part: Option<u64>,
+    pub(crate) part: Option<u64>,
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+thread_local! {
+    /// Whether ledgers on this thread let debt drain below what is outstanding, for tests that this is detected.
+    pub(crate) static WITHOUT_FLOOR: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 const fn epoch_at(now: Timestamp) -> u64 {
@@ -266,7 +272,7 @@ impl Ledger {
     }
 
     /// Brings the record to the present: debt drains as far as the floor, and leases of past epochs and parts end.
-    pub(super) fn advance(&mut self, limit: &Limit, now: Timestamp) {
+    pub(crate) fn advance(&mut self, limit: &Limit, now: Timestamp) {
         self.end_past_leases(limit, now);
         limit.resync(&mut self.state, now);
         self.keep_floor(limit, now);
@@ -318,7 +324,7 @@ impl Ledger {
     /// The number of tokens that stay charged because nodes may still spend them.
     fn floor(&self) -> u64 {
         #[cfg(all(test, not(tidegate_loom)))]
-        if super::tests::is_without_floor() {
+        if WITHOUT_FLOOR.get() {
             return 0;
         }
         self.outstanding()

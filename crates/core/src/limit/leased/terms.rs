@@ -20,7 +20,7 @@ const LONG_WINDOW: Micros = Micros::from_secs(3_600);
 const SECOND: Micros = Micros::from_secs(1);
 
 /// If leases of a key would be smaller than this, the store decides each request.
-pub(super) const LEAST_LEASE: u64 = 8;
+pub(crate) const LEAST_LEASE: u64 = 8;
 
 /// Limits that admit less in an interval are leased only if a large part of the limit can be used at once.
 const LEAST_PER_INTERVAL: u64 = 8;
@@ -134,7 +134,7 @@ impl Terms {
 
     /// Terms under which the whole capacity can be outstanding.
     #[cfg(all(test, not(tidegate_loom)))]
-    pub(super) const fn for_search(capacity: u64) -> Terms {
+    pub(crate) const fn for_search(capacity: u64) -> Terms {
         Terms { interval: SHORTEST_INTERVAL, most_outstanding: capacity, per_interval: 0, recovers: 0 }
     }
 }

@@ -1,9 +1,25 @@
-//! Limits with leased spending.
+//! Limits with leased spending: the store's side of [leases](crate::lease), where the protocol is described.
+
+mod leasing;
+mod ledger;
+mod renewal;
+mod terms;
+
+pub use self::leasing::Leasing;
+pub use self::ledger::Ledger;
+pub use self::renewal::{Grant, Grants, LeaseGeneration, LeaseRequest, Renewal};
+pub use self::terms::Terms;
+
+#[cfg(all(test, not(tidegate_loom)))]
+pub(crate) use self::ledger::WITHOUT_FLOOR;
+pub(crate) use self::terms::LEAST_LEASE;
 
 use super::{Level, Limit, State};
 use crate::decision::Decision;
-use crate::lease::{Grant, Ledger, Renewal, Terms};
-use crate::time::Timestamp;
+use crate::time::{Micros, Timestamp};
+
+/// Length of an epoch. All nodes and stores must agree on it, so it is not a setting.
+pub const EPOCH: Micros = Micros::from_secs(2);
 
 impl Limit {
     #[cold]
