@@ -17,6 +17,8 @@ use crate::time::{NodeClock, TrueTime};
 const RENEWAL_DEADLINE: Duration = Duration::from_millis(1_500);
 /// The time within which a reserved cost can be settled.
 const RESERVED_FOR: Micros = Micros::from_secs(60);
+/// The size of a node's table of leases. One of the default size takes long to drop.
+const MOST_KEYS: usize = 64;
 
 /// A disabled safety rule, for tests that its violation is detected. Nodes are real; the store behind their tiers makes them
 /// behave like some without the rule. Rules of the script are disabled in its text.
@@ -56,7 +58,7 @@ impl Node {
         settings.dialer = Some(dialer);
         let behind = Behind { store: RedisStore::open(settings).unwrap(), time: clock.time.clone(), mutant };
         let tier = Tier::with_clock(behind, tier::Settings::default(), clock.clone());
-        let tier = tier.with_leases(LeaseSettings::default());
+        let tier = tier.with_leases(LeaseSettings { most_keys: MOST_KEYS });
         Node { limiter: Limiter::with_clock(rules.clone(), tier, clock) }
     }
 

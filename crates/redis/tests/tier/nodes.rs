@@ -17,6 +17,10 @@ use tidegate_redis::tier::{LeaseSettings, LeaseStats, Settings, Tier};
 
 use crate::support::{finish, start};
 
+/// The size of a node's table of leases. Random traces make thousands of nodes, and a table of the default size takes
+/// longer to drop than most traces take to run.
+const MOST_KEYS: usize = 256;
+
 /// The store shared by all nodes.
 #[derive(Clone)]
 pub(crate) struct Common(pub(crate) Arc<MemoryStore<ManualClock>>);
@@ -243,7 +247,7 @@ impl Fleet {
 pub(crate) fn node(store: &Common, clock: &ManualClock, drift: i64, mutant: Option<Mutant>) -> Node {
     let network = Network { mutant, ..Network::new(store, clock) };
     Tier::with_clock(network, Settings::default(), Drifting { clock: clock.clone(), drift })
-        .with_leases_by_hand(LeaseSettings::default())
+        .with_leases_by_hand(LeaseSettings { most_keys: MOST_KEYS })
 }
 
 /// Runs an operation of a tier to its end. Sends renewals when it waits for them.
