@@ -18,9 +18,19 @@ mod time;
 mod trace;
 mod world;
 
+use std::thread;
+
 use tidegate_core::contract::seed::seeds;
 
-use crate::world::World;
+use crate::world::{Outcome, World};
+
+/// The outcome of the simulation with this seed, which admits no more than the limit.
+fn admits(&seed: &u64) -> Outcome {
+    let outcome = World::run(seed);
+    let violation = outcome.violation.as_deref();
+    assert_eq!(violation, None, "seed {seed}:\n{}", outcome.told.join("\n"));
+    outcome
+}
 
 /// With any losses, delays, crashes and takeovers, all nodes together admit no more than the limit, plus the guide's bounds
 /// for servers that lose data or whose clocks step: buckets, fixed and sliding windows, slots, and costs that are reserved
@@ -28,14 +38,12 @@ use crate::world::World;
 #[test]
 fn a_fleet_admits_no_more_than_the_limit() {
     let (mut admitted, mut by_lease, mut worked, mut refunded, mut calls) = (0, 0, 0, 0, 0);
-    for seed in seeds(1..33) {
-        let outcome = World::run(seed);
-        assert!(
-            outcome.violation.is_none(),
-            "seed {seed}: {}\n{}",
-            outcome.violation.unwrap(),
-            outcome.told.join("\n")
-        );
+    let seeds: Vec<u64> = seeds(1..33).collect();
+    let outcomes: Vec<Outcome> = thread::scope(|scope| {
+        let threads: Vec<_> = seeds.chunks(16).map(|some| scope.spawn(|| some.iter().map(admits).collect())).collect();
+        threads.into_iter().flat_map(|thread| -> Vec<Outcome> { thread.join().unwrap() }).collect()
+    });
+    for outcome in outcomes {
         admitted += outcome.admitted;
         by_lease += outcome.by_lease;
         worked += outcome.worked;

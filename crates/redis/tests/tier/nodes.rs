@@ -19,7 +19,7 @@ use crate::support::{finish, start};
 
 /// The size of a node's table of leases. Random traces make thousands of nodes, and a table of the default size takes
 /// longer to drop than most traces take to run.
-const MOST_KEYS: usize = 256;
+const MOST_KEYS: usize = 4_096;
 
 /// The store shared by all nodes.
 #[derive(Clone)]
