@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn doormans_table() {
+    fn the_table_of_doorman_is_reproduced() {
         let wants = amounts(&[100_000, 5_000, 1_000]);
         assert_eq!(fair(12_000, &wants), [6_000, 5_000, 1_000]);
         assert_eq!(proportional(12_000, &wants), [6_969, 4_031, 1_000]);

@@ -123,7 +123,7 @@ impl Engine {
         let inspection = self.metrics.count(ruling, sample);
         self.metrics.count_shed(matched, ruling);
         if inspection.is_needed() {
-            self.metrics.look_at_charges(inspection, ruling.charges(matched));
+            self.metrics.inspect_charges(inspection, ruling.charges(matched));
         }
     }
 
@@ -131,17 +131,17 @@ impl Engine {
     pub(crate) fn check_then<T>(
         &self,
         facts: &(impl Facts + Sync + ?Sized),
-        look: impl FnOnce(&Ruling<'_>) -> T,
+        inspect: impl FnOnce(&Ruling<'_>) -> T,
     ) -> NowOrLater<T, impl Future<Output = T>> {
         if self.traces.is_on() {
-            return self.check(facts).map(|ruling| look(&ruling)).map_later(Either::Left);
+            return self.check(facts).map(|ruling| inspect(&ruling)).map_later(Either::Left);
         }
         let sample = self.metrics.begin();
-        let look = move |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
+        let inspect = move |matched: &Matched<'_, '_>, ruling: &mut Ruling<'_>| {
             self.count(matched, ruling, sample);
-            look(ruling)
+            inspect(ruling)
         };
-        self.limiter.check_then(facts, look).map_later(Either::Right)
+        self.limiter.check_then(facts, inspect).map_later(Either::Right)
     }
 
     /// Decides a request given as descriptors of one of Envoy's domains in `generation`, and charges it if it is
@@ -199,7 +199,7 @@ impl Engine {
         let count = |ruling: &Ruling<'_>, charges: &mut dyn Iterator<Item = RuledCharge<'_>>| {
             let inspection = self.metrics.count(ruling, sample);
             if inspection.is_needed() {
-                self.metrics.look_at_charges(inspection, charges);
+                self.metrics.inspect_charges(inspection, charges);
             }
         };
         let decide = || NowOrLater::Later(self.limiter.check_entries_then(generation, asked, charging, count));

@@ -16,12 +16,12 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tidegate_rules::{Diagnostics, Loaded, file_contents, load, rules_files};
 
 /// Interval between checks of the contents.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without changes before a file is loaded.
 const SETTLED_AFTER: Duration = Duration::from_millis(50);
 
 /// Number of checks after which a file that keeps changing is loaded anyway.
-const MOST_LOOKS: usize = 8;
+const MOST_POLLS: usize = 8;
 
 /// Follows files until dropped.
 pub struct Watch {
@@ -30,7 +30,7 @@ pub struct Watch {
 }
 
 enum Wake {
-    Look,
+    Poll,
     Reload,
     Stop,
 }
@@ -57,7 +57,7 @@ impl Watch {
         // Without notifications from the system, polling still works.
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if event.as_ref().map_or(true, is_change) {
-                let _ = says.send(Wake::Look);
+                let _ = says.send(Wake::Poll);
             }
         });
         let mut watcher = watcher.ok();
@@ -139,10 +139,10 @@ impl WatchedFiles {
         mut tell: impl FnMut(Result<Loaded, Diagnostics>),
     ) {
         loop {
-            let mut asked = match wakes.recv_timeout(LOOK_EVERY) {
+            let mut asked = match wakes.recv_timeout(POLL_INTERVAL) {
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Wake::Reload) => true,
-                Ok(Wake::Look) => {
+                Ok(Wake::Poll) => {
                     // Busy folders cause many events: one check covers all of them.
                     std::thread::sleep(SETTLED_AFTER);
                     false
@@ -153,7 +153,7 @@ impl WatchedFiles {
                 match wake {
                     Wake::Stop => return,
                     Wake::Reload => asked = true,
-                    Wake::Look => {}
+                    Wake::Poll => {}
                 }
             }
             if !asked && self.fingerprint() == self.contents {
@@ -174,7 +174,7 @@ impl WatchedFiles {
     /// Waits until two consecutive fingerprints are equal, for a bounded time.
     fn settled(&self) -> u64 {
         let mut before = self.fingerprint();
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MOST_POLLS {
             std::thread::sleep(SETTLED_AFTER);
             let now = self.fingerprint();
             if now == before {

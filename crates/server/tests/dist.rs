@@ -204,9 +204,9 @@ impl Drop for Running {
 }
 
 /// Polls for up to half a minute.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+fn until<T>(what: &str, mut read: impl FnMut() -> Option<T>) -> T {
     for _ in 0..3_000 {
-        if let Some(found) = look() {
+        if let Some(found) = read() {
             return found;
         }
         thread::sleep(Duration::from_millis(10));

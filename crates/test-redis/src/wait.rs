@@ -14,10 +14,10 @@ const POLL_EVERY: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 /// After [`TIMEOUT`].
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, mut read: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
-        if let Some(seen) = look() {
+        if let Some(seen) = read() {
             return seen;
         }
         assert!(began.elapsed() < TIMEOUT, "waited {TIMEOUT:?} in vain for this: {what}");
@@ -29,10 +29,10 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 ///
 /// # Panics
 /// After [`TIMEOUT`].
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn eventually<T>(what: &str, mut read: impl AsyncFnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
-        if let Some(seen) = look().await {
+        if let Some(seen) = read().await {
             return seen;
         }
         assert!(began.elapsed() < TIMEOUT, "waited {TIMEOUT:?} in vain for this: {what}");

@@ -69,7 +69,7 @@ impl HostPace {
     pub(crate) fn turn(&self, number: u64, now: Instant) -> Turn {
         let mut state = self.state();
         let Some(waiting) = state.waiting.get(number) else {
-            return Turn::Behind(Behind { not_before: now, look_at: None });
+            return Turn::Behind(Behind { not_before: now, recheck_at: None });
         };
         let (limits, tokens) = (Arc::clone(&waiting.limits), waiting.tokens);
         let earliest = state.earliest(&limits, number, tokens, now);
@@ -220,10 +220,10 @@ impl HostState {
     /// delay. It passes those that another limit holds back if its limits leave room for them.
     fn earliest(&self, limits: &Named, number: u64, tokens: u64, now: Instant) -> Earliest {
         let is_head = self.waiting.is_head(limits, number);
-        let (mut at, mut is_behind, mut look_at) = (now, false, Some(now));
+        let (mut at, mut is_behind, mut recheck_at) = (now, false, Some(now));
         for (key, limit) in limits.iter().filter_map(|key| Some((key, self.limits.get(key)?))) {
             if !is_head || self.delays_another(key, limit, number, tokens, now) {
-                (is_behind, look_at) = (true, None);
+                (is_behind, recheck_at) = (true, None);
                 at = at.max(self.not_before(key, limit, limits, number, now));
             }
             match limit.ready(tokens, now) {
@@ -231,14 +231,16 @@ impl HostState {
                 Ready::At(of_limit) => at = at.max(of_limit),
                 Ready::AfterAnswer(or_at) => {
                     is_behind = true;
-                    look_at = look_at.map(|look_at| look_at.max(or_at));
+                    recheck_at = recheck_at.map(|recheck_at| recheck_at.max(or_at));
                 }
             }
         }
         match (is_behind, at > now) {
             (false, false) => Earliest::Now,
             (false, true) => Earliest::At(at),
-            (true, _) => Earliest::Behind(Behind { not_before: at, look_at: look_at.map(|look_at| look_at.max(at)) }),
+            (true, _) => {
+                Earliest::Behind(Behind { not_before: at, recheck_at: recheck_at.map(|recheck_at| recheck_at.max(at)) })
+            }
         }
     }
 

@@ -168,7 +168,7 @@ fn while_an_answer_is_slow_another_request_explores_after_each_window() {
     let at = |seconds| start + seconds * SECOND;
     assert!(matches!(pace.turn(places[0], at(4)), Turn::Sent(_)));
     let Turn::Behind(behind) = pace.turn(places[1], at(4)) else { panic!("one request explores") };
-    assert_eq!(behind.look_at, Some(at(7)));
+    assert_eq!(behind.recheck_at, Some(at(7)));
     assert!(matches!(pace.turn(places[1], at(6)), Turn::Behind(_)));
     let Turn::Sent(second) = pace.turn(places[1], at(7)) else { panic!("the first is not answered") };
     assert!(matches!(pace.turn(places[2], at(7)), Turn::Behind(_)));
@@ -389,8 +389,8 @@ proptest! {
             queue.retain(|number| match pace.turn(*number, at(now)) {
                 Turn::Sent(sent) => { go.push(sent); false }
                 Turn::At(turn) => { next.push(u64::try_from((turn - start).as_micros().div_ceil(1_000)).unwrap()); true }
-                Turn::Behind(Behind { look_at, .. }) => {
-                    next.extend(look_at.map(|at| u64::try_from((at - start).as_micros().div_ceil(1_000)).unwrap()));
+                Turn::Behind(Behind { recheck_at, .. }) => {
+                    next.extend(recheck_at.map(|at| u64::try_from((at - start).as_micros().div_ceil(1_000)).unwrap()));
                     true
                 }
             });

@@ -51,8 +51,8 @@ pub(crate) enum Turn {
 pub(crate) struct Behind {
     /// It cannot be sent before this instant.
     pub(crate) not_before: Instant,
-    /// At this instant it is looked at again, though no other request was sent or answered.
-    pub(crate) look_at: Option<Instant>,
+    /// At this instant it is checked again, though no other request was sent or answered.
+    pub(crate) recheck_at: Option<Instant>,
 }
 
 /// The time of a request by all of its limits.

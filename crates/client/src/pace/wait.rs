@@ -126,7 +126,7 @@ impl Pacer {
         let last = last_instant(since, self.longest, deadline);
         loop {
             let now = clock.now();
-            let (not_before, look_at) = match host.pace.turn(queued.place.number, now) {
+            let (not_before, recheck_at) = match host.pace.turn(queued.place.number, now) {
                 Turn::Sent(sent) => {
                     let waited = now.saturating_duration_since(since);
                     host.counters.waited(waited);
@@ -134,7 +134,7 @@ impl Pacer {
                     return Ok(sent);
                 }
                 Turn::At(at) => (at, at),
-                Turn::Behind(behind) => (behind.not_before, behind.look_at.map_or(last, |at| at.min(last))),
+                Turn::Behind(behind) => (behind.not_before, behind.recheck_at.map_or(last, |at| at.min(last))),
             };
             if not_before > last || now >= last {
                 if not_before > longest
@@ -148,8 +148,8 @@ impl Pacer {
                 tracing::debug!(host = %host.name, ?wait, "not sending: the wait for the pace is too long");
                 return Err(Paced { host: host.name.to_string(), wait });
             }
-            // The result does not matter: the turn is looked at again, after the time or after a notice.
-            let _ = timeout_at(look_at, queued.place.turn.notified()).await;
+            // The result does not matter: the turn is checked again, after the time or after a notice.
+            let _ = timeout_at(recheck_at, queued.place.turn.notified()).await;
         }
     }
 }

@@ -164,7 +164,7 @@ impl<S: Store + 'static, C: StoreClock + 'static> SharedTerms<S, C> {
                 Ok(Admission::After(delay.into(), unspent))
             }
             Outcome::Allow { delay } => {
-                // Others have come between the look and the charge.
+                // Other requests have come between the check and the charge.
                 unspent.give_back().await;
                 Ok(Admission::NotBefore(after(delay), key))
             }

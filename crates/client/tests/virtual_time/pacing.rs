@@ -248,7 +248,7 @@ async fn sent_in(client: &Client<Full<Bytes>>, server: &Server, seconds: u64) ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_holds_for_long_is_looked_at_now_and_then() {
+async fn a_limit_that_holds_for_long_is_probed_now_and_then() {
     const MONTHLY: &[(&str, &str)] = &[("ratelimit", "\"monthly\";r=0;t=2592000")];
     let server = Server::new(|_, _| reply(200, MONTHLY));
     for (longest, every) in [(0, 600), (30, 600), (900, 900)] {

@@ -32,15 +32,15 @@ pub fn a_rule_in_the_shadow_is_decided_by_itself_and_never_denies(subject: &impl
 pub fn a_denied_request_takes_nothing_in_the_shadow(subject: &impl Subject) {
     let (key, tight) = (Key::from("alice"), limit("fixed 1/day"));
     for roomy in &five_of_each() {
-        let (counts, dark) = (rule("counts alone", roomy), rule("only looked at", roomy));
+        let (counts, dark) = (rule("counts alone", roomy), rule("only peeked at", roomy));
         let shadow = [Charge::new(&dark, &key, roomy).cost(2)];
         let question = Question { counting: &[Charge::new(&counts, &key, &tight)], shadows: &[&shadow] };
         assert!(subject.decide(question).is_allowed(), "{roomy}");
-        let looked = subject.peek(shadow[0]);
+        let peeked = subject.peek(shadow[0]);
         for _ in 0..3 {
             let answer = subject.decide(question);
             assert_denied(&answer.decisions[0]);
-            assert_eq!(answer.shadows[0].decisions[..], [looked], "{roomy}");
+            assert_eq!(answer.shadows[0].decisions[..], [peeked], "{roomy}");
             assert_eq!((&answer.receipt, &answer.shadows[0].receipt), (&None, &None), "{roomy}");
         }
         assert_eq!(subject.peek(shadow[0].cost(0)).remaining, 3, "{roomy}");

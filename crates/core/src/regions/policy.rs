@@ -192,7 +192,7 @@ mod tests {
         // A node has reported its first second.
         let mut now = start + Micros::from_secs(1) + PAUSE;
         for _ in 0..1_000 {
-            // A node looks at the record once a second.
+            // A node reads the record once a second.
             let seen = now - Micros::from_secs(1);
             if ledgers[busy].shares[""].settled("", &limit, seen) >= Share::percent(goal) {
                 break;

@@ -16,7 +16,7 @@ pub struct FleetControl {
     pub(super) endpoint: Endpoint,
     pub(super) keys: FleetKeys,
     pub(super) timeout: Duration,
-    pub(super) look_every: Duration,
+    pub(super) poll_interval: Duration,
 }
 
 impl FleetControl {
@@ -30,7 +30,7 @@ impl FleetControl {
             endpoint: Endpoint::new(settings)?,
             keys: FleetKeys::default(),
             timeout: Duration::from_secs(2),
-            look_every: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(1),
         })
     }
 
@@ -52,8 +52,8 @@ impl FleetControl {
     /// minimum 10 milliseconds. Nodes also report at this interval, so if it is above ten seconds, they are not always
     /// listed.
     #[must_use]
-    pub fn looking_every(self, look_every: Duration) -> FleetControl {
-        FleetControl { look_every: look_every.max(Duration::from_millis(10)), ..self }
+    pub fn with_poll_interval(self, poll_interval: Duration) -> FleetControl {
+        FleetControl { poll_interval: poll_interval.max(Duration::from_millis(10)), ..self }
     }
 
     /// The published rules and modes; `None` if nothing is published.

@@ -96,15 +96,15 @@ pub struct NoRuntime;
 #[derive(Debug)]
 pub struct Following {
     stop: Option<oneshot::Sender<()>>,
-    looked: watch::Receiver<bool>,
+    polled: watch::Receiver<bool>,
     task: JoinHandle<()>,
 }
 
 impl Following {
     /// Waits for the first poll, whether or not Redis was available. What is published, if anything, is then in force.
-    pub async fn looked(&self) {
+    pub async fn first_poll(&self) {
         // Fails only if the task has ended.
-        let _ = self.looked.clone().wait_for(|looked| *looked).await;
+        let _ = self.polled.clone().wait_for(|polled| *polled).await;
     }
 
     /// Stops the follower and removes the node's report, so that the node is no longer listed.
@@ -147,21 +147,21 @@ impl FleetControl {
     {
         let runtime = Handle::try_current().map_err(|_| NoRuntime)?;
         let (stop, stopped) = oneshot::channel();
-        let (looking, looked) = watch::channel(false);
+        let (polling, polled) = watch::channel(false);
         let follower = Follower {
             control: self.clone(),
             limiter,
             node,
             tell,
-            look_again: false,
+            poll_again: false,
             session: None,
             applied: AppliedState::default(),
             trouble: ReportedTrouble::default(),
             report_due: Instant::now(),
             size: FleetSize::default(),
-            looking,
+            polling,
         };
-        Ok(Following { stop: Some(stop), looked, task: runtime.spawn(follower.run(stopped)) })
+        Ok(Following { stop: Some(stop), polled, task: runtime.spawn(follower.run(stopped)) })
     }
 }
 
@@ -171,13 +171,13 @@ struct Follower<S, C, T> {
     node: NodeIdentity,
     tell: T,
     /// Whether to poll again immediately.
-    look_again: bool,
+    poll_again: bool,
     session: Option<FleetSession>,
     applied: AppliedState,
     trouble: ReportedTrouble,
     report_due: Instant,
     size: FleetSize,
-    looking: watch::Sender<bool>,
+    polling: watch::Sender<bool>,
 }
 
 /// Conditions that still hold and were already reported.
@@ -207,22 +207,22 @@ where
                 _ = &mut stopped => break,
                 round = self.round() => round,
             };
-            self.looking.send_replace(true);
+            self.polling.send_replace(true);
             let wait = match round {
                 Ok(()) => {
                     failures = 0;
-                    self.control.look_every
+                    self.control.poll_interval
                 }
                 Err(error) => {
                     failures += 1;
                     self.lost(&error);
-                    backoff(failures, self.control.look_every)
+                    backoff(failures, self.control.poll_interval)
                 }
             };
             tokio::select! {
                 _ = &mut stopped => break,
                 () = sleep(wait) => {}
-                () = self.reason_to_look() => sleep(SPREAD.mul_f64(fastrand::f64())).await,
+                () = self.reason_to_poll() => sleep(SPREAD.mul_f64(fastrand::f64())).await,
             }
         }
         if self.trouble.reached == Some(true) {
@@ -232,8 +232,8 @@ where
     }
 
     /// Waits until a change is announced or the connection ends.
-    async fn reason_to_look(&mut self) {
-        if std::mem::take(&mut self.look_again) {
+    async fn reason_to_poll(&mut self) {
+        if std::mem::take(&mut self.poll_again) {
             return;
         }
         match &mut self.session {
@@ -260,7 +260,7 @@ where
                 self.control.connect(Announcements::Wanted).await?
             }
         };
-        match self.look(&mut session).await {
+        match self.poll(&mut session).await {
             Ok(()) => self.trouble.unreadable = None,
             Err(error @ FleetError::Unreadable { .. }) => {
                 self.found();
@@ -283,7 +283,7 @@ where
         Ok(())
     }
 
-    async fn look(&mut self, session: &mut FleetSession) -> Result<(), FleetError> {
+    async fn poll(&mut self, session: &mut FleetSession) -> Result<(), FleetError> {
         let head = session.head().await?;
         self.found();
         self.applied.notice(&self.limiter);
@@ -299,7 +299,7 @@ where
         let Some(contents) = session.contents(self.applied.wants_rules(&head)).await? else { return Ok(()) };
         let (version, now) = (contents.head.edition.version, session.time().await?);
         if !self.applied.apply(contents, now, &self.limiter).await {
-            self.look_again = true;
+            self.poll_again = true;
             return Ok(());
         }
         self.report_due = Instant::now();
@@ -395,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_time_between_two_looks() {
+    fn waits_double_up_to_the_time_between_two_polls() {
         let longest = Duration::from_secs(1);
         for (failures, most) in [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (40, 1_000), (u32::MAX, 1_000)] {
             let (wait, most) = (backoff(failures, longest), Duration::from_millis(most));

@@ -52,15 +52,15 @@ pub enum RegionEvent {
 #[derive(Debug)]
 pub struct FollowingRegion {
     task: JoinHandle<()>,
-    looked: watch::Receiver<bool>,
+    polled: watch::Receiver<bool>,
     demand: NodeDemand,
 }
 
 impl FollowingRegion {
     /// Waits for the first attempt to read the record, whether or not Redis was available. The share of the region is then in force.
-    pub async fn looked(&self) {
+    pub async fn first_poll(&self) {
         // Fails only if the task has ended.
-        let _ = self.looked.clone().wait_for(|looked| *looked).await;
+        let _ = self.polled.clone().wait_for(|polled| *polled).await;
     }
 
     /// The demand that the node reports.
@@ -100,24 +100,24 @@ impl FleetControl {
         let shown = NodeDemand::default();
         let meter = demand.map(|source| DemandMeter::new(source, shown.clone()));
         let reader = RecordReader { control: self.clone(), session: None, meter, report_due: Instant::now() };
-        let (looking, looked) = watch::channel(false);
+        let (polling, polled) = watch::channel(false);
         let follower = RegionFollower {
             limiter,
             tell,
-            looking,
+            polling,
             lease: ShareLease::default(),
             told: None,
             clock: Arc::new(SinceStart::new()),
         };
         follower.apply();
-        Ok(FollowingRegion { task: runtime.spawn(follower.run(reader)), looked, demand: shown })
+        Ok(FollowingRegion { task: runtime.spawn(follower.run(reader)), polled, demand: shown })
     }
 }
 
 struct RegionFollower<S, C, T> {
     limiter: Arc<Limiter<S, C>>,
     tell: T,
-    looking: watch::Sender<bool>,
+    polling: watch::Sender<bool>,
     lease: ShareLease,
     /// The last reported event, which is not reported again.
     told: Option<RegionEvent>,
@@ -158,13 +158,13 @@ impl RecordReader {
 
     /// Waits until the record may have changed.
     async fn wait(&mut self) {
-        let look_every = self.control.look_every;
+        let poll_interval = self.control.poll_interval;
         match &mut self.session {
             Some(session) => tokio::select! {
-                () = sleep(look_every) => {}
+                () = sleep(poll_interval) => {}
                 () = session.announced() => sleep(Duration::from_millis(fastrand::u64(..20))).await,
             },
-            None => sleep(look_every.mul_f64(0.5 + fastrand::f64() / 2.0)).await,
+            None => sleep(poll_interval.mul_f64(0.5 + fastrand::f64() / 2.0)).await,
         }
     }
 }
@@ -180,7 +180,7 @@ where
             let began = self.now();
             let read = self.until_lease_ends(reader.read(began)).await;
             self.take_in(read, began);
-            self.looking.send_replace(true);
+            self.polling.send_replace(true);
             self.until_lease_ends(reader.wait()).await;
         }
     }

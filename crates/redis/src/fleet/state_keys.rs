@@ -1,6 +1,6 @@
 //! The names of all states in a Redis, page by page.
 //!
-//! In a cluster each primary is looked through. That finds all keys unless some move from one primary to another meanwhile, which is noticed.
+//! In a cluster each primary is scanned. That finds all keys unless some move from one primary to another meanwhile, which is noticed.
 
 use tidegate_core::Timestamp;
 
@@ -9,7 +9,7 @@ use super::error::FleetError;
 use super::session::FleetSession;
 use crate::link::{Bound, Commands, RespReply, SlotOwners};
 
-/// The number of keys that are looked through at a time.
+/// The number of keys scanned at a time.
 const PAGE: usize = 256;
 /// The longest name of a key that is read.
 const LONGEST_NAME: usize = 512;
@@ -22,13 +22,13 @@ pub(super) struct StateKeys<'c> {
     /// The primaries of a cluster as they were in the beginning.
     owners: Option<SlotOwners>,
     servers: Vec<FleetSession>,
-    /// The server that is looked through, and the cursor of its next page.
+    /// The server that is scanned, and the cursor of its next page.
     place: usize,
     cursor: String,
 }
 
 impl FleetControl {
-    /// Begins to look through all states.
+    /// Begins a scan of all states.
     pub(super) async fn state_keys(&self) -> Result<StateKeys<'_>, FleetError> {
         let owners = self.slot_owners().await?;
         let mut servers = Vec::new();

@@ -257,7 +257,7 @@ impl InFlight {
             _ => shared.succeeded(now.duration_since(sent_at), now),
         }
         if fault.is_some_and(|fault| fault.code.means_elsewhere()) {
-            shared.look_around();
+            shared.discover_topology();
             self.elsewhere |= now.duration_since(self.since) > KEEP;
         }
     }

@@ -153,7 +153,7 @@ impl Shared {
         health.trouble = Some(why);
         self.follow(&health, transition, now);
         drop(health);
-        self.look_around();
+        self.discover_topology();
     }
 
     /// Records that a probe was answered after `round_trip`.
@@ -164,8 +164,8 @@ impl Shared {
         self.follow(&health, transition, now);
     }
 
-    /// Asks the cluster to look for topology changes.
-    pub(super) fn look_around(&self) {
+    /// Starts a discovery of the cluster's topology.
+    pub(super) fn discover_topology(&self) {
         if let Some(trouble) = &self.trouble {
             trouble.notify_one();
         }
@@ -214,7 +214,7 @@ impl Shared {
         };
         self.follow(&health, transition, now);
         drop(health);
-        self.look_around();
+        self.discover_topology();
     }
 
     pub(super) fn unreachable(&self, why: Unreachable, now: Instant) {
@@ -226,7 +226,7 @@ impl Shared {
         health.trouble = Some(Cause::Unreachable(Arc::new(why)));
         self.follow(&health, transition, now);
         drop(health);
-        self.look_around();
+        self.discover_topology();
     }
 
     /// Applies a change of the breaker's state to the queue, and logs it. The caller must hold the lock on `health`.

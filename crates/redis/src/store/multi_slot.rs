@@ -84,8 +84,8 @@ impl RedisStore {
             partial.record(&request.parts[*part], left);
         }
         let mut foreign = Places::new();
-        for (part, looked) in rest {
-            match looked {
+        for (part, peeked) in rest {
+            match peeked {
                 Ok(decisions) => partial.record(&request.parts[part], &decisions),
                 Err(PeekFailure::Foreign(charges)) => foreign.extend(charges),
                 // The denial is valid even if nothing is known of the other slots.
@@ -111,7 +111,7 @@ impl RedisStore {
             StoreError::AnswerLost { .. } => error,
             StoreError::UnusableKey { charges, .. } => {
                 let (refunded, rest) = tokio::join!(taken.refund(), self.peek_rest(request, failed + 1));
-                let in_rest = rest.into_iter().filter_map(|(_, looked)| match looked {
+                let in_rest = rest.into_iter().filter_map(|(_, peeked)| match peeked {
                     Err(PeekFailure::Foreign(charges)) => Some(charges),
                     Ok(_) | Err(PeekFailure::NoAnswer) => None,
                 });
@@ -125,8 +125,8 @@ impl RedisStore {
     /// Peeks at the slots from `first` on. Each decision is a denial if the slot would deny, and otherwise contains the
     /// remaining quota.
     async fn peek_rest(&self, request: &SlotRequest<'_>, first: usize) -> Vec<(usize, Result<Decisions, PeekFailure>)> {
-        let look = |part: usize| async move { (part, self.peek_part(request, part).await) };
-        join_all((first..request.parts.len()).map(look)).await
+        let peek = |part: usize| async move { (part, self.peek_part(request, part).await) };
+        join_all((first..request.parts.len()).map(peek)).await
     }
 
     async fn peek_part(&self, request: &SlotRequest<'_>, part: usize) -> Result<Decisions, PeekFailure> {
@@ -232,8 +232,8 @@ impl<'a> SlotRequest<'a> {
         let things = taken().count();
         // The refund of a request that fits a frame always fits one.
         let settle = frame::give_back(&store.names, taken(), self.id).ok().filter(|_| things > 0)?;
-        let look = if is_certain { frame::peek(&store.names, &free).ok() } else { None };
-        Some(Refund { settle, things, look, is_certain })
+        let peek = if is_certain { frame::peek(&store.names, &free).ok() } else { None };
+        Some(Refund { settle, things, peek, is_certain })
     }
 }
 

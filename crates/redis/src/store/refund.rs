@@ -52,7 +52,7 @@ pub(super) struct Refund {
     /// The number of charges.
     pub(super) things: usize,
     /// Peeks at the remaining quota afterwards.
-    pub(super) look: Option<Frame>,
+    pub(super) peek: Option<Frame>,
     /// Whether the slot was certainly charged. If not, the request may still be in flight on a closed connection, so the
     /// refund is retried for a short time, until there was something to refund.
     pub(super) is_certain: bool,
@@ -103,15 +103,15 @@ impl Refunds {
         self.runtime.spawn(async move { waiting.at.refund(what).await })
     }
 
-    async fn refund(&self, Refund { settle, things, mut look, is_certain }: Refund) -> RefundOutcome {
+    async fn refund(&self, Refund { settle, things, mut peek, is_certain }: Refund) -> RefundOutcome {
         let began = Instant::now();
         let mut nothing_since = None;
         let mut wait = FIRST_WAIT;
         loop {
             let settling = self.link.call(settle.clone(), ATTEMPT);
-            let (settled, left) = match look.take() {
+            let (settled, left) = match peek.take() {
                 // Calls to one slot are answered in order.
-                Some(look) => tokio::join!(settling, self.link.call(look, ATTEMPT)),
+                Some(peek) => tokio::join!(settling, self.link.call(peek, ATTEMPT)),
                 None => (settling.await, Ok(Vec::new())),
             };
             let is_too_late = began.elapsed() + wait > GIVE_UP_AFTER || self.is_crowded();

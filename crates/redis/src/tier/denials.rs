@@ -107,7 +107,7 @@ impl Denials {
     }
 
     /// Looks up one charge.
-    pub(super) fn look_at(&self, charge: &Charge<'_>, now: Timestamp) -> Lookup {
+    pub(super) fn look_up_charge(&self, charge: &Charge<'_>, now: Timestamp) -> Lookup {
         self.look_up(charge, self.fingerprint(charge.rule, charge.key), charge.cost, now)
     }
 
@@ -119,7 +119,7 @@ impl Denials {
     }
 
     /// Looks up the charges of a request.
-    pub(super) fn look(&self, question: Question<'_>, now: Timestamp) -> SmallVec<[Lookup; 4]> {
+    pub(super) fn look_up_all(&self, question: Question<'_>, now: Timestamp) -> SmallVec<[Lookup; 4]> {
         let mut seen: SmallVec<[Lookup; 4]> = SmallVec::new();
         for group in question.groups() {
             let first = seen.len();

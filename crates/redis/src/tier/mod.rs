@@ -343,7 +343,7 @@ impl<S: Store, C: Clock> Store for Tier<S, C> {
             return NowOrLater::Now(Ok(()));
         }
         let asked = shared.clock.now();
-        let mut seen: SmallVec<[Lookup; 4]> = shared.denials.look(question, asked);
+        let mut seen: SmallVec<[Lookup; 4]> = shared.denials.look_up_all(question, asked);
         let is_denied = match leases {
             Some(leases) => shared.deny_now(leases, question, &mut seen, asked),
             None => {

@@ -227,13 +227,13 @@ impl<S: Store, C: Clock> Store for WriteBehindTier<S, C> {
 
     async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
         let adjusted = self.shared.store.adjust(charge, adjustment).await;
-        self.shared.look_again(charge.rule, charge.key);
+        self.shared.plan_report(charge.rule, charge.key);
         adjusted
     }
 
     async fn reset(&self, rule: &RuleId, key: &Key<'_>) -> Result<bool, StoreError> {
         let reset = self.shared.store.reset(rule, key).await;
-        self.shared.look_again(rule, key);
+        self.shared.plan_report(rule, key);
         reset
     }
 

@@ -31,7 +31,7 @@ async fn all_have(version: u64, since: Instant, followers: &[Follower], how: &st
 #[tokio::test(flavor = "multi_thread")]
 async fn an_announcement_is_enough() {
     let server = Server::start();
-    let control = fleet_control(&server.url()).looking_every(Duration::from_secs(3_600));
+    let control = fleet_control(&server.url()).with_poll_interval(Duration::from_secs(3_600));
     let followers = three(&control).await;
     for version in 1..=3 {
         let began = Instant::now();

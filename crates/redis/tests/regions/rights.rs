@@ -137,7 +137,7 @@ async fn rights_wait_for_a_region_that_cannot_be_read() {
     assert_eq!(eu.spend("alice", 45).await, 45);
     let transfer = driver.begin("eu", "us", "", Share::percent(40)).await.unwrap();
     eu.applies(10).await;
-    // States are read and looked through on connections that are made after the share has arrived.
+    // States are read and scanned on connections that are made after the share has arrived.
     let watched = async {
         let has_arrived = async || regions[1].ledger().await.has_received(&transfer).then_some(());
         eventually("the share", has_arrived).await;
@@ -178,7 +178,7 @@ async fn a_key_is_charged_once_for_what_it_has_spent() {
     assert_eq!((us.spend("dave", 100).await, eu.spend("dave", 100).await), (0, 40));
 }
 
-/// A region's Redis is a cluster: the keys of all its primaries are looked through.
+/// A region's Redis is a cluster: the keys of all its primaries are scanned.
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_of_a_cluster_move() {
     let (cluster, us) = (Cluster::steady(), Region::start("us").await);

@@ -42,7 +42,10 @@ impl Region {
 pub(crate) fn control(url: &str) -> FleetControl {
     let mut settings = Settings::standalone(url).unwrap();
     settings.connect_timeout = Duration::from_secs(2);
-    FleetControl::new(&settings).unwrap().with_timeout(Duration::from_secs(2)).looking_every(Duration::from_millis(200))
+    FleetControl::new(&settings)
+        .unwrap()
+        .with_timeout(Duration::from_secs(2))
+        .with_poll_interval(Duration::from_millis(200))
 }
 
 /// Regions with these shares, and a driver's connection to them.

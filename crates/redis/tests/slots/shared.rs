@@ -54,7 +54,7 @@ pub(crate) async fn all_given_back(store: &RedisStore) {
 
 /// The amount that a key has spent.
 pub(crate) async fn spent(store: &RedisStore, charge: Charge<'_>) -> u64 {
-    let left = tidegate_test_redis::eventually("a look at a key", async || store.peek(&[charge.cost(0)]).await.ok());
+    let left = tidegate_test_redis::eventually("a peek", async || store.peek(&[charge.cost(0)]).await.ok());
     charge.limit.capacity() - left.await[0].remaining
 }
 

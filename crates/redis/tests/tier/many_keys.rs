@@ -11,7 +11,7 @@ use crate::leases::Named;
 use crate::nodes::{Common, Fleet, Network};
 use crate::support::{finish, start};
 
-/// More than are looked at in one go.
+/// More than are swept in one go.
 const MANY: usize = 600;
 /// The milliseconds until all of them are leased, at the latest.
 const LONGEST: u64 = 2_000;
@@ -79,7 +79,7 @@ async fn idle_tokens_of_many_keys_are_returned_in_the_time_of_one() {
         admitted += 1;
         assert!(admitted < LONGEST, "{:?}", leases());
     }
-    // A key is idle after 250 ms, and is looked at every 50 ms.
+    // A key is idle after 250 ms, and is swept every 50 ms.
     pass(310).await;
     assert_eq!((leases().leased, leases().ended), (0, 0), "{:?}", leases());
     let left = |key| finish(store.peek(&[Charge::new(&api.rule, key, &api.limit).cost(0)])).unwrap()[0].remaining;

@@ -41,7 +41,7 @@ async fn a_request_is_one_question_whatever_is_in_the_shadow() {
     assert_eq!(calls(&server) - before, 1, "checked");
 
     assert_eq!(of_shadows(&limiter.peek(&alice).await), [(false, 0), (true, 98)]);
-    assert_eq!(calls(&server) - before, 2, "looked at");
+    assert_eq!(calls(&server) - before, 2, "peeked");
 
     let ruling = limiter.reserve(&alice, Micros::from_secs(60)).await;
     assert!(ruling.is_allowed());

@@ -214,7 +214,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         generation: &'d Generation,
         asked: &[DescriptorRequest<'e>],
         charging: Charging,
-        look: impl FnOnce(&Ruling<'_>, &mut dyn Iterator<Item = RuledCharge<'_>>),
+        inspect: impl FnOnce(&Ruling<'_>, &mut dyn Iterator<Item = RuledCharge<'_>>),
     ) -> DescriptorsRuling<'d, 'e> {
         let facts: SmallVec<[EntryFacts<'e>; 2]> =
             asked.iter().map(|asked| EntryFacts::new(asked.entries).hits(asked.hits.cost())).collect();
@@ -245,7 +245,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             let charges = matched.charges().zip(ruled).enumerate();
             charges.map(move |(number, (charge, ruled))| RuledCharge { matched, number, charge, ruled })
         });
-        look(&ruling, &mut ruled_charges);
+        inspect(&ruling, &mut ruled_charges);
         let descriptors = matched.iter().enumerate().map(|(index, matched)| {
             let own = of.iter().zip(&places).filter(|((of, _), _)| *of == index);
             let own = own.flat_map(|((_, tells), place)| place.clone().map(|place| (place, *tells)));

@@ -138,8 +138,8 @@ impl<S, C: Clock> Limiter<S, C> {
     }
 
     /// Calls `look` with the present generation.
-    pub fn with_rules<T>(&self, look: impl FnOnce(&Generation) -> T) -> T {
-        look(&self.present())
+    pub fn with_rules<T>(&self, read: impl FnOnce(&Generation) -> T) -> T {
+        read(&self.present())
     }
 
     /// The generation that decides now.

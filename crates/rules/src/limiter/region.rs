@@ -58,7 +58,7 @@ impl<S, C: Clock> Limiter<S, C> {
         self
     }
 
-    /// Applies the shares of the region's record from now on. Each decision looks whether they have ended, and by the floors if they have.
+    /// Applies the shares of the region's record from now on. Each decision checks whether they have ended; from then on the floors apply.
     /// Returns whether any limit has changed. A limiter that is in no region ignores them.
     pub fn apply_shares(&self, applied: AppliedShares, end: Option<ShareEnd>) -> bool {
         let Some(region) = &self.region else { return false };

@@ -217,7 +217,7 @@ fn a_peek_spends_nothing_and_says_what_is_left() {
 }
 
 #[test]
-fn a_key_is_looked_at_and_forgotten_by_its_rule_and_its_parts() {
+fn a_key_is_read_and_reset_by_its_rule_and_its_parts() {
     let (limiter, _) = limiter(
         "rules:\n- { id: api, key: [api_key, address], limits: [2/h, 3/day], tiers: { paid: 100/h } }\n- { id: other, key: user, limit: 5/h }",
     );

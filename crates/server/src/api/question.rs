@@ -265,8 +265,8 @@ impl Facts for ApiQuestion<'_> {
 
 /// Passes the facts of a question to `look`.
 #[cfg(test)]
-pub(crate) fn with_facts<T>(body: &str, look: impl FnOnce(&dyn Facts) -> T) -> T {
-    look(&read::<ApiQuestion<'_>>(body.as_bytes()).unwrap_or_else(|_| panic!("not a question: {body}")))
+pub(crate) fn with_facts<T>(body: &str, inspect: impl FnOnce(&dyn Facts) -> T) -> T {
+    inspect(&read::<ApiQuestion<'_>>(body.as_bytes()).unwrap_or_else(|_| panic!("not a question: {body}")))
 }
 
 #[cfg(test)]

@@ -41,11 +41,11 @@ pub(super) struct Args {
     redis: RedisArgs,
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
     let wait = Duration::from_secs(args.wait.unwrap_or(0));
-    let fleet = match args.redis.with(async |control| look(&control, wait).await)? {
+    let fleet = match args.redis.with(async |control| poll(&control, wait).await)? {
         Ok(fleet) => fleet,
         Err(code) => return Ok(code),
     };
@@ -57,14 +57,14 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 }
 
 /// The fleet, once all nodes are current or the time is over.
-async fn look(control: &FleetControl, wait: Duration) -> Result<Fleet, FleetError> {
+async fn poll(control: &FleetControl, wait: Duration) -> Result<Fleet, FleetError> {
     let until = Instant::now() + wait;
     loop {
         let fleet = control.fleet().await;
         if fleet.as_ref().is_ok_and(Fleet::is_current) || Instant::now() >= until {
             return fleet;
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

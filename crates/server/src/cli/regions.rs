@@ -18,7 +18,7 @@ use crate::region_records::RegionRecords;
 
 /// Default prefix of a fleet's keys.
 const DEFAULT_PREFIX: &str = "tidegate";
-/// The time between two looks at demand.
+/// The interval at which demand is read.
 const BALANCE_PAUSE: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\

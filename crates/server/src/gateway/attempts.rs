@@ -147,7 +147,7 @@ impl Forwarder {
                             }
                             why
                         }
-                        SendError::Broken(_) | SendError::Unsent(_) => match upload.as_deref().map(Upload::look) {
+                        SendError::Broken(_) | SendError::Unsent(_) => match upload.as_deref().map(Upload::progress) {
                             Some(BodyProgress::Broken) => return Err(ExchangeError::Gone(ClientGone)),
                             Some(BodyProgress::TooSlow) => Failure::ClientStalls,
                             _ => Failure::Broken,

@@ -17,7 +17,7 @@ use super::forward::Forward;
 use super::forwarder::Forwarder;
 use super::header_sanitizer::IncomingHeaders;
 use super::observer::DecisionObserver;
-use super::probe::look_after;
+use super::probe::start_probes;
 use super::proxy_identity::{IdentitySources, ProxyIdentity, TokenVerifier};
 use super::service::{GatewayService, RateLimited};
 use super::shedding;
@@ -86,7 +86,7 @@ impl GatewayConnections {
         }
         let forwarder = Arc::new(Forwarder::new(settings.clone()));
         engine.metrics().watch_gateway(Arc::clone(forwarder.metrics()));
-        look_after(forwarder.upstreams(), &settings, stop);
+        start_probes(forwarder.upstreams(), &settings, stop);
         shedding::watch(forwarder.shedding(), stop);
         let telemetry = Telemetry {
             metrics: Arc::clone(forwarder.metrics()),

@@ -101,7 +101,7 @@ impl Upload {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn look(&self) -> BodyProgress {
+    pub(super) fn progress(&self) -> BodyProgress {
         let seen = self.state.fetch_and(!MOVED, Ordering::Relaxed);
         match seen {
             seen if seen & BROKEN > 0 => BodyProgress::Broken,

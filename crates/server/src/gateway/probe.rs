@@ -19,7 +19,7 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(1);
 const FAILURES: u32 = 2;
 
 /// Runs health checks and closes idle connections until `stop`.
-pub(super) fn look_after(upstreams: Vec<Arc<Upstream>>, settings: &Settings, stop: &CancellationToken) {
+pub(super) fn start_probes(upstreams: Vec<Arc<Upstream>>, settings: &Settings, stop: &CancellationToken) {
     if let Some(path) = &settings.health_path {
         for upstream in &upstreams {
             let probe = Probe {

@@ -25,7 +25,7 @@ pub struct Shedding {
 /// The interval between checks for whether a route sheds load.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of consecutive checks without shedding after which shedding counts as ended.
-const CALM_LOOKS: u32 = 10;
+const CALM_UPDATES: u32 = 10;
 
 /// Load shedder of a route.
 pub(super) struct RouteShedding {
@@ -74,7 +74,7 @@ async fn log_changes(routes: Vec<Arc<RouteShedding>>) {
     loop {
         ticks.tick().await;
         for (route, state) in &mut routes {
-            state.look(route);
+            state.update(route);
         }
     }
 }
@@ -85,22 +85,22 @@ enum ShedState {
     /// Load is shed, up to this class.
     Shedding {
         class: usize,
-        calm_looks: u32,
+        calm_updates: u32,
     },
 }
 
 impl ShedState {
-    fn look(&mut self, shedding: &RouteShedding) {
+    fn update(&mut self, shedding: &RouteShedding) {
         let RouteShedding { route, shedder, settings: Shedding { is_shadow, .. } } = shedding;
         let shed_class = highest_shed_class(shedder.threshold());
         match (&mut *self, shed_class) {
-            (ShedState::Shedding { class, calm_looks }, Some(shed)) if shed <= *class => *calm_looks = 0,
+            (ShedState::Shedding { class, calm_updates }, Some(shed)) if shed <= *class => *calm_updates = 0,
             (ShedState::Calm | ShedState::Shedding { .. }, Some(class)) => {
                 let priority = Priority::ALL.get(class).map_or("", |priority| priority.as_str());
                 tracing::warn!(route, priority, shadow = is_shadow, "overload: requests up to this priority are shed");
-                *self = ShedState::Shedding { class, calm_looks: 0 };
+                *self = ShedState::Shedding { class, calm_updates: 0 };
             }
-            (ShedState::Shedding { calm_looks, .. }, None) if *calm_looks < CALM_LOOKS => *calm_looks += 1,
+            (ShedState::Shedding { calm_updates, .. }, None) if *calm_updates < CALM_UPDATES => *calm_updates += 1,
             (ShedState::Shedding { .. }, None) => {
                 let shed: u64 = shedder.counts().shed.iter().sum();
                 tracing::info!(route, shed, "the overload has ended: no requests are shed any more");

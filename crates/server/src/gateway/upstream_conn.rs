@@ -174,7 +174,7 @@ impl UpstreamConn {
 
 /// Returns who caused the timeout of a response, or `None` while the request body is still being sent.
 pub(super) fn whose_delay(upload: Option<&Upload>) -> Option<Failure> {
-    match upload.map(Upload::look) {
+    match upload.map(Upload::progress) {
         Some(BodyProgress::Moved) => None,
         Some(BodyProgress::ClientStalls | BodyProgress::Broken | BodyProgress::TooSlow) => Some(Failure::ClientStalls),
         Some(BodyProgress::Still) | None => Some(Failure::SlowToRespond),

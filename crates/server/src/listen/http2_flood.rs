@@ -15,7 +15,7 @@ const HEAD: usize = 9;
 const MOST: u32 = 10_000;
 const WITHIN: Duration = Duration::from_secs(1);
 /// Number of control frames between two reads of the clock.
-const LOOK_EVERY: u32 = 100;
+const CHECK_EVERY: u32 = 100;
 
 /// Incremental parser of the bytes of a connection, in chunks of any size.
 #[derive(Debug, Default)]
@@ -119,7 +119,7 @@ impl Frames {
             _ => {}
         }
         // The first control frame starts the interval, so that silence before it does not count.
-        if self.idle.is_multiple_of(LOOK_EVERY) {
+        if self.idle.is_multiple_of(CHECK_EVERY) {
             let now = Instant::now();
             if self.idle == 0 || now.duration_since(self.since) >= WITHIN {
                 (self.since, self.idle, self.busy) = (now, 0, 0);
@@ -190,7 +190,7 @@ mod tests {
         let mut meter = FrameMeter::default();
         meter.follow(&[&HTTP2_PREFACE[..], &ping().repeat(50)].concat()).unwrap();
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(meter.follow(&ping().repeat((MOST + LOOK_EVERY) as usize)), Err(Flood));
+        assert_eq!(meter.follow(&ping().repeat((MOST + CHECK_EVERY) as usize)), Err(Flood));
     }
 
     #[test]

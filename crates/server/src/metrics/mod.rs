@@ -320,7 +320,7 @@ impl Metrics {
 
     /// Inspects the keys charged by the rules of a decided request.
     #[cold]
-    pub(crate) fn look_at_charges<'m>(&self, inspection: Inspection, charges: impl Iterator<Item = RuledCharge<'m>>) {
+    pub(crate) fn inspect_charges<'m>(&self, inspection: Inspection, charges: impl Iterator<Item = RuledCharge<'m>>) {
         for RuledCharge { matched, charge, ruled, .. } in charges {
             self.inspect(inspection, ruled, charge.key, || store_keys::of_rule(matched.rule, charge.key));
         }

@@ -244,9 +244,9 @@ impl RequestReader {
             }
             _ => {}
         }
-        let looked = &rest[..rest.len().min(LONGEST_COUNT)];
-        let Some(end) = looked.iter().position(|&byte| byte == b'\r') else {
-            return if looked.len() == LONGEST_COUNT { Err(wrong) } else { Ok(None) };
+        let examined = &rest[..rest.len().min(LONGEST_COUNT)];
+        let Some(end) = examined.iter().position(|&byte| byte == b'\r') else {
+            return if examined.len() == LONGEST_COUNT { Err(wrong) } else { Ok(None) };
         };
         match rest.get(end + 1) {
             None => return Ok(None),

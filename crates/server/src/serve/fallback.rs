@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tidegate_rules::{Mode, RuleSet};
 
-use super::{FIRST_LOOK, Server};
+use super::{FIRST_POLL, Server};
 use crate::readiness::StoreTrouble;
 
 /// Interval between checks until the first connection attempt has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of rules named for each policy.
 const MOST_NAMES: usize = 5;
 
@@ -28,10 +28,10 @@ impl Server {
     pub async fn store_trouble(&mut self) -> Option<StoreFallback> {
         let pending = async {
             while StoreTrouble::of(&self.engine).is_some_and(|trouble| trouble.is_pending) {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        let _ = tokio::time::timeout(FIRST_LOOK, pending).await;
+        let _ = tokio::time::timeout(FIRST_POLL, pending).await;
         let StoreTrouble { reason, .. } = StoreTrouble::of(&self.engine)?;
         let fallbacks = fallbacks(&self.engine.limiter().rules().rules);
         tracing::warn!(

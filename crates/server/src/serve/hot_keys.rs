@@ -10,9 +10,9 @@ use tidegate_rules::RuleSet;
 use crate::metrics::{hot_keys, key_name};
 
 /// Seconds between checks of the keys.
-const LOOK_EVERY: u32 = 5;
+const REPORT_INTERVAL: u32 = 5;
 /// Number of checks during which a reported key is not reported again: ten minutes.
-const QUIET_LOOKS: u32 = 120;
+const QUIET_CHECKS: u32 = 120;
 /// Maximum number of log lines per check. Further keys are only counted.
 const MOST_LINES: usize = 3;
 /// Maximum number of reported keys that are remembered.
@@ -30,7 +30,7 @@ impl HotKeys {
     /// Call once a second.
     pub(super) fn check(&mut self, tier: &Tier<RedisStore>, rules: &RuleSet) {
         self.seconds += 1;
-        if self.seconds < LOOK_EVERY {
+        if self.seconds < REPORT_INTERVAL {
             return;
         }
         self.seconds = 0;
@@ -63,7 +63,7 @@ impl HotKeys {
             let name = (key.rule.clone(), key.key.clone());
             let is_known = self.reported.contains_key(&name);
             if is_known || self.reported.len() < MOST_REPORTED {
-                self.reported.insert(name, QUIET_LOOKS);
+                self.reported.insert(name, QUIET_CHECKS);
                 new.extend((!is_known).then_some(key));
             }
         }

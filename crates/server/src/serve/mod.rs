@@ -60,7 +60,7 @@ pub const EXAMPLE_RULES: &str = include_str!("../example/rules.yaml");
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// Maximum time that the banner waits for rules published for the fleet, and listeners for the share of the region.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+const FIRST_POLL: Duration = Duration::from_secs(1);
 
 /// Timeout for replies from the Redis of another region.
 const REGIONS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -178,7 +178,7 @@ impl Server {
                 let following = regions::follow(&control, configuration.node.id(), name, &engine)?;
                 engine.metrics().watch_demand(following.demand().clone());
                 // No request is decided by the initial share, which may belong to other regions by now.
-                let _ = tokio::time::timeout(FIRST_LOOK, following.looked()).await;
+                let _ = tokio::time::timeout(FIRST_POLL, following.first_poll()).await;
                 Some(following)
             }
             (Some(_) | None, _) => None,
@@ -353,7 +353,7 @@ impl Server {
     /// Whether published rules are in force. Waits for a bounded time until they have been read once.
     pub async fn has_published_rules(&self) -> bool {
         if let Some(following) = &self.following {
-            let _ = tokio::time::timeout(FIRST_LOOK, following.looked()).await;
+            let _ = tokio::time::timeout(FIRST_POLL, following.first_poll()).await;
         }
         self.are_published.load(Ordering::Relaxed)
     }

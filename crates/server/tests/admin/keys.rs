@@ -23,7 +23,7 @@ rules:
 ";
 
 #[test]
-fn a_key_is_looked_at_and_forgotten() {
+fn a_key_is_shown_and_reset() {
     let server = Server::start();
     server.requests("203.0.113.7", 3);
     let body = r#"{"rule":"login","key":["203.0.113.7"]}"#;
@@ -37,7 +37,7 @@ fn a_key_is_looked_at_and_forgotten() {
 }
 
 #[test]
-fn a_key_of_cl_throttle_is_looked_at_and_forgotten() {
+fn a_key_of_cl_throttle_is_shown_and_reset() {
     let server = Server::start();
     let limit: Limit = "gcra 1/day burst 2".parse().unwrap();
     let brought = InlineLimit::new(RuleId::new("@cl.throttle"), limit, OnStoreFailure::Deny);
@@ -67,7 +67,7 @@ fn a_key_of_cl_throttle_is_looked_at_and_forgotten() {
 }
 
 #[test]
-fn a_key_of_envoys_descriptors_is_looked_at_and_forgotten() {
+fn a_key_of_envoys_descriptors_is_shown_and_reset() {
     const EDGE: &str = "
 domain: edge
 descriptors:
@@ -128,7 +128,7 @@ fn printed(server: &Server, by: &str) -> Vec<Value> {
 }
 
 #[test]
-fn every_key_that_is_printed_can_be_looked_at_and_reset() {
+fn every_key_that_is_printed_can_be_shown_and_reset() {
     let server = Server::ruled_by(TIERED);
     for (key, times) in [("k_free", 3), ("k_paid", 5), ("k_else", 2)] {
         server.check(&Request::new("GET", "/").address("203.0.113.7".parse().unwrap()).api_key(key), times);

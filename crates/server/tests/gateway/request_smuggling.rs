@@ -81,7 +81,7 @@ fn ambiguous_requests_are_refused() {
 }
 
 #[test]
-fn a_request_in_pieces_is_looked_at_as_a_whole() {
+fn a_request_in_pieces_is_decided_as_a_whole() {
     let between = Between::start();
     let request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     for cut in [20, 40, 50, 60, request.len() - 7, request.len() - 6] {

@@ -143,7 +143,7 @@ fn no_request_fails_while_certificates_are_replaced() {
 }
 
 #[test]
-fn a_server_that_nobody_succeeds_closes_its_doors_when_it_is_told_to_stop() {
+fn a_server_without_a_successor_closes_its_listeners_at_a_stop() {
     let upstream = Upstream::start(|taken| {
         taken.head()?;
         taken.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")?;

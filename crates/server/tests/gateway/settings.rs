@@ -62,7 +62,7 @@ fn set_values_are_shown() {
 }
 
 #[test]
-fn the_door_is_open_only_when_there_is_an_upstream() {
+fn the_listener_is_open_only_with_an_upstream() {
     let server = Server::start(&[], &[]);
     assert!(!server.banner.contains("Gateway"), "{}", server.banner);
     let upstream = Upstream::saying("hello");

@@ -259,7 +259,7 @@ fn a_connection_that_the_upstream_closed_while_it_was_idle_fails_no_request() {
 }
 
 #[test]
-fn an_address_that_says_it_is_not_well_gets_nothing_until_it_is() {
+fn an_unhealthy_address_gets_nothing_until_it_is_healthy() {
     let is_healthy = Arc::new(AtomicBool::new(true));
     let health = Arc::clone(&is_healthy);
     let upstream = Upstream::start(move |taken| {

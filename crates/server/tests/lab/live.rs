@@ -27,7 +27,7 @@ fn ask(server: &Server, path: &str, times: usize) -> usize {
 }
 
 #[test]
-fn a_running_server_is_looked_at_and_operated() {
+fn a_running_server_is_shown_and_operated() {
     let (server, admin) = started();
     let browser = Browser::open();
     browser.go_to_lab(&format!("{admin}/lab/#live"));
@@ -131,7 +131,7 @@ rules:
 }
 
 #[test]
-fn a_server_that_goes_away_is_said_to_have() {
+fn a_server_that_is_gone_is_reported() {
     let (mut server, admin) = started();
     let browser = Browser::open();
     // The link in the server's banner.
@@ -146,7 +146,7 @@ fn a_server_that_goes_away_is_said_to_have() {
 }
 
 #[test]
-fn on_the_operators_door_runs_take_the_token() {
+fn runs_on_the_admin_listener_take_the_token() {
     let (_server, admin) = started();
     let browser = Browser::open();
     browser.go_to_lab(&format!("{admin}/lab/?limit=5/s&traffic=steady+10/s&for=4s&speed=max"));

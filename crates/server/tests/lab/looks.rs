@@ -15,7 +15,7 @@ fn to_the_middle(browser: &Browser) {
 }
 
 #[test]
-fn it_is_good_to_look_at_in_light_and_dark_and_on_a_phone() {
+fn the_page_is_drawn_in_light_and_dark_and_on_a_phone() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url(RUN));
     to_the_middle(&browser);

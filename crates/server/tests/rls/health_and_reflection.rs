@@ -22,7 +22,7 @@ descriptors:
 ";
 
 #[tokio::test]
-async fn health_tells_whether_the_door_is_open() {
+async fn health_tells_whether_the_listener_is_open() {
     let served = Served::new(EDGE).await;
     let endpoint = Endpoint::from_shared(format!("http://{}", served.address)).unwrap();
     let mut client = HealthClient::new(endpoint.connect().await.unwrap());

@@ -9,7 +9,7 @@ use crate::leased_nodes::Client;
 use crate::support::{Server, until};
 
 /// The program looks for hot keys once in so much time.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_hot_key_is_counted_and_reported_once() {
@@ -32,9 +32,9 @@ fn a_hot_key_is_counted_and_reported_once() {
     });
     // It is still hot at the next look.
     let reported = Instant::now();
-    until("another look", || {
+    until("another report", || {
         ask();
-        (reported.elapsed() > LOOK_EVERY + LOOK_EVERY / 5).then_some(())
+        (reported.elapsed() > REPORT_INTERVAL + REPORT_INTERVAL / 5).then_some(())
     });
     assert!(is_counted());
     let lines = lines();

@@ -187,7 +187,7 @@ fn a_store_that_does_not_answer_at_the_start_is_told_of_and_so_is_its_return() {
 }
 
 #[test]
-fn a_redis_that_is_flushed_is_said_to_have_lost_what_was_published() {
+fn a_flushed_redis_is_reported_to_have_lost_what_was_published() {
     let port = free_port();
     let _store = redis(port);
     let url = format!("redis://:hunter2@127.0.0.1:{port}");

@@ -168,7 +168,7 @@ async fn unauthenticated_callers_see_less_and_waits_have_jitter() {
 }
 
 #[tokio::test]
-async fn rulings_can_be_looked_at_and_rules_replaced_while_it_serves() {
+async fn rulings_can_be_read_and_rules_replaced_while_it_serves() {
     let limiter = Arc::new(Limiter::new(rules("rules: [{ id: api, limit: 1/h }]"), tidegate_core::MemoryStore::new()));
     let (allowed, denied) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let counts = (Arc::clone(&allowed), Arc::clone(&denied));

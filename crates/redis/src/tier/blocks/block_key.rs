@@ -16,7 +16,7 @@ const FORGOTTEN_AFTER: Micros = Micros::from_secs(10);
 /// Time after which a call without an answer no longer prevents another one.
 const LONGEST_CALL: Micros = Micros::from_secs(1);
 /// The factor by which peeks at the store are rarer than renewals of leases.
-const LOOKS: u64 = 5;
+const RENEWALS_PER_POLL: u64 = 5;
 /// Denials for lack of slots are remembered for one part in this many of the renewal interval.
 const DENIALS: u64 = 10;
 
@@ -43,7 +43,7 @@ struct LeasedSlots {
     asking_until: Timestamp,
     /// Before this instant, no other block is requested.
     not_before: Timestamp,
-    looked_at: Timestamp,
+    polled_at: Timestamp,
     /// The number of slots that the store had left at the last answer.
     available: u64,
     /// Whether the fleet holds more slots than the limit has, taken under a greater limit of the same key. No request
@@ -88,7 +88,7 @@ impl BlockKey {
         let (of_blocks, Algorithm::Concurrency(limit)) = (Block::limit(charge.limit)?, charge.limit.algorithm()) else {
             return None;
         };
-        let slots = LeasedSlots { used_at: now, looked_at: now, ..LeasedSlots::default() };
+        let slots = LeasedSlots { used_at: now, polled_at: now, ..LeasedSlots::default() };
         Some(BlockKey {
             rule: charge.rule.clone(),
             key: charge.key.owned(),
@@ -160,10 +160,10 @@ impl BlockKey {
     /// The denial of a cost, if the store has recently denied one or the fleet holds more than the limit.
     pub(super) fn deny(&self, cost: u64, now: Timestamp) -> Option<Decision> {
         let mut slots = self.slots();
-        let next_look = slots.looked_at + Micros::new(2 * self.looks_every().get());
+        let next_poll = slots.polled_at + Micros::new(2 * self.poll_interval().get());
         let retry_after = match slots.denied {
             _ if cost == 0 => return None,
-            _ if slots.is_beyond && now < next_look => next_look.since(now),
+            _ if slots.is_beyond && now < next_poll => next_poll.since(now),
             Some((until, retry_after)) if now < until => retry_after,
             _ => return None,
         };
@@ -235,10 +235,10 @@ impl BlockKey {
             }
             true
         });
-        let is_used = now.since(slots.used_at) < self.looks_every() || !slots.blocks.is_empty();
-        if is_open && is_used && now.since(slots.looked_at) >= self.looks_every() {
-            slots.looked_at = now;
-            due.push(Due::Look(Arc::clone(self)));
+        let is_used = now.since(slots.used_at) < self.poll_interval() || !slots.blocks.is_empty();
+        if is_open && is_used && now.since(slots.polled_at) >= self.poll_interval() {
+            slots.polled_at = now;
+            due.push(Due::Poll(Arc::clone(self)));
         }
         slots.blocks.is_empty() && now >= slots.asking_until && now.since(slots.used_at) >= FORGOTTEN_AFTER
     }
@@ -278,9 +278,9 @@ impl BlockKey {
     }
 
     /// Records the number of slots that the fleet holds.
-    pub(super) fn looked(&self, held: u64, now: Timestamp) {
+    pub(super) fn polled(&self, held: u64, now: Timestamp) {
         let mut slots = self.slots();
-        slots.looked_at = now;
+        slots.polled_at = now;
         slots.is_beyond = held > self.limit.capacity();
         slots.available = self.limit.capacity().saturating_sub(held);
     }
@@ -322,8 +322,8 @@ impl BlockKey {
         (slots.blocks.len(), held, held - free)
     }
 
-    fn looks_every(&self) -> Micros {
-        Micros::new(LOOKS * self.leasing.every().get())
+    fn poll_interval(&self) -> Micros {
+        Micros::new(RENEWALS_PER_POLL * self.leasing.every().get())
     }
 
     fn slots(&self) -> MutexGuard<'_, LeasedSlots> {

@@ -27,7 +27,7 @@ pub(super) enum Due {
     /// Asks for another block.
     Take(Arc<BlockKey>),
     /// Counts the slots that the fleet holds.
-    Look(Arc<BlockKey>),
+    Poll(Arc<BlockKey>),
     Renew(Arc<BlockKey>, Receipt),
     Release(Receipt),
 }

@@ -24,7 +24,7 @@ pub(in crate::tier) async fn tend<S: Store, C: Clock>(tier: &TierInner<S, C>, du
 async fn make<S: Store, C: Clock>(tier: &TierInner<S, C>, due: Due) {
     let is_done = match due {
         Due::Take(key) => take(tier, &key).await,
-        Due::Look(key) => look(tier, &key).await,
+        Due::Poll(key) => poll(tier, &key).await,
         Due::Renew(key, receipt) => renew_block(tier, &key, &receipt).await.is_some(),
         // If the release is lost, the block ends when its time is over.
         Due::Release(receipt) => tier.store.settle(&receipt, &[0]).await.is_ok(),
@@ -68,11 +68,11 @@ async fn take<S: Store, C: Clock>(tier: &TierInner<S, C>, key: &BlockKey) -> boo
 }
 
 /// Looks how many slots the fleet holds. A greater limit of the same key may hold more than this one has.
-async fn look<S: Store, C: Clock>(tier: &TierInner<S, C>, key: &BlockKey) -> bool {
+async fn poll<S: Store, C: Clock>(tier: &TierInner<S, C>, key: &BlockKey) -> bool {
     let Ok(all) = Concurrency::new(MOST_SLOTS, key.ttl).map(Limit::from) else { return true };
     let Ok(decisions) = tier.store.peek(&[charge_of(key, &all).cost(0)]).await else { return false };
     if let Some(decision) = decisions.first() {
-        key.looked(MOST_SLOTS.saturating_sub(decision.remaining), tier.clock.now());
+        key.polled(MOST_SLOTS.saturating_sub(decision.remaining), tier.clock.now());
     }
     true
 }

@@ -1,4 +1,4 @@
-//! All keys of a table, in no order, for those who look after them.
+//! All keys of a table, in no order, for sweeps.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ const CANDIDATES: usize = 1 << 16;
 /// Maximum number of keys whose renewals are sent together.
 pub(super) const KEYS_A_ROUND: usize = 64;
 
-/// The most keys that are looked at in one go. Other tasks run in between.
+/// Maximum number of keys swept in one go. Other tasks run in between.
 const KEYS_A_LOOK: usize = 512;
 
 /// Bounds on leases.
@@ -56,9 +56,9 @@ pub(super) struct Round {
     blocks: Vec<Due>,
 }
 
-/// A look at all keys, some at a time.
+/// A sweep over all keys, some at a time.
 pub(super) struct Sweep {
-    /// Keys before this place of the table's list were not looked at yet.
+    /// Keys before this place of the table's list were not swept yet.
     left: usize,
     has_blocks: bool,
 }
@@ -286,12 +286,12 @@ impl Leases {
         Round { keys: due.drain(..count).collect(), blocks: self.blocks.next_due() }
     }
 
-    /// Begins a look at all keys.
+    /// Begins a sweep over all keys.
     pub(super) fn begin_sweep(&self) -> Sweep {
         Sweep { left: self.table.len(), has_blocks: true }
     }
 
-    /// Looks after some keys: tokens and slots that are not used are returned, and keys that are not used are removed. Returns
+    /// Sweeps some keys: tokens and slots that are not used are returned, and keys that are not used are removed. Returns
     /// whether there are more.
     pub(super) fn sweep_some(&self, sweep: &mut Sweep, server_generation: u64, now: Timestamp) -> bool {
         if std::mem::take(&mut sweep.has_blocks) && self.blocks.sweep(server_generation, self.is_open(), now) {

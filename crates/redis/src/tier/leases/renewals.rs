@@ -113,7 +113,7 @@ impl<S, C: Clock> Drop for RenewalInFlight<'_, S, C> {
 
 impl<S: Store, C: Clock> RenewalInFlight<'_, S, C> {
     async fn run(mut self) {
-        let denial = self.tier.denials.look_at(&self.charge(), self.sent_at);
+        let denial = self.tier.denials.look_up_charge(&self.charge(), self.sent_at);
         let answer = self.tier.store.lease(&[self.request()]).await;
         let now = self.tier.clock.now();
         match answer.as_deref() {

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_found_where_it_is_said_to_be() {
+    fn a_token_is_found_in_its_configured_place() {
         let usual = TokenLocation { header: AUTHORIZATION, cookie: Some("session".to_owned()) };
         for (lines, token) in [
             (&[("authorization", "Bearer a.b.c")][..], Some("a.b.c")),

@@ -223,7 +223,7 @@ impl Facts for RequestFacts<'_> {
 
 /// Passes the facts in words to `look`.
 #[cfg(test)]
-pub(crate) fn with_facts<T>(words: &[&str], look: impl FnOnce(&dyn Facts) -> T) -> T {
+pub(crate) fn with_facts<T>(words: &[&str], read: impl FnOnce(&dyn Facts) -> T) -> T {
     let mut end = 0;
     let span = |word: &&str| {
         let begin = end;
@@ -232,7 +232,7 @@ pub(crate) fn with_facts<T>(words: &[&str], look: impl FnOnce(&dyn Facts) -> T) 
     };
     let (spans, text): (Vec<_>, String) = (words.iter().map(span).collect(), words.concat());
     let owned = RequestWords::new(text.as_bytes(), &spans).to_owned();
-    look(&RequestFacts::decode(owned.words()).unwrap_or_else(|error| panic!("{error}: {words:?}")))
+    read(&RequestFacts::decode(owned.words()).unwrap_or_else(|error| panic!("{error}: {words:?}")))
 }
 
 #[cfg(test)]

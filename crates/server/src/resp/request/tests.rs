@@ -117,7 +117,7 @@ fn nothing_nests() {
 }
 
 #[test]
-fn a_word_ends_where_it_was_said_to() {
+fn a_word_ends_at_its_length() {
     assert_eq!(error(b"*1\r\n$4\r\nPINGS\r\n"), ProtocolError::NoLineBreak);
     assert_eq!(error(b"*1\r\n$4\r\nPING\n\n"), ProtocolError::NoLineBreak);
 }
