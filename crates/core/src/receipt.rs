@@ -32,7 +32,7 @@ impl Receipt {
     }
 
     /// The holds, without aliases.
-    pub fn things(&self) -> impl Iterator<Item = &Held> {
+    pub fn unaliased(&self) -> impl Iterator<Item = &Held> {
         self.held.iter().enumerate().filter(|(number, _)| !self.is_alias(*number)).map(|(_, held)| held)
     }
 }
@@ -105,6 +105,6 @@ mod tests {
         ];
         let receipt = Receipt { id: ReceiptId::new(1), held };
         let aliases: Vec<usize> = (0..receipt.held.len() + 2).filter(|&number| receipt.is_alias(number)).collect();
-        assert_eq!((aliases, receipt.things().count()), (vec![2], 7));
+        assert_eq!((aliases, receipt.unaliased().count()), (vec![2], 7));
     }
 }

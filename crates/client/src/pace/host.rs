@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::limit::{News, PacedLimit, Ready};
+use super::limit::{AnswerContext, PacedLimit, Ready};
 use super::limit_key::{LimitKey, Named};
 use super::routes::{RouteKey, RouteLimits};
 use super::turn::{Behind, Earliest, Entry, ObservedAnswer, QueuePlace, Sent, Turn};
@@ -318,11 +318,11 @@ impl HostState {
         self.make_room(now);
         let mut named = Vec::new();
         let mut explains_denial = false;
-        let news = News { order: sent.order, sent: self.sent, unpaced: self.unpaced };
+        let context = AnswerContext { order: sent.order, sent: self.sent, unpaced: self.unpaced };
         for stated in answer.limits.iter().filter(|stated| stated.id.name.len() <= LONGEST_NAME) {
             let key = LimitKey::Stated(stated.id.clone());
             let Some(limit) = self.limit(&key, stated.unit, now) else { continue };
-            limit.learn(stated, news, now, random);
+            limit.learn(stated, context, now, random);
             if let (Some(wait), 0) = (answer.denied_for, stated.remaining) {
                 limit.exhaust(wait, now, random);
                 explains_denial = true;

@@ -36,14 +36,14 @@ pub(super) struct PacedLimit {
     /// The last request that was sent after the window had ended.
     explored: Instant,
     /// The last answer about it, or the last request that was sent to see whether it still holds.
-    heard: Instant,
+    answered_at: Instant,
     /// The earliest instant of the next request while they are spread.
     next: Instant,
     /// The cost of requests that were sent and are not answered yet.
     in_flight: u64,
     /// The number of requests that had been sent when the last answer arrived. The answer to a later request is certainly
     /// newer.
-    heard_after: u64,
+    answered_after: u64,
 }
 
 /// When to send a request.
@@ -57,7 +57,7 @@ pub(super) enum Ready {
 
 /// The context of an answer: its request, and the requests sent since then.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct News {
+pub(super) struct AnswerContext {
     /// The request was the nth that was sent to the host.
     pub(super) order: u64,
     /// The number of requests sent to the host so far.
@@ -76,10 +76,10 @@ impl PacedLimit {
             ends: now,
             window: Duration::ZERO,
             explored: now,
-            heard: now,
+            answered_at: now,
             next: now,
             in_flight: 0,
-            heard_after: 0,
+            answered_after: 0,
         }
     }
 
@@ -131,12 +131,12 @@ impl PacedLimit {
     pub(super) fn may_probe(&self, silence: Duration, now: Instant) -> bool {
         let rest = self.ends.saturating_duration_since(now);
         let interval = (rest / PROBES_BEFORE_THE_END).clamp(SHORTEST_PROBE_INTERVAL, LONGEST_PROBE_INTERVAL);
-        now.saturating_duration_since(self.heard) >= interval.max(silence)
+        now.saturating_duration_since(self.answered_at) >= interval.max(silence)
     }
 
     /// Notes that a request is sent to see whether the limit still holds.
     pub(super) const fn probed(&mut self, now: Instant) {
-        self.heard = now;
+        self.answered_at = now;
     }
 
     /// Counts a request that is sent now. Returns its cost.
@@ -185,15 +185,15 @@ impl PacedLimit {
     /// The server may have decided a request before others that were sent with it, which it has counted since. So only the
     /// answer to a request that was sent after the last answer arrived replaces the known state. Any other answer can only
     /// lower what is left, and for a longer time: it may also have been decided after all others.
-    pub(super) fn learn(&mut self, stated: &ServerLimit, news: News, now: Instant, random: f64) {
+    pub(super) fn learn(&mut self, stated: &ServerLimit, context: AnswerContext, now: Instant, random: f64) {
         // Requests in flight may or may not be part of what the server counted.
-        let left = stated.remaining.saturating_sub(self.in_flight + news.unpaced);
+        let left = stated.remaining.saturating_sub(self.in_flight + context.unpaced);
         let mut ends = now + stated.window;
         if stated.remaining == 0 {
             ends += jitter(stated.window, random);
         }
-        let is_overtaken = news.order <= self.heard_after;
-        (self.heard_after, self.heard) = (news.sent, now);
+        let is_overtaken = context.order <= self.answered_after;
+        (self.answered_after, self.answered_at) = (context.sent, now);
         if is_overtaken {
             if left <= self.left {
                 (self.left, self.ends) = (left, self.ends.max(ends));
@@ -210,7 +210,7 @@ impl PacedLimit {
     /// Records that nothing is left for this time.
     pub(super) fn exhaust(&mut self, wait: Duration, now: Instant, random: f64) {
         self.left = 0;
-        (self.ends, self.window, self.heard) = (now + wait + jitter(wait, random), wait, now);
+        (self.ends, self.window, self.answered_at) = (now + wait + jitter(wait, random), wait, now);
     }
 
     /// Learns from an answer that no longer names the limit: after the window, twice as many requests may be in flight. The answer to

@@ -15,13 +15,13 @@ const FINENESS: u64 = 64;
 /// A limit in the fluid model.
 #[derive(Clone, Debug)]
 pub(super) struct Fluid {
-    vessel: Vessel,
+    model: FluidModel,
     /// The time scale of the limit in microseconds. Steps must be shorter.
     pace: u64,
 }
 
 #[derive(Clone, Debug)]
-enum Vessel {
+enum FluidModel {
     /// A leaky bucket that loses `drain` per microsecond.
     Bucket { capacity: f64, drain: f64, level: f64 },
     /// A fixed window.
@@ -34,13 +34,13 @@ impl Fluid {
     pub(super) fn new(limit: &Limit, holding: Option<Micros>) -> Fluid {
         let bucket = |capacity: u64, rate: Rate| {
             let drain = rate.tokens() as f64 / rate.period().get() as f64;
-            let vessel = Vessel::Bucket { capacity: capacity as f64, drain, level: 0.0 };
+            let model = FluidModel::Bucket { capacity: capacity as f64, drain, level: 0.0 };
             // The time in which the bucket empties.
-            Fluid { vessel, pace: super::drain(limit, None).get() }
+            Fluid { model, pace: super::drain(limit, None).get() }
         };
         let sliding = |limit: u64, window: u64| {
-            let vessel = Vessel::Sliding { limit: limit as f64, window, passed: VecDeque::new(), sum: 0.0 };
-            Fluid { vessel, pace: window }
+            let model = FluidModel::Sliding { limit: limit as f64, window, passed: VecDeque::new(), sum: 0.0 };
+            Fluid { model, pace: window }
         };
         match limit.algorithm() {
             Algorithm::TokenBucket(it) => bucket(it.capacity(), it.refill()),
@@ -49,8 +49,9 @@ impl Fluid {
             Algorithm::Shaper(it) => bucket(it.capacity(), it.outflow()),
             Algorithm::FixedWindow(it) => {
                 let windows = it.windows();
-                let vessel = Vessel::Window { limit: it.limit() as f64, windows, ends: Timestamp::EPOCH, spent: 0.0 };
-                Fluid { vessel, pace: super::drain(limit, None).get() }
+                let model =
+                    FluidModel::Window { limit: it.limit() as f64, windows, ends: Timestamp::EPOCH, spent: 0.0 };
+                Fluid { model, pace: super::drain(limit, None).get() }
             }
             // A sliding counter admits as much as a log would if the previous window had been even.
             Algorithm::SlidingWindow(it) => sliding(it.limit(), it.window().get()),
@@ -88,8 +89,8 @@ impl Fluid {
 
     /// Adds the cost requested between two instants. Returns the admitted cost.
     fn pour(&mut self, asked: f64, from: Timestamp, to: Timestamp) -> f64 {
-        match &mut self.vessel {
-            Vessel::Bucket { capacity, drain, level } => {
+        match &mut self.model {
+            FluidModel::Bucket { capacity, drain, level } => {
                 if *capacity <= 0.0 {
                     return 0.0;
                 }
@@ -98,7 +99,7 @@ impl Fluid {
                 *level = (*level + through - drained).max(0.0);
                 through
             }
-            Vessel::Window { limit, windows, ends, spent } => {
+            FluidModel::Window { limit, windows, ends, spent } => {
                 if from >= *ends {
                     *spent = 0.0;
                     *ends = match windows {
@@ -110,7 +111,7 @@ impl Fluid {
                 *spent += through;
                 through
             }
-            Vessel::Sliding { limit, window, passed, sum } => {
+            FluidModel::Sliding { limit, window, passed, sum } => {
                 while let Some(&(at, cost)) = passed.front()
                     && at + *window <= from.as_micros()
                 {

@@ -330,13 +330,13 @@ impl RunCounters {
     /// The index of a charge's limit.
     #[inline]
     fn number(&mut self, rule: &MatchedRule<'_, '_>, charge: &Charge<'_>) -> usize {
-        const LOOKED_THROUGH: usize = 16;
+        const MOST_PLACES: usize = 16;
         let place = std::ptr::from_ref(charge.rule).addr();
         if let Some(&(_, number)) = self.places.iter().find(|(known, _)| *known == place) {
             return number;
         }
         let number = self.number_by_id(rule, charge);
-        if self.places.len() < LOOKED_THROUGH {
+        if self.places.len() < MOST_PLACES {
             self.places.push((place, number));
         }
         number

@@ -12,7 +12,7 @@ use super::region_outcome::Resumption;
 
 /// The time within which an earlier share has to settle, so that a further one may follow it. By the time the further one has arrived and
 /// settled, the earlier one counts.
-const SETTLES_SOON: Micros = Micros::from_secs(10);
+const SETTLES_WITHIN: Micros = Micros::from_secs(10);
 
 /// One step of shares that follow demand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl RegionsControl {
         ledgers.iter().any(|(region, ledger)| {
             let (share, known) = (ledger.shares.get(rule), all_known.get(region));
             let Some((share, known)) = share.zip(known) else { return false };
-            limits.iter().any(|(id, limit)| !share.is_settled(id, limit, known.now + SETTLES_SOON))
+            limits.iter().any(|(id, limit)| !share.is_settled(id, limit, known.now + SETTLES_WITHIN))
         })
     }
 }

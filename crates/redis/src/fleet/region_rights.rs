@@ -23,7 +23,7 @@ use crate::reply;
 use crate::script::SOURCE;
 
 /// Minimum remaining time of a window whose rights move. With less, the share counts in the next window soon enough.
-const SHORTEST_REST: Micros = Micros::from_secs(60);
+const SHORTEST_REMAINDER: Micros = Micros::from_secs(60);
 /// The deadline of reading or charging a key.
 const CALL_TIME: Duration = Duration::from_secs(5);
 /// Delay after a call that did not run.
@@ -41,8 +41,9 @@ impl RegionsControl {
 
     /// The limits of a rule whose windows last long enough.
     pub(super) fn windows_of(&self, rule: &str, now: Timestamp) -> Vec<SharedWindow> {
-        let lasts =
-            |window: &&SharedWindow| window_end(&window.limit, now).is_some_and(|end| end.since(now) >= SHORTEST_REST);
+        let lasts = |window: &&SharedWindow| {
+            window_end(&window.limit, now).is_some_and(|end| end.since(now) >= SHORTEST_REMAINDER)
+        };
         self.windows.get(rule).into_iter().flatten().filter(lasts).cloned().collect()
     }
 

@@ -61,7 +61,7 @@ impl FleetControl {
         // Before the task runs, so that the first request also waits for its tier.
         directory.open();
         let task = runtime.spawn(async move {
-            let mut asker = Asker { control, session: None, connect_after: Instant::now() };
+            let mut tier_session = TierSession { control, session: None, connect_after: Instant::now() };
             // The look-ups that wait, with the instants at which they have failed, the earliest first.
             let mut waiting: VecDeque<(Instant, Vec<TierLookup>)> = VecDeque::new();
             loop {
@@ -74,7 +74,7 @@ impl FleetControl {
                     waiting.push_front((until, lookups.split_off(AT_ONCE)));
                 }
                 let found = {
-                    let mut call = pin!(timeout_at(until, asker.look_up(&lookups)));
+                    let mut call = pin!(timeout_at(until, tier_session.look_up(&lookups)));
                     loop {
                         tokio::select! {
                             found = &mut call => break found.ok().flatten(),
@@ -83,7 +83,7 @@ impl FleetControl {
                     }
                 };
                 if found.is_none() {
-                    asker.session = None;
+                    tier_session.session = None;
                 }
                 let mut found = found.into_iter().flatten();
                 for lookup in lookups {
@@ -159,13 +159,13 @@ impl FleetControl {
     }
 }
 
-struct Asker {
+struct TierSession {
     control: FleetControl,
     session: Option<FleetSession>,
     connect_after: Instant,
 }
 
-impl Asker {
+impl TierSession {
     async fn connect(&mut self) {
         if self.session.is_none() && Instant::now() >= self.connect_after {
             self.connect_after = Instant::now() + RECONNECT_AFTER;

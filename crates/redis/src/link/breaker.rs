@@ -79,7 +79,7 @@ pub(super) enum BreakerRefusal {
         /// The last round trip.
         round_trip: Duration,
         /// When the oldest unanswered command was sent.
-        owed_since: Option<Instant>,
+        unanswered_since: Option<Instant>,
     },
 }
 
@@ -88,8 +88,8 @@ impl BreakerRefusal {
     pub(super) fn up_to(self, now: Instant) -> Duration {
         match self {
             BreakerRefusal::All => Duration::MAX,
-            BreakerRefusal::ShortDeadlines { round_trip, owed_since } => {
-                let waited = owed_since.map_or(Duration::ZERO, |since| now.duration_since(since));
+            BreakerRefusal::ShortDeadlines { round_trip, unanswered_since } => {
+                let waited = unanswered_since.map_or(Duration::ZERO, |since| now.duration_since(since));
                 round_trip.max(waited)
             }
         }
@@ -117,7 +117,7 @@ pub(super) struct Breaker {
     timeouts: Timeouts,
     answered: Instant,
     round_trip: Duration,
-    owed_since: Option<Instant>,
+    unanswered_since: Option<Instant>,
     /// Failed probes since the breaker was last closed permanently.
     failed_probes: u32,
     probe_at: Instant,
@@ -153,7 +153,7 @@ impl Breaker {
             timeouts: Timeouts::none(now),
             answered: now,
             round_trip: Duration::ZERO,
-            owed_since: Some(now),
+            unanswered_since: Some(now),
             failed_probes: 0,
             probe_at: now,
             turned: now,
@@ -170,7 +170,10 @@ impl Breaker {
         match self.state {
             BreakerState::Closed => None,
             _ if self.is_down => Some(BreakerRefusal::All),
-            _ => Some(BreakerRefusal::ShortDeadlines { round_trip: self.round_trip, owed_since: self.owed_since }),
+            _ => Some(BreakerRefusal::ShortDeadlines {
+                round_trip: self.round_trip,
+                unanswered_since: self.unanswered_since,
+            }),
         }
     }
 
@@ -190,13 +193,13 @@ impl Breaker {
     }
 
     /// Sets when the oldest unanswered command was sent.
-    pub(super) const fn owes(&mut self, since: Option<Instant>) {
-        self.owed_since = since;
+    pub(super) const fn set_unanswered_since(&mut self, since: Option<Instant>) {
+        self.unanswered_since = since;
     }
 
     /// Records that the connection has ended: the server counts as silent from now on.
     pub(super) fn disconnected(&mut self, now: Instant) {
-        self.owed_since.get_or_insert(now);
+        self.unanswered_since.get_or_insert(now);
     }
 
     /// Records calls that failed or timed out.
@@ -243,7 +246,7 @@ impl Breaker {
 
     /// Records that a call was answered after `round_trip`, in time or not.
     pub(super) fn succeeded(&mut self, round_trip: Duration, now: Instant) -> Option<Transition> {
-        self.heard(round_trip, now);
+        self.replied(round_trip, now);
         let is_quick = round_trip < self.timeouts.shortest;
         match self.state {
             BreakerState::Closed => {
@@ -259,7 +262,7 @@ impl Breaker {
         }
     }
 
-    const fn heard(&mut self, round_trip: Duration, now: Instant) {
+    const fn replied(&mut self, round_trip: Duration, now: Instant) {
         self.faults = 0;
         self.answered = now;
         self.round_trip = round_trip;
@@ -278,7 +281,7 @@ impl Breaker {
     /// Records that connecting timed out. As after a call that timed out, callers with longer deadlines are not refused.
     pub(super) fn connecting_timed_out(&mut self, now: Instant, jitter: Jitter) -> Option<Transition> {
         self.is_down = false;
-        self.owed_since.get_or_insert(now);
+        self.unanswered_since.get_or_insert(now);
         match self.state {
             BreakerState::Closed => Some(self.open(now, jitter)),
             BreakerState::HalfOpen => self.probe_failed(now, jitter),
@@ -293,11 +296,11 @@ impl Breaker {
 
     /// Records a new connection to a server that passed its greeting.
     pub(super) fn recovered(&mut self, now: Instant) -> Option<Transition> {
-        self.owed_since = None;
+        self.unanswered_since = None;
         if self.state == BreakerState::Closed {
             return None;
         }
-        self.heard(Duration::ZERO, now);
+        self.replied(Duration::ZERO, now);
         Some(self.close(now))
     }
 
@@ -309,7 +312,7 @@ impl Breaker {
         now: Instant,
         jitter: Jitter,
     ) -> Option<Transition> {
-        self.heard(round_trip, now);
+        self.replied(round_trip, now);
         let wanted = refused.map_or(self.timeouts.last, |refused| refused.max(self.timeouts.last));
         let is_wanted = self.timeouts.calls > 0 && now.duration_since(wanted) <= FORGET;
         if self.state == BreakerState::Closed {

@@ -29,7 +29,7 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 /// Minimum time between two queries.
 const ASK_AT_MOST_EVERY: Duration = Duration::from_millis(50);
 /// Delay before a retry while the keys of a call are on two nodes.
-const AGAIN_AFTER: Duration = Duration::from_millis(2);
+const TRY_AGAIN_DELAY: Duration = Duration::from_millis(2);
 /// Maximum number of times that a call is sent, each time after a redirection: to the old node of its slot, to the present
 /// one, to that one alone, to the node to which the slot is migrating, and there once more.
 const MOST_HOPS: usize = 5;
@@ -136,7 +136,7 @@ impl Cluster {
                     route.asking = true;
                     connection = self.connections.to(&to);
                 }
-                Some(Redirection::Again) => sleep(AGAIN_AFTER).await,
+                Some(Redirection::Again) => sleep(TRY_AGAIN_DELAY).await,
             }
             hops += 1;
         }

@@ -45,7 +45,7 @@ pub(super) struct ConnectionIo<'l> {
     before: u64,
     flight: InFlight,
     /// When the oldest unanswered command was sent, as last reported to the breaker.
-    owed_since: Option<Instant>,
+    unanswered_since: Option<Instant>,
     timer: Pin<Box<Sleep>>,
     /// Whether sending has ended.
     retiring: bool,
@@ -66,7 +66,7 @@ impl<'l> ConnectionIo<'l> {
             taken: 0,
             before: 0,
             flight: InFlight::new(settings.answer_bytes, now),
-            owed_since: None,
+            unanswered_since: None,
             timer: Box::pin(sleep_until(now + settings.heartbeat)),
             retiring: false,
         }
@@ -85,22 +85,22 @@ impl<'l> ConnectionIo<'l> {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<EndReason> {
         loop {
-            let heard = match self.read(cx) {
-                Ok(heard) => heard,
+            let received = match self.read(cx) {
+                Ok(received) => received,
                 Err(end) => return Poll::Ready(end),
             };
             let now = Instant::now();
-            self.report_owed(now);
+            self.report_unanswered(now);
             self.flight.count_late(now, self.shared);
             if let Some(end) = self.due_end(now) {
                 return Poll::Ready(end);
             }
             let composed = self.compose(cx, now);
-            self.report_owed(now);
+            self.report_unanswered(now);
             if self.write(cx).is_err() {
                 return Poll::Ready(EndReason::Lost);
             }
-            if !heard && !composed && self.arm_timer(cx) {
+            if !received && !composed && self.arm_timer(cx) {
                 return Poll::Pending;
             }
         }
@@ -125,18 +125,18 @@ impl<'l> ConnectionIo<'l> {
     }
 
     /// Reports to the breaker when the oldest unanswered command was sent, if that has changed.
-    fn report_owed(&mut self, now: Instant) {
-        let owed_since = self.flight.owed_since();
-        if owed_since != self.owed_since {
-            self.owed_since = owed_since;
-            self.shared.owes(owed_since, now);
+    fn report_unanswered(&mut self, now: Instant) {
+        let unanswered_since = self.flight.unanswered_since();
+        if unanswered_since != self.unanswered_since {
+            self.unanswered_since = unanswered_since;
+            self.shared.set_unanswered_since(unanswered_since, now);
         }
     }
 
     fn due_end(&self, now: Instant) -> Option<EndReason> {
-        match self.flight.overdue() {
+        match self.flight.last_due() {
             // No caller waits for any reply. Until then, callers with long deadlines keep the connection open.
-            Some(overdue) if now >= overdue + self.settings.connect_timeout => Some(EndReason::Stalled),
+            Some(last_due) if now >= last_due + self.settings.connect_timeout => Some(EndReason::Stalled),
             Some(_) => None,
             None => (self.retiring || self.flight.is_elsewhere()).then_some(EndReason::Elsewhere),
         }
@@ -206,7 +206,7 @@ impl<'l> ConnectionIo<'l> {
             return None;
         }
         match self.shared.breaker_state() {
-            (BreakerState::Closed, _) => Some(self.flight.heard() + self.settings.heartbeat),
+            (BreakerState::Closed, _) => Some(self.flight.last_reply() + self.settings.heartbeat),
             (BreakerState::Open | BreakerState::HalfOpen, probe_at) => probe_at,
         }
     }
@@ -238,9 +238,9 @@ impl<'l> ConnectionIo<'l> {
 
     /// Arms the timer for the next event. Returns whether the event is in the future.
     fn arm_timer(&mut self, cx: &mut Context<'_>) -> bool {
-        let next = match (self.flight.next_due(), self.flight.overdue()) {
+        let next = match (self.flight.next_due(), self.flight.last_due()) {
             (Some(due), _) => due,
-            (None, Some(overdue)) => overdue + self.settings.connect_timeout,
+            (None, Some(last_due)) => last_due + self.settings.connect_timeout,
             (None, None) => self.probe_at().unwrap_or_else(|| Instant::now() + IDLE),
         };
         // A timer that fires too early costs less than re-arming it for every batch.

@@ -30,7 +30,7 @@ pub(super) struct InFlight {
     /// Whether the server has answered that it is not the primary.
     elsewhere: bool,
     since: Instant,
-    heard: Instant,
+    last_reply: Instant,
 }
 
 struct SentCommand {
@@ -43,7 +43,7 @@ struct SentCommand {
     /// The next deadline of the command's callers; `None` if all have passed and were counted.
     due: Option<Instant>,
     /// The last deadline of the command's callers.
-    overdue: Instant,
+    last_due: Instant,
     /// Whether this is the last command of its batch.
     last: bool,
 }
@@ -66,7 +66,7 @@ impl InFlight {
             script_lost: false,
             elsewhere: false,
             since: now,
-            heard: now,
+            last_reply: now,
         }
     }
 
@@ -94,16 +94,16 @@ impl InFlight {
 
     /// Whether any reply was received.
     pub(super) fn was_of_use(&self) -> bool {
-        self.heard > self.since
+        self.last_reply > self.since
     }
 
     /// When the last reply was received.
-    pub(super) const fn heard(&self) -> Instant {
-        self.heard
+    pub(super) const fn last_reply(&self) -> Instant {
+        self.last_reply
     }
 
     /// When the oldest command was sent.
-    pub(super) fn owed_since(&self) -> Option<Instant> {
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
         self.sent.front().map(|sent| sent.at)
     }
 
@@ -121,27 +121,35 @@ impl InFlight {
     }
 
     /// The last deadline of all callers, in the future or the past.
-    pub(super) fn overdue(&self) -> Option<Instant> {
-        self.sent.iter().map(|sent| sent.overdue).max()
+    pub(super) fn last_due(&self) -> Option<Instant> {
+        self.sent.iter().map(|sent| sent.last_due).max()
     }
 
     pub(super) fn batch(&mut self, parts: Vec<(BatchPart, u64)>, at: Instant) {
         let deadlines = parts.iter().flat_map(|(part, _)| part.calls()).map(|call| call.deadline.at);
-        let overdue = deadlines.max().unwrap_or(at);
+        let last_due = deadlines.max().unwrap_or(at);
         let count = parts.len();
         self.batches += 1;
         for (place, (part, end)) in parts.into_iter().enumerate() {
             let last = place + 1 == count;
-            let (due, bound) = (part.next_due(at).or(Some(overdue)), part.bound(self.spare));
-            self.sent.push_back(SentCommand { what: SentKind::Part(part), bound, end, at, due, overdue, last });
+            let (due, bound) = (part.next_due(at).or(Some(last_due)), part.bound(self.spare));
+            self.sent.push_back(SentCommand { what: SentKind::Part(part), bound, end, at, due, last_due, last });
         }
     }
 
-    pub(super) fn probe(&mut self, end: u64, at: Instant, overdue: Instant) {
+    pub(super) fn probe(&mut self, end: u64, at: Instant, last_due: Instant) {
         self.batches += 1;
         for last in [false, true] {
             let what = SentKind::Probe { failed: None };
-            self.sent.push_back(SentCommand { what, bound: Bound::SMALL, end, at, due: Some(overdue), overdue, last });
+            self.sent.push_back(SentCommand {
+                what,
+                bound: Bound::SMALL,
+                end,
+                at,
+                due: Some(last_due),
+                last_due,
+                last,
+            });
         }
     }
 
@@ -180,7 +188,7 @@ impl InFlight {
         shared: &Shared,
     ) -> Result<(), MalformedReply> {
         let Some(sent) = self.sent.pop_front() else { return Err(MalformedReply::Protocol) };
-        self.heard = now;
+        self.last_reply = now;
         if sent.last {
             self.batches -= 1;
             self.usual = (7 * self.usual + now.duration_since(sent.at)) / 8;

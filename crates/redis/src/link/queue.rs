@@ -323,13 +323,17 @@ mod tests {
         let (patient, patient_waits) = call_for(2, ms(200), now);
         queue.push(hasty, now).unwrap();
         queue.push(patient, now).unwrap();
-        queue.refuse(BreakerRefusal::ShortDeadlines { round_trip: ms(60), owed_since: Some(now) }, why.clone(), now);
+        queue.refuse(
+            BreakerRefusal::ShortDeadlines { round_trip: ms(60), unanswered_since: Some(now) },
+            why.clone(),
+            now,
+        );
         assert!(matches!(hasty_waits.abandon(), Abandoned::Done(CallOutcome::Failed(LinkError::NotRun(_)))));
         assert_eq!(queue.push(call_for(3, ms(60), now).0, now), Err(why.clone()));
         assert_eq!(queue.last_refused(), Some(now));
         assert_eq!(queue.push(call_for(4, ms(61), now).0, now), Ok(()));
         let later = now + ms(100);
-        assert_eq!(queue.push(call_for(5, ms(100), later).0, later), Err(why), "an answer is owed for as long");
+        assert_eq!(queue.push(call_for(5, ms(100), later).0, later), Err(why), "an answer is awaited for as long");
         let counter = Arc::new(CountingWaker::default()).into();
         assert_eq!(taken(&queue, &Context::from_waker(&counter)), [2, 4]);
         assert!(matches!(patient_waits.abandon(), Abandoned::Done(_)), "it was dropped by the test");

@@ -121,9 +121,9 @@ impl Shared {
     }
 
     /// Records when the oldest unanswered command was sent.
-    pub(super) fn owes(&self, since: Option<Instant>, now: Instant) {
+    pub(super) fn set_unanswered_since(&self, since: Option<Instant>, now: Instant) {
         let mut health = self.health();
-        health.breaker.owes(since);
+        health.breaker.set_unanswered_since(since);
         self.adjust(&health, now);
     }
 

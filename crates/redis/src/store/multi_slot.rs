@@ -229,11 +229,11 @@ impl<'a> SlotRequest<'a> {
         // In reverse: only the last place in a shaper's queue can be refunded.
         let taken = || self.numbered(part, &asked).rev().filter(|(charge, _)| charge.cost > 0);
         let free: SlotCharges<'_> = asked.iter().map(|charge| charge.cost(0)).collect();
-        let things = taken().count();
+        let count = taken().count();
         // The refund of a request that fits a frame always fits one.
-        let settle = frame::give_back(&store.names, taken(), self.id).ok().filter(|_| things > 0)?;
+        let settle = frame::give_back(&store.names, taken(), self.id).ok().filter(|_| count > 0)?;
         let peek = if is_certain { frame::peek(&store.names, &free).ok() } else { None };
-        Some(Refund { settle, things, peek, is_certain })
+        Some(Refund { settle, charges: count, peek, is_certain })
     }
 }
 

@@ -26,7 +26,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The time in which a request whose answer was lost may still arrive once the server answers other calls.
-const OVERTAKEN_FOR: Duration = Duration::from_secs(1);
+const LATEST_ARRIVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of refunds that are retried. Beyond it each refund is attempted once, so that an unavailable server does
 /// not exhaust memory.
@@ -50,7 +50,7 @@ pub(super) struct Refund {
     /// Settles the charges at a cost of 0.
     pub(super) settle: Frame,
     /// The number of charges.
-    pub(super) things: usize,
+    pub(super) charges: usize,
     /// Peeks at the remaining quota afterwards.
     pub(super) peek: Option<Frame>,
     /// Whether the slot was certainly charged. If not, the request may still be in flight on a closed connection, so the
@@ -103,7 +103,7 @@ impl Refunds {
         self.runtime.spawn(async move { waiting.at.refund(what).await })
     }
 
-    async fn refund(&self, Refund { settle, things, mut peek, is_certain }: Refund) -> RefundOutcome {
+    async fn refund(&self, Refund { settle, charges, mut peek, is_certain }: Refund) -> RefundOutcome {
         let began = Instant::now();
         let mut nothing_since = None;
         let mut wait = FIRST_WAIT;
@@ -115,7 +115,7 @@ impl Refunds {
                 None => (settling.await, Ok(Vec::new())),
             };
             let is_too_late = began.elapsed() + wait > GIVE_UP_AFTER || self.is_crowded();
-            match settled.map(|reply| reply::any_settled(&reply, things)) {
+            match settled.map(|reply| reply::any_settled(&reply, charges)) {
                 Ok(Ok(found)) if found || is_certain => {
                     self.confirm();
                     return RefundOutcome { is_confirmed: true, left: left.ok().filter(|reply| !reply.is_empty()) };
@@ -125,7 +125,7 @@ impl Refunds {
                         wait = FIRST_WAIT;
                         Instant::now()
                     });
-                    if is_too_late || since.elapsed() > OVERTAKEN_FOR {
+                    if is_too_late || since.elapsed() > LATEST_ARRIVAL {
                         // The slot was never charged.
                         return RefundOutcome::default();
                     }

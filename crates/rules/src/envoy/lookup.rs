@@ -79,7 +79,7 @@ impl<'d> DescriptorMatch<'d, '_> {
 
 /// The way in which an entry matched its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum MatchKind {
     KeyAndValue,
     Pattern,
     Key,
@@ -92,11 +92,11 @@ impl Domain {
         // The number of values depends only on the rule, so that different keys never have the same text.
         let mut open: SmallVec<[&'e str; 6]> = SmallVec::new();
         let descriptor = self.walk(entries, |descriptor, by, (key, value)| match by {
-            By::KeyAndValue => {}
-            By::Key => open.push(value),
+            MatchKind::KeyAndValue => {}
+            MatchKind::Key => open.push(value),
             // A pattern can match beyond the key: `user_*` matches `user_id`.
-            By::Pattern if descriptor.flags.share_threshold => open.push(key),
-            By::Pattern => open.extend([key, value]),
+            MatchKind::Pattern if descriptor.flags.share_threshold => open.push(key),
+            MatchKind::Pattern => open.extend([key, value]),
         })?;
         let (allowance, per_unit) = match &descriptor.rate_limit {
             Some(limit) => (limit.allowance, limit.per_unit),
@@ -149,18 +149,18 @@ impl Domain {
     pub(super) fn walk<'d, 'e>(
         &'d self,
         entries: Entries<'e>,
-        mut step: impl FnMut(&'d Descriptor, By, (&'e str, &'e str)),
+        mut step: impl FnMut(&'d Descriptor, MatchKind, (&'e str, &'e str)),
     ) -> Option<&'d Descriptor> {
         let (mut level, mut reached) = (&self.top, None);
         let mut buffer = Joined::default();
         for &(key, value) in entries {
             let composite = buffer.join(key, value);
             let (descriptor, by) = if let Some(exact) = level.get(composite) {
-                (exact, By::KeyAndValue)
+                (exact, MatchKind::KeyAndValue)
             } else if let Some(pattern) = level.pattern(composite) {
-                (pattern, By::Pattern)
+                (pattern, MatchKind::Pattern)
             } else {
-                (level.get(key)?, By::Key)
+                (level.get(key)?, MatchKind::Key)
             };
             step(descriptor, by, (key, value));
             (level, reached) = (&descriptor.below, Some(descriptor));

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::lookup::{By, DescriptorMatch};
+use super::lookup::{DescriptorMatch, MatchKind};
 
 impl<'d> DescriptorMatch<'d, '_> {
     /// The name of the descriptor's metrics, as in envoyproxy/ratelimit: the domain, and the keys and values in the file.
@@ -25,11 +25,11 @@ impl<'d> DescriptorMatch<'d, '_> {
                 after_key.unwrap_or(&descriptor.composite)
             };
             let value = match by {
-                By::Pattern if descriptor.flags.share_threshold => pattern(),
+                MatchKind::Pattern if descriptor.flags.share_threshold => pattern(),
                 _ if detailed || descriptor.flags.value_to_metric => value,
-                By::Pattern => pattern(),
-                By::KeyAndValue => value,
-                By::Key => "",
+                MatchKind::Pattern => pattern(),
+                MatchKind::KeyAndValue => value,
+                MatchKind::Key => "",
             };
             push(&mut name, key, value);
         });

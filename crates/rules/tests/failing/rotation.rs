@@ -76,7 +76,7 @@ rules:
     let stage = rotating(text);
     stage.fail(Fault::Unreachable);
     let ruling = stage.check(&request());
-    assert_eq!(ruling.receipts[0].things().count(), 1);
+    assert_eq!(ruling.receipts[0].unaliased().count(), 1);
     let settled = finish(stage.limiter.settle(&ruling.receipts[0], &[1, 1])).unwrap();
     assert_eq!(settled, Settlement::Settled { given_back: 3, charged: 0 });
     stage.fail(None);

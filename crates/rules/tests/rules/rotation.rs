@@ -134,8 +134,8 @@ rules:
     }));
     assert_eq!(left(&limiter, &request), [vec![9, 900, 2, 6], vec![9, 900, 2, 6]]);
     assert!(ready(limiter.renew(&receipts[0])).unwrap());
-    let things: Vec<&str> = receipts[0].things().map(|held| held.rule.as_str()).collect();
-    assert_eq!((things, receipts[0].held.len()), (vec!["tokens", "slots"], 4));
+    let unaliased: Vec<&str> = receipts[0].unaliased().map(|held| held.rule.as_str()).collect();
+    assert_eq!((unaliased, receipts[0].held.len()), (vec!["tokens", "slots"], 4));
 
     // Refunds are reported once.
     let actual: Vec<u64> =

@@ -32,7 +32,7 @@ pub(super) fn write(out: &mut Vec<u8>, ruling: &Ruling<'_>, reply: Option<&Reply
         if let Some(receipt) = receipts::write(&ruling.receipts) {
             answer.text(member!("receipt"), &receipt);
         }
-        let mut held = ruling.receipts.iter().flat_map(Receipt::things).peekable();
+        let mut held = ruling.receipts.iter().flat_map(Receipt::unaliased).peekable();
         if held.peek().is_some() {
             answer.list(member!("held"), held, |item, held| {
                 item.text(member!("id"), held.rule.as_str());

@@ -115,7 +115,7 @@ fn unavailable(error: StoreError) -> Problem {
 }
 
 fn all_are_held(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<(), Problem> {
-    let held: Vec<&str> = receipts.iter().flat_map(Receipt::things).map(|held| held.rule.as_str()).collect();
+    let held: Vec<&str> = receipts.iter().flat_map(Receipt::unaliased).map(|held| held.rule.as_str()).collect();
     let Some(stranger) = each.keys().find(|id| !held.contains(&id.as_str())) else { return Ok(()) };
     let meant = match closest(stranger, held.iter().copied()) {
         Some(meant) => format!("Did you mean `{meant}`?"),
@@ -126,7 +126,7 @@ fn all_are_held(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<()
 
 /// Rejects a single number for a receipt of several limits, whose units differ: requests and tokens, for example.
 fn one_is_held(cost: u64, receipts: &[Receipt]) -> Result<(), Problem> {
-    let held = receipts.iter().flat_map(Receipt::things).filter(|held| !held.limit.holds_slots());
+    let held = receipts.iter().flat_map(Receipt::unaliased).filter(|held| !held.limit.holds_slots());
     let ids: Vec<&str> = held.map(|held| held.rule.as_str()).collect();
     let [first, _, ..] = ids[..] else { return Ok(()) };
     let all = ids.join("`, `");

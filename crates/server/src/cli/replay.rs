@@ -271,9 +271,9 @@ fn load(paths: &[PathBuf]) -> io::Result<Option<RuleSet>> {
 
 /// The format of a log that was passed as a rules file.
 fn log_format(path: &Path) -> Option<LogFormat> {
-    const LOOKED_AT: u64 = 1 << 16;
+    const DETECTION_BYTES: u64 = 1 << 16;
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(LOOKED_AT).read_to_end(&mut bytes).ok()?;
+    File::open(path).ok()?.take(DETECTION_BYTES).read_to_end(&mut bytes).ok()?;
     LogFormat::detect(String::from_utf8_lossy(&bytes).lines().take(20))
 }
 

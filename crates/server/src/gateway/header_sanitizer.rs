@@ -15,7 +15,7 @@ use super::{Settings, head};
 /// Headers in which proxies and CDNs state the client or the original request, besides `X-Forwarded-…`. Many upstreams
 /// trust some of them: gunicorn takes the beginning of the path from `SCRIPT_NAME`, so that it would serve a path that
 /// no rule has seen.
-const SAID_BY_PROXIES: [&str; 17] = [
+const PROXY_HEADERS: [&str; 17] = [
     "cf-connecting-ip",
     "client-ip",
     "fastly-client-ip",
@@ -35,7 +35,7 @@ const SAID_BY_PROXIES: [&str; 17] = [
     "x-rewrite-url",
 ];
 /// Headers that the gateway overwrites; client values are discarded.
-const WRITTEN_ANEW: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+const OVERWRITTEN: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
 
 /// Removes headers that rules and upstreams must not see.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl IncomingHeaders {
                 || alike == "forwarded"
                 || is_said_by_proxies(&alike);
         }
-        self.vouched.contains(name) || (is_said_by_proxies(text) && !WRITTEN_ANEW.contains(&text))
+        self.vouched.contains(name) || (is_said_by_proxies(text) && !OVERWRITTEN.contains(&text))
     }
 }
 
@@ -123,7 +123,7 @@ fn is_odd(name: &HeaderName) -> bool {
 fn is_said_by_proxies(name: &str) -> bool {
     // Fast path: few names start with these letters, and this runs for every header.
     matches!(name.as_bytes().first(), Some(b'x' | b'c' | b'f' | b'p' | b's' | b't'))
-        && (name.starts_with("x-forwarded-") || SAID_BY_PROXIES.contains(&name))
+        && (name.starts_with("x-forwarded-") || PROXY_HEADERS.contains(&name))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::run_request::{RunPace, RunRequest};
 /// Maximum number of arrivals in a batch.
 const BATCH: usize = 512;
 /// Interval between batches. Empty batches are sent too, because they advance the time.
-const BEAT: Duration = Duration::from_millis(40);
+const BATCH_INTERVAL: Duration = Duration::from_millis(40);
 /// Number of skipped arrivals after which the task yields.
 const SKIPPED_AT_ONCE: u64 = 4_096;
 
@@ -26,14 +26,14 @@ pub(super) enum NextEvent {
     /// Decisions. Empty if there were none in this interval.
     Batch(EventBatch),
     /// The run is complete.
-    End(End),
+    End(RunEnd),
     /// The store could not decide.
     Failed(StoreError),
 }
 
 /// The outcome of a run.
 #[derive(Debug, Serialize)]
-pub(super) struct End {
+pub(super) struct RunEnd {
     pub(super) totals: Vec<Totals>,
     /// Whether the run ended early because of the maximum number of arrivals.
     pub(super) cut: bool,
@@ -50,7 +50,7 @@ pub(super) struct Run {
     position: RunPosition,
     /// Start of this connection's part of the run, and the position in microseconds at that time.
     began: (Instant, u64),
-    next_beat: Instant,
+    next_batch: Instant,
 }
 
 impl Run {
@@ -65,7 +65,7 @@ impl Run {
             pace: request.pace,
             position: RunPosition::default(),
             began: (now, 0),
-            next_beat: now,
+            next_batch: now,
         }
     }
 
@@ -98,7 +98,7 @@ impl Run {
         let cut = self.position.arrivals >= self.most && self.arrivals.peek().is_some();
         let is_over = self.arrivals.peek().is_none() && self.position.until >= self.length.get();
         if cut || is_over {
-            return NextEvent::End(End { totals: self.decider.totals().to_vec(), cut });
+            return NextEvent::End(RunEnd { totals: self.decider.totals().to_vec(), cut });
         }
         let due = self.due().await;
         let mut some: Vec<Arrival> = Vec::new();
@@ -119,7 +119,7 @@ impl Run {
         self.position.until = known.since(START).get().min(self.length.get()).max(self.position.until);
         batch.until = self.position.until;
         if !is_full {
-            self.next_beat = Instant::now() + BEAT;
+            self.next_batch = Instant::now() + BATCH_INTERVAL;
         }
         NextEvent::Batch(batch)
     }
@@ -130,7 +130,7 @@ impl Run {
         match self.pace {
             RunPace::Fastest => end,
             RunPace::Times(times) => {
-                sleep_until(self.next_beat).await;
+                sleep_until(self.next_batch).await;
                 let (instant, offset) = self.began;
                 #[expect(
                     clippy::cast_possible_truncation,
@@ -155,7 +155,7 @@ mod tests {
     }
 
     /// All batches as sent, and the end.
-    async fn told(mut run: Run) -> (Vec<serde_json::Value>, End) {
+    async fn told(mut run: Run) -> (Vec<serde_json::Value>, RunEnd) {
         let mut batches = Vec::new();
         loop {
             match run.next().await {

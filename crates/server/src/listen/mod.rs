@@ -50,7 +50,7 @@ use crate::log_throttle::LogThrottle;
 /// Maximum number of connections in the accept queue.
 const BACKLOG: u32 = 4_096;
 /// Pause when a connection cannot be accepted for lack of a resource.
-const BREATHER: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Settings of a listener.
 #[derive(Clone, Debug)]
@@ -402,7 +402,7 @@ async fn accept(socket: &TcpListener, limit: &Arc<ConnectionLimit>) -> (TcpStrea
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "no connection can be accepted at present");
-                tokio::time::sleep(BREATHER).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }

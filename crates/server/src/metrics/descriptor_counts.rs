@@ -9,7 +9,7 @@ use super::limit_counters::OTHER;
 /// Maximum number of names from files with their own counters.
 const MOST_WRITTEN: usize = 4_096;
 /// Maximum number of names from requests with their own counters.
-const MOST_MADE_UP: usize = 1_024;
+const MOST_FROM_REQUESTS: usize = 1_024;
 /// Longest name, in bytes. Longer names are counted under `(other)`.
 const LONGEST: usize = 256;
 
@@ -74,7 +74,8 @@ impl DescriptorCounts {
     }
 
     pub(super) fn count(&self, name: &str, is_made_up: bool, outcome: DescriptorOutcome, hits: u64) {
-        let (names, most) = if is_made_up { (&self.made_up, MOST_MADE_UP) } else { (&self.written, MOST_WRITTEN) };
+        let (names, most) =
+            if is_made_up { (&self.made_up, MOST_FROM_REQUESTS) } else { (&self.written, MOST_WRITTEN) };
         let known = names.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = known.get(name) {
             return count.add(outcome, hits);
@@ -130,7 +131,7 @@ mod tests {
         names.count(&"long".repeat(100), true, DescriptorOutcome::Within, 1);
         names.count("d.key", false, DescriptorOutcome::OverInShadow, 4);
         let all = names.all();
-        assert_eq!(all.len(), MOST_MADE_UP + 2);
+        assert_eq!(all.len(), MOST_FROM_REQUESTS + 2);
         let sum = |outcome: DescriptorOutcome| all.iter().map(|(_, hits)| hits[outcome as usize]).sum::<u64>();
         assert_eq!(DescriptorOutcome::ALL.map(sum), [100_001, 100_000, 4, 0]);
         assert!(all.contains(&("d.key".into(), [0, 0, 4, 0])));

@@ -85,7 +85,7 @@ async fn costs_that_a_receipt_settles_are_counted_under_limits_that_exist() {
     );
     let mut ruling = engine.reserve(&from(1).hits(40), Micros::from_secs(60)).await;
     let mut receipt = ruling.receipts.pop().unwrap();
-    let mut forged = receipt.things().find(|held| held.rule.as_str() == "tokens").unwrap().clone();
+    let mut forged = receipt.unaliased().find(|held| held.rule.as_str() == "tokens").unwrap().clone();
     forged.rule = RuleId::new("made-up");
     receipt.held.push(forged);
     engine.settle(&receipt, &[25, 25, 25]).await.unwrap();

@@ -10,7 +10,7 @@ use tidegate_core::{Key, Micros, RuleId, Timestamp};
 /// Number of keys tracked for each ranking.
 const KEYS: usize = 256;
 /// Length of a window. Rankings cover one to two windows.
-const LOOK_BACK: Micros = Micros::from_secs(60);
+const WINDOW: Micros = Micros::from_secs(60);
 
 /// Ranking of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ impl KeyRanking {
     /// Starts a new window if the current one has ended.
     pub(super) fn turn(&self, now: Timestamp) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.since(windows.present.since) >= LOOK_BACK || now < windows.present.since {
+        if now.since(windows.present.since) >= WINDOW || now < windows.present.since {
             windows.past = std::mem::replace(&mut windows.present, TopWindow::new(now));
         }
     }

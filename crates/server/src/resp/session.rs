@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use super::limit_cache::LimitCache;
 use super::reply::RespProtocol;
 use super::request::RequestBounds;
-use super::settings::{BOUNDS_OF_STRANGERS, DEFAULT_USER, Settings};
+use super::settings::{DEFAULT_USER, Settings, UNAUTHENTICATED_BOUNDS};
 use super::transaction::Transaction;
 
 /// Session of one connection.
@@ -74,7 +74,7 @@ impl RespSession {
     pub(super) fn bounds(&self) -> RequestBounds {
         match self.user {
             Some(_) => self.settings.bounds,
-            None => BOUNDS_OF_STRANGERS,
+            None => UNAUTHENTICATED_BOUNDS,
         }
     }
 }

@@ -46,7 +46,7 @@ impl Default for Settings {
 }
 
 /// Maximum size of a request before authentication.
-pub(super) const BOUNDS_OF_STRANGERS: RequestBounds = RequestBounds { words: 10, bytes: 16 * 1_024 };
+pub(super) const UNAUTHENTICATED_BOUNDS: RequestBounds = RequestBounds { words: 10, bytes: 16 * 1_024 };
 
 /// Users and their passwords. If empty, authentication is off.
 #[derive(Clone, Default)]

@@ -38,7 +38,7 @@ enum PressureWarning {
 const FILLING_PERCENT: u128 = 60;
 const RELIEVED_PERCENT: u128 = 50;
 /// One warning a minute, with one check a second.
-const LOOKS_BETWEEN_WARNINGS: u32 = 60;
+const CHECKS_BETWEEN_WARNINGS: u32 = 60;
 
 impl MemoryPressure {
     /// Checks the store, and logs warnings.
@@ -92,7 +92,7 @@ impl MemoryPressure {
             rule_seen.quiet_for = rule_seen.quiet_for.saturating_sub(1);
             if *overflowed != rule_seen.overflowed && rule_seen.quiet_for == 0 {
                 warnings.push(PressureWarning::Overflow { rule: rule.clone(), used: *used, overflowed: *overflowed });
-                rule_seen = RuleOverflow { overflowed: *overflowed, quiet_for: LOOKS_BETWEEN_WARNINGS };
+                rule_seen = RuleOverflow { overflowed: *overflowed, quiet_for: CHECKS_BETWEEN_WARNINGS };
             }
             seen.insert(rule, rule_seen);
         }

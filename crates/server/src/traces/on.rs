@@ -20,7 +20,7 @@ use tidegate_core::store::NowOrLater;
 use super::{Settings, SpanAttributes, TracesError};
 
 /// Timeout for sending the last spans at shutdown.
-const PARTING: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Creates a span for each decision, if traces are on. Clones share the exporter.
 #[derive(Clone, Default)]
@@ -114,7 +114,7 @@ impl Traces {
     /// Sends the remaining spans.
     pub(crate) fn close(&self) {
         if let Some(Exporter { provider, .. }) = &self.0
-            && let Err(error) = provider.shutdown_with_timeout(PARTING)
+            && let Err(error) = provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT)
         {
             tracing::warn!(%error, "the last traces were not sent");
         }

@@ -69,10 +69,10 @@ impl SavedAccount {
 struct Interned<T>(Vec<T>);
 
 impl<T: PartialEq> Interned<T> {
-    fn number(&mut self, thing: T) -> u64 {
-        let known = self.0.iter().rposition(|known| *known == thing);
+    fn number(&mut self, item: T) -> u64 {
+        let known = self.0.iter().rposition(|known| *known == item);
         known.unwrap_or_else(|| {
-            self.0.push(thing);
+            self.0.push(item);
             self.0.len() - 1
         }) as u64
     }

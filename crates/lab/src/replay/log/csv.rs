@@ -4,7 +4,7 @@ use tidegate_core::{Micros, Timestamp};
 
 use super::LineError;
 use super::columns::{Column, Columns, Row, cells};
-use super::entry::{AccessEntry, More, address, present};
+use super::entry::{AccessEntry, FieldSource, address, present};
 use super::time;
 
 impl Columns {
@@ -36,7 +36,7 @@ impl Columns {
                 Column::Header(_) | Column::Claim(_) => {}
             }
         }
-        entry.more = More::Row(Row { columns: self, line });
+        entry.more = FieldSource::Row(Row { columns: self, line });
         Ok(entry)
     }
 }

@@ -31,12 +31,12 @@ pub struct AccessEntry<'l> {
     pub(super) agent: Option<Cow<'l, str>>,
     pub(super) referer: Option<Cow<'l, str>>,
     pub(super) cost: Option<u64>,
-    pub(super) more: More<'l>,
+    pub(super) more: FieldSource<'l>,
 }
 
 /// The source of headers, cookies and claims.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum More<'l> {
+pub(super) enum FieldSource<'l> {
     #[default]
     Nothing,
     /// Members named like nginx's variables: `http_x_tenant`, `cookie_session`.
@@ -63,7 +63,7 @@ impl<'l> AccessEntry<'l> {
             agent: None,
             referer: None,
             cost: None,
-            more: More::Nothing,
+            more: FieldSource::Nothing,
         }
     }
 
@@ -74,31 +74,31 @@ impl<'l> AccessEntry<'l> {
             _ => None,
         };
         Values::from(known).or_else(|| match self.more {
-            More::Nothing => Values::None,
-            More::Variables(line) => variable(line, "http_", name).into(),
-            More::Objects { headers, .. } => {
+            FieldSource::Nothing => Values::None,
+            FieldSource::Variables(line) => variable(line, "http_", name).into(),
+            FieldSource::Objects { headers, .. } => {
                 let lines = Members::of(headers).filter(|(known, _)| known.eq_ignore_ascii_case(name));
                 lines.flat_map(|(_, value)| value.items()).filter_map(|item| item.text()).collect()
             }
-            More::Row(row) => row.header(name).into(),
+            FieldSource::Row(row) => row.header(name).into(),
         })
     }
 
     fn cookie(&self, name: &str) -> Values<'_> {
         match self.more {
-            More::Variables(line) => variable(line, "cookie_", name).into(),
-            More::Nothing | More::Objects { .. } | More::Row(_) => Values::None,
+            FieldSource::Variables(line) => variable(line, "cookie_", name).into(),
+            FieldSource::Nothing | FieldSource::Objects { .. } | FieldSource::Row(_) => Values::None,
         }
     }
 
     fn claim(&self, name: &str) -> Values<'_> {
         match self.more {
-            More::Objects { claims, .. } => {
+            FieldSource::Objects { claims, .. } => {
                 let claims = Members::of(claims).filter(|(known, _)| *known == name);
                 claims.filter_map(|(_, value)| value.text()).collect()
             }
-            More::Row(row) => row.claim(name).into(),
-            More::Nothing | More::Variables(_) => Values::None,
+            FieldSource::Row(row) => row.claim(name).into(),
+            FieldSource::Nothing | FieldSource::Variables(_) => Values::None,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use tidegate_core::Micros;
 
-use super::entry::{AccessEntry, More, address, text_of};
+use super::entry::{AccessEntry, FieldSource, address, text_of};
 use super::json_members::{LogValue, Members};
 use super::text::split_request;
 use super::time::{self, LogTime};
@@ -92,8 +92,8 @@ pub(super) fn read(line: &str, dialect: LogDialect) -> Result<AccessEntry<'_>, L
     }
     LogTime { at: entry.at, whole: entry.whole_second } = stamp.found()?;
     entry.more = match dialect {
-        LogDialect::Nginx | LogDialect::Envoy => More::Variables(line),
-        LogDialect::Caddy | LogDialect::Own => More::Objects { headers, claims },
+        LogDialect::Nginx | LogDialect::Envoy => FieldSource::Variables(line),
+        LogDialect::Caddy | LogDialect::Own => FieldSource::Objects { headers, claims },
     };
     if entry.target.is_none() && dialect != LogDialect::Own {
         return Err(LineError::NoRequest);

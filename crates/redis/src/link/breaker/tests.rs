@@ -41,7 +41,7 @@ fn a_server_that_answers_in_time_does_not_open_it() {
 #[test]
 fn a_server_that_is_too_slow_for_some_is_not_taken_from_others() {
     let (mut breaker, now) = closed();
-    breaker.owes(Some(now));
+    breaker.set_unanswered_since(Some(now));
     breaker.failed(3, Evidence::Slow(ms(20)), now + ms(20), MOST).unwrap();
     let refused = |breaker: &Breaker, deadline: u64, at: u64| {
         breaker.refusal().is_some_and(|refusal| refusal.covers(ms(deadline), now + ms(at)))
@@ -52,7 +52,7 @@ fn a_server_that_is_too_slow_for_some_is_not_taken_from_others() {
     assert!(!refused(&breaker, 200, 59));
     // The answer arrives, and shows how long answers take.
     assert_eq!(breaker.succeeded(ms(60), now + ms(60)), None);
-    breaker.owes(None);
+    breaker.set_unanswered_since(None);
     assert!(refused(&breaker, 60, 60));
     assert!(!refused(&breaker, 200, 60));
     // Probes measure the same, and are sent less and less often.
@@ -60,10 +60,10 @@ fn a_server_that_is_too_slow_for_some_is_not_taken_from_others() {
     for _ in 0..9 {
         at = at.max(breaker.probe_at().unwrap());
         breaker.probe(at);
-        breaker.owes(Some(at));
+        breaker.set_unanswered_since(Some(at));
         at += ms(60);
         breaker.probe_answered(ms(60), Some(at), at, MOST);
-        breaker.owes(None);
+        breaker.set_unanswered_since(None);
         assert_eq!(breaker.refusal().unwrap().up_to(at), ms(60));
     }
     assert_eq!(breaker.probe_at(), Some(at + SETTINGS.longest_wait));
@@ -78,8 +78,8 @@ fn a_call_that_is_answered_soon_enough_is_as_good_as_a_probe() {
     let (mut breaker, now) = closed();
     breaker.failed(3, Evidence::Slow(ms(20)), now + ms(20), MOST).unwrap();
     assert_eq!(breaker.succeeded(ms(5), now + ms(25)), None, "no probe is due yet");
-    assert_eq!(breaker.refusal().unwrap().up_to(now + ms(25)), ms(25), "the oldest answer is still owed");
-    breaker.owes(None);
+    assert_eq!(breaker.refusal().unwrap().up_to(now + ms(25)), ms(25), "the oldest answer is still awaited");
+    breaker.set_unanswered_since(None);
     assert_eq!(breaker.refusal().unwrap().up_to(now + ms(25)), ms(5), "but nobody of them is refused any more");
     assert_eq!(breaker.succeeded(ms(25), now + ms(60)), None, "that is too slow");
     assert_eq!(breaker.succeeded(ms(5), now + ms(61)).unwrap().to, BreakerState::Closed);
@@ -121,11 +121,11 @@ fn a_server_that_refuses_everybody_is_taken_from_everybody() {
 fn a_connection_that_is_not_made_in_time_is_waited_for_by_those_who_have_the_time() {
     let (mut breaker, now) = closed();
     breaker.recovered(now);
-    breaker.owes(Some(now + ms(50)));
+    breaker.set_unanswered_since(Some(now + ms(50)));
     breaker.disconnected(now + ms(100));
     breaker.connecting_timed_out(now + ms(350), MOST).unwrap();
     let refusal = breaker.refusal().unwrap();
-    assert!(refusal.covers(ms(300), now + ms(350)), "nothing was heard for as long");
+    assert!(refusal.covers(ms(300), now + ms(350)), "nothing was received for as long");
     assert!(!refusal.covers(ms(301), now + ms(350)));
     assert!(refusal.covers(ms(301), now + ms(351)));
 }

@@ -34,7 +34,7 @@ const CANDIDATES: usize = 1 << 16;
 pub(super) const KEYS_A_ROUND: usize = 64;
 
 /// Maximum number of keys swept in one go. Other tasks run in between.
-const KEYS_A_LOOK: usize = 512;
+const KEYS_PER_STEP: usize = 512;
 
 /// Bounds on leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,7 +298,7 @@ impl Leases {
             self.keys_changed();
         }
         let end = sweep.left;
-        sweep.left = end.saturating_sub(KEYS_A_LOOK);
+        sweep.left = end.saturating_sub(KEYS_PER_STEP);
         let mut retired = Vec::new();
         for key in self.table.keys_at(sweep.left..end) {
             match key.sweep(now) {

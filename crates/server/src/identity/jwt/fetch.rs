@@ -58,7 +58,7 @@ pub(crate) enum FetchError {
 }
 
 /// Timeout of the body reader. The caller bounds the whole fetch.
-const NO_HURRY: Duration = Duration::from_secs(3_600);
+const BODY_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 impl Url {
     /// Whether an attacker on the network path could replace the keys.
@@ -138,7 +138,7 @@ async fn get(
         if response.status() != StatusCode::OK {
             return Err(FetchError::Status(response.status()));
         }
-        let body = WholeBody::new(response.into_body(), most_bytes, NO_HURRY).await.map_err(FetchError::Body)?;
+        let body = WholeBody::new(response.into_body(), most_bytes, BODY_TIMEOUT).await.map_err(FetchError::Body)?;
         Ok(body.to_vec())
     };
     beside(connection, answer).await

@@ -32,14 +32,14 @@ impl SettleArgs {
             integer(word).and_then(|cost| u64::try_from(cost).ok()).ok_or_else(|| SettleError::Actual(echo(word)))
         };
         let actual: Vec<u64> = words.after(2).iter().map(actual).collect::<Result<_, _>>()?;
-        let held = receipts.iter().map(|receipt| receipt.things().count()).sum();
+        let held = receipts.iter().map(|receipt| receipt.unaliased().count()).sum();
         let mut costs: Box<dyn Iterator<Item = u64>> = match actual[..] {
             [cost] => Box::new(std::iter::repeat(cost)),
             _ if actual.len() == held => Box::new(actual.into_iter()),
             _ => return Err(SettleError::Number { held, given: actual.len() }),
         };
         let of = |receipt: Receipt| {
-            let costs: Vec<u64> = costs.by_ref().take(receipt.things().count()).collect();
+            let costs: Vec<u64> = costs.by_ref().take(receipt.unaliased().count()).collect();
             let costs = costs_of_all(&receipt, &costs);
             (receipt, costs)
         };
@@ -49,7 +49,7 @@ impl SettleArgs {
 
 /// Costs of all charges. An alias costs as much as its original charge.
 fn costs_of_all(receipt: &Receipt, costs: &[u64]) -> Vec<u64> {
-    let named: Vec<(&RuleId, u64)> = receipt.things().map(|held| &held.rule).zip(costs.iter().copied()).collect();
+    let named: Vec<(&RuleId, u64)> = receipt.unaliased().map(|held| &held.rule).zip(costs.iter().copied()).collect();
     let mut own = named.iter();
     let cost = |(number, held): (usize, &Held)| {
         let cost = match receipt.is_alias(number) {
