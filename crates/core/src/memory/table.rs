@@ -311,7 +311,7 @@ mod tests {
                 }
                 prop_assert_eq!(table.len(), model.len());
                 // Reading the whole table after each step would make a case quadratic in its steps.
-                if number % 16 == 0 || number + 1 == last {
+                if number.is_multiple_of(16) || number + 1 == last {
                     let held: Vec<_> = table.iter(slots).map(|entry| (entry.key, entry.state[0])).collect();
                     let wanted: Vec<_> = model.iter().map(|(&key, &number)| (key, number)).collect();
                     prop_assert_eq!(held, wanted);
