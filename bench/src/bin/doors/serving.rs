@@ -43,7 +43,7 @@ async fn serve_resp() {
     let listener = Listener::bind(listen::Settings::at(any_port())).expect("a port");
     println!("{}", listener.listening().address());
     let stop = CancellationToken::new();
-    let serve = move |stream, peer: listen::Peer| {
+    let serve = move |stream, peer: listen::PeerAddress| {
         let server = Arc::clone(&server);
         async move { server.serve(stream, peer.address, CancellationToken::new()).await }
     };

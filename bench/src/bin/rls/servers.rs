@@ -38,7 +38,7 @@ pub enum Kind {
     Ours,
     Tonic,
     Hyper,
-    Gathered,
+    Inline,
 }
 
 /// Starts a server that lives as long as this program. Returns its address.
@@ -48,7 +48,7 @@ pub fn start(kind: Kind) -> SocketAddr {
             Kind::Ours => ours(listener).await,
             Kind::Tonic => tonic_constant(listener).await,
             Kind::Hyper => each(listener, hyper_constant).await,
-            Kind::Gathered => each(listener, gathered_constant).await,
+            Kind::Inline => each(listener, inline_constant).await,
         }
     })
 }
@@ -133,10 +133,10 @@ async fn hyper_constant(stream: TcpStream) {
     let _ = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service_fn(answer)).await;
 }
 
-async fn gathered_constant(stream: TcpStream) {
-    let gathered = Gathered::default();
-    let builder = http2::Builder::new(gathered.clone());
-    gathered.drive(builder.serve_connection(TokioIo::new(stream), service_fn(answer))).await;
+async fn inline_constant(stream: TcpStream) {
+    let inline = Inline::default();
+    let builder = http2::Builder::new(inline.clone());
+    inline.drive(builder.serve_connection(TokioIo::new(stream), service_fn(answer))).await;
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Answer>, Infallible> {
@@ -180,17 +180,17 @@ impl Body for Answer {
 
 /// Collects requests and runs them on the connection's own task, like Tidegate's listener.
 #[derive(Clone, Default)]
-struct Gathered(Arc<Mutex<Vec<Task>>>);
+struct Inline(Arc<Mutex<Vec<Task>>>);
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Gathered {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Inline {
     fn execute(&self, future: F) {
         self.0.lock().expect("nobody panics").push(Box::pin(future));
     }
 }
 
-impl Gathered {
+impl Inline {
     async fn drive(&self, connection: impl Future) {
         let mut connection = pin!(connection);
         poll_fn(|cx| {
