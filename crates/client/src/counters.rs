@@ -20,7 +20,7 @@ pub struct HostSnapshot {
     pub denials: u64,
     /// Retries that the budget refused.
     pub budget_refusals: u64,
-    /// Attempts that were delayed by the pace, a shared pace or a busy host.
+    /// Waits of attempts for the pace, a shared pace or a busy host. One attempt may have several.
     pub waits: u64,
     /// The sum of these waits.
     pub waited: Duration,

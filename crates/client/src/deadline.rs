@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::grpc;
 
-/// Stands for any longer time, of which some end past the last instant that clocks and timers can count.
+/// The longest time that is added to an instant. A longer one could overflow a clock or a timer.
 const FAR: Duration = Duration::from_hours(30 * 365 * 24);
 
 /// The instant by which a call must have ended, as an extension of its request. For gRPC, `grpc-timeout` says it too.

@@ -90,7 +90,7 @@ impl Hosts {
     }
 }
 
-/// Forgets the eighth of the hosts that were least recently used. Hosts in use are kept.
+/// Forgets the least recently used eighth of the hosts. Hosts in use are kept.
 fn forget_some(hosts: &mut HashMap<Box<str>, Arc<Host>, RandomState>) {
     let mut used: Vec<u64> = hosts.values().map(|host| host.used.load(Ordering::Relaxed)).collect();
     used.sort_unstable();

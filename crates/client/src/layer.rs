@@ -215,8 +215,9 @@ impl ClientLayer {
         self.with_environment(environment)
     }
 
-    /// Forgets the limits and denials of a host, by its name as in [snapshots](crate::Snapshot). Its requests are sent without a wait, those too
-    /// that wait at present, until its responses state limits again. For an operator who knows that a limit does not hold any more.
+    /// Forgets the limits and denials of a host, by its name as in [snapshots](crate::Snapshot). Its requests are sent at once,
+    /// including those that wait, until its responses state limits again. For an operator who knows that a limit does not hold any
+    /// more.
     ///
     /// ```
     /// # use tidegate_client::ClientLayer;

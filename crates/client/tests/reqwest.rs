@@ -20,14 +20,16 @@ use tokio::time::Instant;
 struct Server {
     url: String,
     bodies: Arc<Mutex<Vec<String>>>,
+    /// The `grpc-timeout` of each request that has one.
+    timeouts: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
     fn start(responses: &[&'static str]) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
-        let bodies = Arc::new(Mutex::new(Vec::new()));
-        let (seen, responses) = (Arc::clone(&bodies), responses.to_vec());
+        let (bodies, timeouts) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let (seen, stated_timeouts, responses) = (Arc::clone(&bodies), Arc::clone(&timeouts), responses.to_vec());
         std::thread::spawn(move || {
             for response in responses {
                 let Ok((stream, _)) = listener.accept() else { return };
@@ -36,6 +38,9 @@ impl Server {
                 while stream.read_line(&mut line).unwrap() > 2 {
                     let stated = line.to_ascii_lowercase();
                     length = stated.strip_prefix("content-length: ").map_or(length, |n| n.trim().parse().unwrap());
+                    if let Some(timeout) = stated.strip_prefix("grpc-timeout: ") {
+                        stated_timeouts.lock().unwrap().push(timeout.trim().to_owned());
+                    }
                     line.clear();
                 }
                 let mut body = vec![0; length];
@@ -45,7 +50,7 @@ impl Server {
                 stream.get_mut().write_all(head.as_bytes()).unwrap();
             }
         });
-        Server { url, bodies }
+        Server { url, bodies, timeouts }
     }
 
     fn bodies(&self) -> Vec<String> {
@@ -153,6 +158,39 @@ async fn deadlines_and_the_pace_are_kept() {
         let error = adapter.execute(request(Method::GET, &url), hurried).await.unwrap_err();
         assert!(is::<DeadlineExceeded>(&error), "{error}");
     }
+}
+
+/// Sends two gRPC calls with ten seconds each, of which the second waits for half a second before it is sent. Checks that the
+/// server is told the remaining time.
+async fn check_timeout_after_wait(adapter: &Adapter, responses: &[&'static str]) {
+    let server = Server::start(responses);
+    for _ in 0..2 {
+        let mut call = request(Method::POST, &server.url);
+        call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
+        call.headers_mut().insert("grpc-timeout", "10S".parse().unwrap());
+        adapter.execute(call, http::Extensions::new()).await.unwrap();
+    }
+    let timeouts = server.timeouts.lock().unwrap().clone();
+    let micros: u64 = timeouts[1].strip_suffix('u').unwrap_or_else(|| panic!("{timeouts:?}")).parse().unwrap();
+    assert!(micros < 9_800_000, "{timeouts:?}");
+}
+
+#[tokio::test]
+async fn a_grpc_timeout_is_lowered_after_a_wait_for_the_pace() {
+    for adapter in Adapter::both(&PaceLayer::new()) {
+        check_timeout_after_wait(&adapter, &["429 Too Many Requests\r\nretry-after-ms: 500", OK]).await;
+    }
+}
+
+#[cfg(feature = "shared")]
+#[tokio::test]
+async fn a_grpc_timeout_is_lowered_after_a_wait_for_the_shared_pace() {
+    let rules = "rules: [{ id: calls, limit: 2/s burst 1 }]";
+    let rules = tidegate_rules::RuleSet::parse("rules.yaml", rules).unwrap().rules;
+    let limiter = Arc::new(tidegate_rules::Limiter::new(rules, tidegate_core::MemoryStore::new()));
+    let pace = tidegate_client::SharedPaceLayer::new(limiter);
+    let client = ReqwestClient::new(reqwest::Client::new(), RetryLayer::new()).shared_pace(pace);
+    check_timeout_after_wait(&Adapter::Client(Box::new(client)), &[OK, OK]).await;
 }
 
 /// A server that never answers.

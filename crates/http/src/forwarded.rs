@@ -45,7 +45,7 @@ pub(crate) fn items_from_right(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.rsplit(|&byte| byte == b',').filter(is_nonempty)
 }
 
-/// Lists may have empty members, which are skipped.
+/// Lists may have empty members, and elements empty pairs, which are skipped.
 fn is_nonempty(member: &&[u8]) -> bool {
     !member.trim_ascii().is_empty()
 }
@@ -53,7 +53,7 @@ fn is_nonempty(member: &&[u8]) -> bool {
 /// The `for` address of an element. `None` if there is none, or the element is malformed.
 pub(crate) fn sender(element: &[u8]) -> Option<IpAddr> {
     let mut sender = None;
-    for pair in split(element, b';') {
+    for pair in split(element, b';').filter(is_nonempty) {
         let equals = pair.iter().position(|&byte| byte == b'=')?;
         let (name, value) = (pair[..equals].trim_ascii(), &pair[equals + 1..]);
         let value = unquoted(value.trim_ascii())?;

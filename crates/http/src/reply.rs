@@ -94,7 +94,7 @@ impl<'a, 'r> Reply<'a, 'r> {
                 Some(Micros::new(OVERLOAD_WAIT.get() + jitter))
             }
             ReplyRefusal::Denied(wait) | ReplyRefusal::Unavailable(wait) => {
-                let jitter = self.context.random % self.style.jitter.get().saturating_add(1).max(1);
+                let jitter = self.context.random % self.style.jitter.get().saturating_add(1);
                 Some(Micros::new(wait.get().saturating_add(jitter)))
             }
             ReplyRefusal::Unkeyed(_) | ReplyRefusal::TooLarge(_) => None,

@@ -66,7 +66,7 @@ impl Reply<'_, '_> {
     /// | gRPC status | the request |
     /// |---|---|
     /// | `RESOURCE_EXHAUSTED`, with `RetryInfo` if a retry can succeed | was denied by a limit |
-    /// | `UNAVAILABLE`, with `RetryInfo` | was denied because the store is unavailable |
+    /// | `UNAVAILABLE`, with `RetryInfo` | was denied by rules with `shed` only, or because the store is unavailable |
     /// | `PERMISSION_DENIED` | lacks a part of a rule's key |
     /// | `INVALID_ARGUMENT` | repeats a part of a rule's key, or has a body of unknown length |
     #[must_use]

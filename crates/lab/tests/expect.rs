@@ -1,12 +1,14 @@
 //! Expectations, compared with the simulation.
 #![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use tidegate_core::{Limit, Micros};
 use tidegate_lab::accuracy::{Judge, Promise};
 use tidegate_lab::expect::{self, expect};
 use tidegate_lab::simulate::Simulation;
-use tidegate_lab::traffic::{START, Traffic};
+use tidegate_lab::traffic::{START, Trace, Traffic};
 
 fn limits() -> impl Strategy<Value = Limit> {
     let count = 1..40_u64;
@@ -96,6 +98,18 @@ proptest! {
         let exact = !matches!(limit.to_string().split(' ').next(), Some("fixed" | "sliding"));
         prop_assert!(!exact || !limit.is_recovered(&state, now + drain - Micros::new(1).min(drain)) || drain.is_zero());
     }
+}
+
+#[test]
+fn the_cost_of_recorded_requests_is_apart_from_their_number() {
+    let limit: Limit = "100/s".parse().unwrap();
+    let recorded = Traffic::Recorded(Arc::new(Trace::read("0,ann,5\n1,bob,2\n2,ann,2\n").unwrap()));
+    let expected = |traffic: &Traffic| {
+        let expected = expect(traffic, &limit, START, Micros::from_secs(10), None);
+        (expected.arrivals, expected.cost)
+    };
+    assert_eq!(expected(&recorded), (3.0, 9.0));
+    assert_eq!(expected(&Traffic::Costing { of: Box::new(recorded), cost: 4 }), (3.0, 12.0));
 }
 
 /// The expected and the simulated share of admitted requests.

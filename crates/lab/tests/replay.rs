@@ -248,6 +248,30 @@ fn time_does_not_go_back() {
 }
 
 #[test]
+fn a_late_line_joins_the_second_that_is_being_read() {
+    let log = ["10", "9", "10", "11"]
+        .map(|second| format!("192.0.2.1 - - [15/Nov/2026:09:52:{second:0>2} +0000] \"GET / HTTP/1.1\" 200 2\n"));
+    let mut replay = Replay::of(rules(RULES));
+    let mut times = Vec::new();
+    replay.read_each(input(log.concat()), |_| {}, |_, at, _| times.push(at.as_micros())).unwrap();
+    let ten = times[0];
+    assert_eq!(times.iter().map(|at| at - ten).collect::<Vec<_>>(), [0, 333_333, 666_666, 1_000_000]);
+    let reading = replay.report(1).reading;
+    assert_eq!((reading.lines, reading.out_of_order, reading.furthest_back), (4, 1, 1_000_000));
+}
+
+#[test]
+fn a_malformed_line_is_cut_between_characters() {
+    let replay_of = |line: String| {
+        let mut replay = Replay::of(rules(RULES));
+        replay.read(input(format!("time,address\n{line}\n10,192.0.2.1\n")), |_| {}).unwrap();
+        replay.report(1).reading.shown[0].text.clone()
+    };
+    assert_eq!(replay_of("é".repeat(80)), "é".repeat(80));
+    assert_eq!(replay_of(format!("x{}", "é".repeat(80))), format!("x{}…", "é".repeat(79)));
+}
+
+#[test]
 fn a_line_from_the_future_does_not_move_the_others() {
     let combined = |time: &str| format!("192.0.2.1 - - [15/Nov/{time} +0000] \"GET / HTTP/1.1\" 200 2\n");
     // 15 November 2026, 09:52:00.

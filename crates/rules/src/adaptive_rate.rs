@@ -132,8 +132,8 @@ impl AdaptiveRate {
     }
 
     /// The charge for one decrease.
-    pub(crate) fn turn_charge<'a>(&'a self, key: &'a Key<'a>) -> Charge<'a> {
-        self.charge(&self.ids[1], key, self.steps.turn())
+    pub(crate) fn decrease_charge<'a>(&'a self, key: &'a Key<'a>) -> Charge<'a> {
+        self.charge(&self.ids[1], key, self.steps.decrease_limit())
     }
 
     fn charge<'a>(&self, id: &'a RuleId, key: &'a Key<'a>, limit: &'a Limit) -> Charge<'a> {

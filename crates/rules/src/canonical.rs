@@ -127,7 +127,7 @@ fn without_backslashes(quoted: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(plain)
 }
 
-/// Decodes percent-encoding, and `+` to a space. An invalid `%` is kept.
+/// Decodes percent-encoding. A `+`, escaped or not, becomes a space. An invalid `%` is kept.
 fn decoded(written: &[u8]) -> Vec<u8> {
     let (mut plain, mut rest) = (Vec::with_capacity(written.len()), written);
     while let [first, behind @ ..] = rest {
@@ -136,6 +136,7 @@ fn decoded(written: &[u8]) -> Vec<u8> {
             _ => None,
         };
         let (byte, length) = escape.map_or((*first, 1), |(high, low)| (high << 4 | low, 3));
+        // Upstreams disagree whether a plus is a space, so both spellings share one key.
         plain.push(if byte == b'+' { b' ' } else { byte });
         rest = &rest[length..];
     }

@@ -52,8 +52,12 @@ impl Explanation {
 
     /// Returns `true` if any of the limits is decided by nodes' own copies.
     #[must_use]
-    pub fn has_write_behind(&mut self) -> bool {
-        self.write_behind_mut().next().is_some()
+    pub fn has_write_behind(&self) -> bool {
+        let limits = self.rules.iter().filter_map(|rule| match &rule.outcome {
+            RuleOutcome::Matched(charged) => Some(&charged.limits),
+            _ => None,
+        });
+        limits.flatten().any(|limit| limit.write_behind.is_some())
     }
 
     fn write_behind_mut(&mut self) -> impl Iterator<Item = &mut ShownWriteBehind> {

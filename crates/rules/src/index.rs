@@ -20,7 +20,7 @@ use crate::facts::Values;
 type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// The numbers of rules, by the text that they require.
-type Filed = Map<Box<str>, Vec<u32>>;
+type RulesByText = Map<Box<str>, Vec<u32>>;
 
 /// Numbers of rules, in the order of the files.
 pub(super) type RuleNumbers = SmallVec<[u32; 16]>;
@@ -28,9 +28,9 @@ pub(super) type RuleNumbers = SmallVec<[u32; 16]>;
 #[derive(Debug, Default)]
 pub(super) struct Index {
     routes: PathTree,
-    values: Vec<(FactName, Filed)>,
+    values: Vec<(FactName, RulesByText)>,
     /// Hosts by the domain that contains them, with its leading dot.
-    domains: Filed,
+    domains: RulesByText,
     /// Networks by their size and bits.
     networks: Vec<(NetworkSize, Map<u128, Vec<u32>>)>,
     /// Rules without an indexable condition.
@@ -66,36 +66,36 @@ impl Index {
         let mut index = Index::default();
         for (number, choices) in index_keys.iter().enumerate() {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
-            let crowd = |choice: &&Vec<IndexKey<'_>>| choice.iter().map(|index_key| uses[index_key]).sum::<usize>();
-            match choices.iter().min_by_key(crowd) {
-                Some(choice) => choice.iter().for_each(|index_key| index.file(index_key, number)),
+            let uses_of = |choice: &&Vec<IndexKey<'_>>| choice.iter().map(|index_key| uses[index_key]).sum::<usize>();
+            match choices.iter().min_by_key(uses_of) {
+                Some(choice) => choice.iter().for_each(|index_key| index.insert(index_key, number)),
                 None => index.others.push(number),
             }
         }
         index
     }
 
-    fn file(&mut self, index_key: &IndexKey<'_>, number: u32) {
+    fn insert(&mut self, index_key: &IndexKey<'_>, number: u32) {
         match index_key {
             IndexKey::Path(path) => self.routes.insert(path, number),
             IndexKey::Value(fact, value) => {
                 let known = self.values.iter().position(|(known, _)| known == *fact);
-                let drawer = known.unwrap_or_else(|| {
+                let slot = known.unwrap_or_else(|| {
                     self.values.push(((*fact).clone(), Map::default()));
                     self.values.len() - 1
                 });
-                self.values[drawer].1.entry((*value).into()).or_default().push(number);
+                self.values[slot].1.entry((*value).into()).or_default().push(number);
             }
             IndexKey::Domain(domain) => self.domains.entry((*domain).into()).or_default().push(number),
             IndexKey::Network(net) => {
                 let size = (net.addr().is_ipv4(), net.prefix_len());
                 let known = self.networks.iter().position(|(known, _)| *known == size);
-                let drawer = known.unwrap_or_else(|| {
+                let slot = known.unwrap_or_else(|| {
                     self.networks.push((size, Map::default()));
                     self.networks.len() - 1
                 });
                 let bits = leading_bits(net.addr(), size);
-                self.networks[drawer].1.entry(bits.unwrap_or_default()).or_default().push(number);
+                self.networks[slot].1.entry(bits.unwrap_or_default()).or_default().push(number);
             }
         }
     }

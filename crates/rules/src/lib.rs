@@ -85,7 +85,7 @@ pub use limiter::{
     Health, Hits, InlineLimit, KeyAliases, KeyRefusal, Limiter, Refundable, Reports, ResetError, Ruled, RuledCharge,
     Ruling, ShareEnd, WithoutStore,
 };
-pub use load::{Loaded, SERVER_SETTINGS, file_contents, load, rules_files};
+pub use load::{FilesHash, Loaded, SERVER_SETTINGS, load, rules_files};
 pub use matched::{Granted, Matched, MatchedRule, RefusingRule};
 pub use named_key::{NamedKey, NoSuchKey, PartName};
 pub use partition::Partitions;

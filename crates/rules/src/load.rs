@@ -1,6 +1,7 @@
 //! Files and folders of rules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -55,6 +56,42 @@ pub struct Loaded {
     pub warnings: Diagnostics,
     /// All files that were read, including included ones.
     pub files: Vec<PathBuf>,
+    /// Hash of these files, with the contents that were read.
+    pub contents: FilesHash,
+}
+
+/// Hash of files and their contents, which shows whether they have changed. Comparable within a process only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilesHash(u64);
+
+impl FilesHash {
+    /// Hash of the rules files at `paths` as they are now, together with `files`, which an earlier load has read. It
+    /// equals [`Loaded::contents`] of that load until something changes.
+    #[must_use]
+    pub fn now(paths: &[PathBuf], files: &[PathBuf]) -> FilesHash {
+        // A link that leads elsewhere is a change.
+        let whole = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
+        let all: BTreeSet<PathBuf> = rules_files(paths).into_iter().map(whole).chain(files.iter().cloned()).collect();
+        let contents = |file: PathBuf| {
+            let hash = hash_of_contents(file_contents(&file).ok().as_deref());
+            (file, hash)
+        };
+        FilesHash::of(&all.into_iter().map(contents).collect())
+    }
+
+    /// Hash of files, by the hashes of their contents.
+    fn of(files: &BTreeMap<PathBuf, u64>) -> FilesHash {
+        FilesHash(hash_of(files))
+    }
+}
+
+/// Hash of the contents of a file; `None` if it cannot be read.
+fn hash_of_contents(contents: Option<&[u8]>) -> u64 {
+    hash_of(&contents)
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
 /// Reads files, and the YAML files in folders in alphabetical order, with all files that they include. A `tidegate.yaml` in
@@ -96,7 +133,8 @@ struct Loading {
     files: Vec<(Source, RulesFile)>,
     domains: Domains,
     findings: Vec<Diagnostic>,
-    seen: BTreeSet<PathBuf>,
+    /// Files that were read, and the hashes of their contents.
+    seen: BTreeMap<PathBuf, u64>,
     bytes_read: usize,
     /// Whether there are more files than the maximum. Further files are not read.
     is_full: bool,
@@ -131,7 +169,7 @@ impl Loading {
         }
         let depth = included.as_ref().map_or(0, |included| included.depth);
         let wrong = match std::fs::canonicalize(path) {
-            Ok(whole) if self.seen.contains(&whole) => return,
+            Ok(whole) if self.seen.contains_key(&whole) => return,
             Ok(_) if depth > LONGEST_CHAIN => (
                 format!("`{}` is included at the end of a chain of more than {LONGEST_CHAIN} files", path.display()),
                 "include it further up, or put the files into one folder",
@@ -143,7 +181,7 @@ impl Loading {
             }
             Ok(whole) => match file_contents(&whole) {
                 Ok(bytes) => {
-                    self.seen.insert(whole);
+                    self.seen.insert(whole, hash_of_contents(Some(&bytes)));
                     self.bytes_read = self.bytes_read.saturating_add(bytes.len());
                     if self.bytes_read > MOST_BYTES {
                         self.is_full = true;
@@ -228,7 +266,8 @@ impl Loading {
         Ok(Loaded {
             rules: RuleSet::new(rules, tiers, self.domains, regions),
             warnings: findings,
-            files: self.seen.into_iter().collect(),
+            contents: FilesHash::of(&self.seen),
+            files: self.seen.into_keys().collect(),
         })
     }
 }
@@ -248,7 +287,7 @@ fn unreadable(path: &Path, error: &io::Error) -> (String, &'static str) {
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is not a regular file: a device or a pipe may have no end.
-pub fn file_contents(path: &Path) -> io::Result<Vec<u8>> {
+fn file_contents(path: &Path) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }

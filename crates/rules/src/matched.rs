@@ -174,7 +174,8 @@ impl<'r> Matched<'r, '_> {
         }
     }
 
-    /// Has rules that shed limit the request by its priority, which all rules together give it. Leaves them out if it is never shed.
+    /// Applies the limits of rules with `shed` by the request's priority, which needs all rules. Removes these rules if the request
+    /// is never shed.
     #[cold]
     pub(super) fn limit_by_priority(&mut self, facts: &(impl Facts + ?Sized)) {
         if facts.is_never_shed() {

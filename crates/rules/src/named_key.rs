@@ -171,17 +171,17 @@ impl RuleSet {
         Ok(meant.states(named))
     }
 
-    fn in_clear(&self, rule: &str, parts: &[&str]) -> Result<(NamedTarget<'_>, NamedPiece), NoSuchKey> {
+    fn in_clear(&self, rule: &str, parts: &[&str]) -> Result<(NamedTarget<'_>, ResolvedKey), NoSuchKey> {
         let rule = self.rules().iter().find(|known| known.id() == rule).ok_or_else(|| self.unknown(rule))?;
         let parts: SmallVec<[PartName<'_>; 4]> = parts.iter().map(|part| PartName::Clear(part)).collect();
         Ok((NamedTarget { rule, limit: None }, self.named(rule, &parts)?))
     }
 
-    fn by_operator(&self, key: NamedKey<'_>) -> Result<(NamedTarget<'_>, NamedPiece), NoSuchKey> {
+    fn by_operator(&self, key: NamedKey<'_>) -> Result<(NamedTarget<'_>, ResolvedKey), NoSuchKey> {
         let meant = self.meant(key.rule)?;
         let named = match key.parts {
             [] if !meant.rule.key.is_empty() && meant.rule.on_missing_key == OnMissingKey::Share => {
-                NamedPiece::shared()
+                ResolvedKey::shared()
             }
             parts => self.named(meant.rule, parts)?,
         };
@@ -224,7 +224,7 @@ impl RuleSet {
         NoSuchKey::Rule { rule: id.to_owned(), closest }
     }
 
-    fn named(&self, rule: &Rule, parts: &[PartName<'_>]) -> Result<NamedPiece, NoSuchKey> {
+    fn named(&self, rule: &Rule, parts: &[PartName<'_>]) -> Result<ResolvedKey, NoSuchKey> {
         if parts.len() != rule.key.len() {
             return Err(NoSuchKey::Parts {
                 rule: rule.id().to_owned(),
@@ -252,7 +252,7 @@ impl RuleSet {
         let all: Option<Vec<&str>> = values.iter().map(Option::as_deref).collect();
         let previous = all.as_ref().and_then(|all| previous_name(rule, all.iter().copied(), &self.secret));
         let named = all.map(|all| override_name(all.into_iter()));
-        Ok(NamedPiece { key: Key::of(hidden), previous, named, values })
+        Ok(ResolvedKey { key: Key::of(hidden), previous, named, values })
     }
 
     /// The value with this hash, if the rules contain it.
@@ -277,7 +277,7 @@ impl<'r> NamedTarget<'r> {
         all.filter(move |limit| self.limit.is_none_or(|id| limit.id == *id))
     }
 
-    fn states(self, NamedPiece { key, previous, .. }: NamedPiece) -> States<'r> {
+    fn states(self, ResolvedKey { key, previous, .. }: ResolvedKey) -> States<'r> {
         let mut ids: SmallVec<[&RuleId; 4]> = self.limits(self.rule.limits.all()).map(|limit| &limit.id).collect();
         ids.sort_by_key(|id| id.as_str());
         ids.dedup_by_key(|id| id.as_str());
@@ -293,7 +293,7 @@ impl<'r> NamedTarget<'r> {
     fn matched(
         self,
         rules: &'r RuleSet,
-        named: &NamedPiece,
+        named: &ResolvedKey,
         tier: Option<&str>,
     ) -> Result<MatchedRule<'r, 'static>, NoSuchKey> {
         let rule = self.rule;
@@ -351,7 +351,7 @@ impl Facts for KeyFacts<'_> {
 type States<'r> = (SmallVec<[&'r RuleId; 4]>, SmallVec<[Key<'static>; 2]>);
 
 /// A key named by its parts.
-struct NamedPiece {
+struct ResolvedKey {
     key: Key<'static>,
     /// The name under the previous secret, if it differs.
     previous: Option<Box<Key<'static>>>,
@@ -361,10 +361,10 @@ struct NamedPiece {
     values: Vec<Option<String>>,
 }
 
-impl NamedPiece {
+impl ResolvedKey {
     /// The key shared by requests that lack a part of theirs.
-    const fn shared() -> NamedPiece {
-        NamedPiece { key: Key::GLOBAL, previous: None, named: None, values: Vec::new() }
+    const fn shared() -> ResolvedKey {
+        ResolvedKey { key: Key::GLOBAL, previous: None, named: None, values: Vec::new() }
     }
 }
 

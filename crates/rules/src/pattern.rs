@@ -19,7 +19,7 @@ pub(super) enum Pattern {
     Regex(Regex),
     /// Any of several patterns.
     Any(Vec<Pattern>),
-    /// Not this pattern. A missing value does not match it either.
+    /// Anything that this pattern does not match. That includes a missing value, unless the pattern matches it.
     Not(Box<Pattern>),
     /// Any value, which must be present.
     Present,

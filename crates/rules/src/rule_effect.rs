@@ -129,7 +129,7 @@ impl CostSource {
     /// Whether the request has a number in this source.
     fn has_number<F: Facts + ?Sized>(&self, request: &RequestView<'_, F>) -> bool {
         match self {
-            CostSource::Fact(fact) => request.values(fact).iter().any(|text| text.trim().parse::<u64>().is_ok()),
+            CostSource::Fact(fact) => request.values(fact).iter().any(|text| whole_number(text.trim()).is_some()),
             CostSource::Body(path) => request.facts.body(path).is_some(),
         }
     }

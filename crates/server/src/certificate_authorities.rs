@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-/// Trusted authorities for the certificates of upstreams.
+/// Certificate authorities that are trusted to sign certificates of servers.
 #[derive(Clone)]
 pub struct CertificateAuthorities(Arc<ClientConfig>);
 

@@ -169,11 +169,11 @@ impl Engine {
                 Hits::Take(hits) => hits.get(),
                 Hits::Check | Hits::Refund(_) => 0,
             };
-            let is_made_up = matches!(name, Cow::Owned(_));
-            self.metrics.count_descriptor(&name, is_made_up, outcome, hits);
+            let is_from_request = matches!(name, Cow::Owned(_));
+            self.metrics.count_descriptor(&name, is_from_request, outcome, hits);
             let is_near = |ruled: &tidegate_rules::Ruled<'_>| ruled.decision.remaining < ruled.decision.limit / 5;
             if outcome == DescriptorOutcome::Within && decided.binding(descriptor).is_some_and(is_near) {
-                self.metrics.count_descriptor(&name, is_made_up, DescriptorOutcome::NearLimit, hits);
+                self.metrics.count_descriptor(&name, is_from_request, DescriptorOutcome::NearLimit, hits);
             }
             if inspection.is_needed()
                 && let Some(ruled) = decided.binding(descriptor)
@@ -215,10 +215,10 @@ impl Engine {
         cost: u64,
     ) -> NowOrLater<(Decision, DecidedBy), impl Future<Output = (Decision, DecidedBy)>> {
         let sample = self.metrics.begin();
-        let tell = |(decision, by): &(Decision, DecidedBy)| SpanAttributes::of_brought(limit.rule(), decision, *by);
+        let tell = |(decision, by): &(Decision, DecidedBy)| SpanAttributes::of_inline(limit.rule(), decision, *by);
         let decided = self.traces.span("tidegate.throttle", move || self.limiter.charge(limit, key, cost), tell);
         decided.map(move |decided| {
-            self.metrics.count_brought(limit.rule(), (key, cost), &decided, sample);
+            self.metrics.count_inline(limit.rule(), (key, cost), &decided, sample);
             decided
         })
     }

@@ -16,6 +16,7 @@ pub mod engine;
 mod fact_equality_tests;
 pub mod gateway;
 pub mod identity;
+mod json_response;
 mod keepalive;
 pub mod lab;
 mod lazy_timeout;

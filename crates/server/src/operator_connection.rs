@@ -48,7 +48,7 @@ pub async fn serve_connection(
         let routed = tower_service::Service::call(&mut router.clone(), request);
         async move {
             let response: Response<RoutedBody> = routed.await?;
-            Ok::<_, Infallible>(response.map(|body| AdminBody { body, _guard: guard }))
+            Ok::<_, Infallible>(response.map(|body| OperatorBody { body, _guard: guard }))
         }
     });
     let connection = http1_builder(HEADER_BYTES).serve_connection(TokioIo::new(stream), service);
@@ -56,7 +56,7 @@ pub async fn serve_connection(
         .run(connection, Future::poll, http1::Connection::graceful_shutdown)
         .await;
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection to the admin listener failed");
+        tracing::debug!(%error, "a connection of an operator broke");
     }
 }
 
@@ -77,12 +77,12 @@ impl Drop for RequestGuard {
 }
 
 /// Body of a response. The request counts as in flight until the body has been sent, since event streams have no end.
-struct AdminBody {
+struct OperatorBody {
     body: RoutedBody,
     _guard: RequestGuard,
 }
 
-impl Body for AdminBody {
+impl Body for OperatorBody {
     type Data = Bytes;
     type Error = axum::Error;
 

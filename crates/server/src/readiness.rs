@@ -30,8 +30,8 @@ impl StoreTrouble {
         };
         let stats = tier.behind().behind().stats();
         match stats.servers.iter().find(|server| !server.connected) {
-            Some(server) => trouble(server.last_trouble.clone(), "not connected yet"),
-            None if stats.servers.is_empty() => trouble(stats.topology_trouble, "no server is known yet"),
+            Some(server) => trouble(server.last_failure.clone(), "not connected yet"),
+            None if stats.servers.is_empty() => trouble(stats.topology_failure, "no server is known yet"),
             None => None,
         }
     }

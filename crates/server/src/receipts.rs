@@ -10,7 +10,7 @@ use tidegate_core::receipt::{Held, ReceiptId};
 use tidegate_core::{Key, Limit, Receipt, RuleId, varint};
 
 /// Version of the format, stored in the first byte.
-const FORM: u8 = 1;
+const VERSION: u8 = 1;
 /// Maximum length of a receipt's text.
 const LONGEST: usize = 64 * 1_024;
 
@@ -25,7 +25,7 @@ pub fn write(receipts: &[Receipt]) -> Option<String> {
     if receipts.is_empty() {
         return None;
     }
-    let mut bytes = vec![FORM];
+    let mut bytes = vec![VERSION];
     varint::write(&mut bytes, receipts.len() as u64);
     for Receipt { id, held } in receipts {
         bytes.extend_from_slice(&id.get().to_be_bytes());
@@ -67,7 +67,7 @@ struct ByteReader<'b>(&'b [u8]);
 
 impl<'b> ByteReader<'b> {
     fn receipts(&mut self) -> Option<Vec<Receipt>> {
-        if self.take(1)? != [FORM] {
+        if self.take(1)? != [VERSION] {
             return None;
         }
         (0..self.count()?).map(|_| self.receipt()).collect()
@@ -155,7 +155,7 @@ mod tests {
     fn any_bytes_are_a_receipt_or_not() {
         target!("receipt").for_each(|bytes: &[u8]| {
             // The input is tried both as text and as decoded bytes.
-            for word in [bytes.to_vec(), URL_SAFE_NO_PAD.encode(text(bytes, &[&[FORM]])).into_bytes()] {
+            for word in [bytes.to_vec(), URL_SAFE_NO_PAD.encode(text(bytes, &[&[VERSION]])).into_bytes()] {
                 let Ok(receipts) = read(&word) else { continue };
                 let held: usize = receipts.iter().map(|receipt| receipt.held.len()).sum();
                 assert!(receipts.len() + held <= word.len());

@@ -21,7 +21,7 @@ pub(crate) struct ShownRegion {
     pub(crate) version: Option<u64>,
     pub(crate) shares: Vec<ShownShare>,
     pub(crate) outgoing: Vec<ShownTransfer>,
-    /// Transfers that were taken back on the word of an operator.
+    /// Transfers that an operator took back with `--never-applied`.
     pub(crate) reserved: Vec<ShownTransfer>,
     /// Reason why the record is missing or unreadable.
     pub(crate) error: Option<String>,
@@ -154,7 +154,7 @@ fn contradictions(records: &BTreeMap<String, Result<RegionRecord, FleetError>>) 
         }
         for (_, other) in ledgers.iter().filter(|(_, other)| ledger.is_behind(other)) {
             problems.push(format!(
-                "the record of `{region}` is older than it was: `{}` has received a share that it does not know of",
+                "the record of `{region}` was restored from an older state: `{}` has received a share that this record does not contain",
                 other.region
             ));
         }
@@ -174,7 +174,7 @@ fn contradictions(records: &BTreeMap<String, Result<RegionRecord, FleetError>>) 
     for (rule, sum) in sums.into_iter().filter(|(_, sum)| *sum > whole) {
         let percent = sum as f64 / 10_000.0;
         let of = if rule.is_empty() { String::new() } else { format!(" of rule {rule}") };
-        problems.push(format!("the regions have {percent}% together{of}"));
+        problems.push(format!("the shares of all regions add up to {percent}%{of}"));
     }
     problems
 }

@@ -5,7 +5,6 @@
 //! checked twice a second. In both cases, only a change of the contents counts. A file is loaded once it has not
 //! changed for a moment, so that a partly written file is not loaded. A broken file changes nothing.
 
-use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -13,7 +12,7 @@ use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use tidegate_rules::{Diagnostics, Loaded, file_contents, load, rules_files};
+use tidegate_rules::{Diagnostics, FilesHash, Loaded, load};
 
 /// Interval between checks of the contents.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -41,18 +40,20 @@ enum Wake {
 pub struct WatchError(#[from] std::io::Error);
 
 impl Watch {
-    /// Watches the files and folders at `paths`, of which `files` were read ([`Loaded::files`]). On each change of
-    /// contents, loads them and calls `tell` with the result, on a separate thread.
+    /// Watches the files and folders at `paths`, of which `files` with these `contents` were read ([`Loaded::files`],
+    /// [`Loaded::contents`]). On each change since then, loads them and calls `tell` with the result, on a separate
+    /// thread.
     ///
     /// # Errors
     /// If the thread cannot be started.
     pub fn start(
         paths: Vec<PathBuf>,
         files: Vec<PathBuf>,
+        contents: FilesHash,
         tell: impl FnMut(Result<Loaded, Diagnostics>) + Send + 'static,
     ) -> Result<Watch, WatchError> {
         let (wake, wakes) = mpsc::channel();
-        let watched = WatchedFiles::new(paths, files);
+        let watched = WatchedFiles { paths, files, contents };
         let says = wake.clone();
         // Without notifications from the system, polling still works.
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
@@ -97,26 +98,14 @@ struct WatchedFiles {
     paths: Vec<PathBuf>,
     /// Files read at the last load, including included ones.
     files: Vec<PathBuf>,
-    hasher: RandomState,
-    /// Fingerprint of the contents at the last load.
-    contents: u64,
+    /// Contents that the last load has read.
+    contents: FilesHash,
 }
 
 impl WatchedFiles {
-    fn new(paths: Vec<PathBuf>, files: Vec<PathBuf>) -> WatchedFiles {
-        let mut watched = WatchedFiles { paths, files, hasher: RandomState::new(), contents: 0 };
-        watched.contents = watched.fingerprint();
-        watched
-    }
-
-    /// Hash of the contents of all files, and of their paths.
-    fn fingerprint(&self) -> u64 {
-        let mut files = rules_files(&self.paths);
-        files.extend(self.files.iter().cloned());
-        files.sort();
-        files.dedup();
-        let contents: Vec<_> = files.into_iter().map(|file| (file_contents(&file).ok(), file)).collect();
-        self.hasher.hash_one(contents)
+    /// Contents of the files as they are now.
+    fn present_contents(&self) -> FilesHash {
+        FilesHash::now(&self.paths, &self.files)
     }
 
     fn subscribe(&self, watcher: Option<&mut RecommendedWatcher>) {
@@ -156,27 +145,28 @@ impl WatchedFiles {
                     Wake::Poll => {}
                 }
             }
-            if !asked && self.fingerprint() == self.contents {
+            if !asked && self.present_contents() == self.contents {
                 continue;
             }
-            self.contents = self.settled();
+            let settled = self.settled();
             let result = load(&self.paths);
+            // A failed load does not state what it has read, so files that have changed since they settled are loaded
+            // again.
+            self.contents = result.as_ref().map_or(settled, |loaded| loaded.contents);
             if let Ok(loaded) = &result {
                 self.files.clone_from(&loaded.files);
-                // The set of included files may have changed.
-                self.contents = self.fingerprint();
                 self.subscribe(watcher.as_mut());
             }
             tell(result);
         }
     }
 
-    /// Waits until two consecutive fingerprints are equal, for a bounded time.
-    fn settled(&self) -> u64 {
-        let mut before = self.fingerprint();
+    /// Contents of the files once two consecutive checks find the same, or after a bounded time.
+    fn settled(&self) -> FilesHash {
+        let mut before = self.present_contents();
         for _ in 0..MOST_POLLS {
             std::thread::sleep(SETTLED_AFTER);
-            let now = self.fingerprint();
+            let now = self.present_contents();
             if now == before {
                 break;
             }

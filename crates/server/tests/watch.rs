@@ -11,10 +11,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tidegate::watch::Watch;
 use tidegate_core::MemoryStore;
-use tidegate_rules::{Diagnostics, Limiter, Loaded, Request, load};
+use tidegate_rules::{Diagnostics, FilesHash, Limiter, Loaded, Request, RuleSet, load};
 
 /// Long enough for any machine; what is promised is a second.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Twice the interval between checks: what was not loaded by then is not loaded.
+const UNCHANGED: Duration = Duration::from_millis(1_200);
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -26,11 +28,15 @@ fn write(path: &Path, text: &str) {
 
 /// Follows `path`, and forwards the results.
 fn watch(path: &Path) -> (Watch, Receiver<Result<Loaded, Diagnostics>>) {
+    watch_since(path, &load(&[path.to_owned()]).unwrap())
+}
+
+/// Follows `path`, from which these rules were loaded.
+fn watch_since(path: &Path, loaded: &Loaded) -> (Watch, Receiver<Result<Loaded, Diagnostics>>) {
     let paths = vec![path.to_owned()];
-    let loaded = load(&paths).unwrap();
     let (send, told) = channel();
-    let watch = Watch::start(paths, loaded.files.clone(), move |result| send.send(result).unwrap_or_default()).unwrap();
-    (watch, told)
+    let tell = move |result| send.send(result).unwrap_or_default();
+    (Watch::start(paths, loaded.files.clone(), loaded.contents, tell).unwrap(), told)
 }
 
 fn ids(told: &Receiver<Result<Loaded, Diagnostics>>) -> Vec<String> {
@@ -65,8 +71,7 @@ fn a_broken_file_is_reported_once_and_a_mended_one_is_loaded() {
     write(&file, "rules:\n- { id: broken, limit: 10/parsec }\n");
     let findings = told.recv_timeout(TIMEOUT).unwrap().unwrap_err();
     assert_eq!((findings.0[0].place.line, findings.errors()), (2, 1));
-    // Twice the interval between checks, without a further result.
-    assert!(told.recv_timeout(Duration::from_millis(1_200)).is_err());
+    assert!(told.recv_timeout(UNCHANGED).is_err());
     write(&file, &rule("mended"));
     assert_eq!(ids(&told), ["mended"]);
 }
@@ -127,6 +132,64 @@ fn a_reload_can_be_asked_for() {
     assert_eq!(ids(&told), ["first"]);
 }
 
+#[test]
+fn a_change_between_the_load_and_the_watch_is_loaded() {
+    let folder = folder();
+    let file = folder.path().join("rules.yaml");
+    write(&file, &rule("first"));
+    let loaded = load(std::slice::from_ref(&file)).unwrap();
+    write(&file, &rule("second"));
+    let (_watch, told) = watch_since(&file, &loaded);
+    assert_eq!(ids(&told), ["second"]);
+    let loaded = load(&[folder.path().to_owned()]).unwrap();
+    write(&folder.path().join("third.yaml"), &rule("third"));
+    let (_watch, told) = watch_since(folder.path(), &loaded);
+    assert_eq!(ids(&told), ["second", "third"]);
+}
+
+/// However the files are found: through links, from one another, several times, or not at all.
+#[cfg(unix)]
+#[test]
+fn files_have_the_contents_that_were_read_until_they_change() {
+    use std::os::unix::fs::symlink;
+
+    let (inside, empty) = (folder(), folder());
+    let [file, copy, link, included] =
+        ["rules.yaml", "copy", "link.yaml", "common"].map(|name| inside.path().join(name));
+    let text = format!("include: [common, rules.yaml]\n{}", rule("own"));
+    write(&included, &rule("common"));
+    write(&file, &text);
+    write(&copy, &text);
+    symlink("rules.yaml", &link).unwrap();
+    let all = [vec![inside.path().to_owned()], vec![file.clone(), link.clone()], vec![link.clone(), included.clone()]];
+    let present = |paths: &Vec<PathBuf>, loaded: &Loaded| FilesHash::now(paths, &loaded.files);
+    let loaded = all.each_ref().map(|paths| load(paths).unwrap());
+    for (paths, loaded) in all.iter().zip(&loaded) {
+        assert_eq!(present(paths, loaded), loaded.contents);
+    }
+    let nothing = RuleSet::parse("no rules", "rules: []").unwrap();
+    assert_eq!(present(&vec![empty.path().to_owned()], &nothing), nothing.contents);
+
+    let changes: [&dyn Fn(); 3] = [
+        // A link leads to another file with the same text.
+        &|| {
+            std::fs::remove_file(&link).unwrap();
+            symlink("copy", &link).unwrap();
+        },
+        &|| write(&included, &rule("changed")),
+        &|| std::fs::remove_file(&included).unwrap(),
+    ];
+    let mut before = loaded.each_ref().map(|loaded| loaded.contents);
+    for change in changes {
+        change();
+        for ((paths, loaded), before) in all.iter().zip(&loaded).zip(&mut before) {
+            let now = present(paths, loaded);
+            assert_ne!(now, *before);
+            *before = now;
+        }
+    }
+}
+
 /// Ends the load, even if the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
@@ -153,7 +216,7 @@ fn reloads_under_load_lose_nothing() {
     let limiter = Arc::new(Limiter::new(load(&paths).unwrap().rules, MemoryStore::new()));
     let (send, told) = channel();
     let follower = Arc::clone(&limiter);
-    let _watch = Watch::start(paths, loaded.files.clone(), move |result| {
+    let _watch = Watch::start(paths, loaded.files.clone(), loaded.contents, move |result| {
         // A file that was read while being written is rejected, and read again once complete.
         if let Ok(loaded) = result {
             send.send(follower.replace(loaded.rules)).unwrap_or_default();

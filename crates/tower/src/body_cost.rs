@@ -141,6 +141,10 @@ where
 
     fn call(&mut self, request: Request<B>) -> BodyCostFuture<Svc, B, S, C> {
         let (mut head, body) = request.into_parts();
+        // First, because exemptions and rules see the path that results.
+        if let Err(refusal) = self.limited.settings.apply_path_policy(&mut head) {
+            return BodyCostFuture { state: BodyCostState::Limited { limited: ResponseFuture::refused(*refusal) } };
+        }
         if !body.is_end_stream() && body.size_hint().exact().is_none() {
             head.extensions.insert(UnmeasuredBody);
         }

@@ -28,9 +28,11 @@
 //! # Release and settlement
 //! Slots of concurrency limits are held until the *body* of the response has ended, failed or been dropped. Their leases
 //! are renewed until then. Reserved costs are settled at that time: at the service's [`ActualCost`], or at the cost
-//! that the rule reads from the response (`settle: body:usage.total_tokens`), or else at the estimate. If there is no
-//! response, because the client has disconnected or the service has failed, slots, reserved costs and queue places are
-//! released.
+//! that the rule reads from the response (`settle: body:usage.total_tokens`), or else at the estimate.
+//!
+//! If there is no response, because the client has disconnected or the service has failed, slots are released. Reserved
+//! costs are released too, unless the request may have arrived. A queue place is released only while the request still
+//! waits in it.
 //!
 //! A proxy can mark a response as [`Unserved`] (the request never reached its destination), [`Unanswered`] (it may have) or [`Shed`] (it
 //! was refused under overload).

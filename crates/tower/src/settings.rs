@@ -122,10 +122,11 @@ impl<S, C> Settings<S, C> {
 }
 
 impl<S: Store + 'static, C: Clock + 'static> Settings<S, C> {
-    /// The body fields that rules charge this request by. Empty if the body is compressed and cannot be read.
+    /// The body fields that rules charge this request by. Empty if the request is exempt, or if the body is compressed and
+    /// cannot be read.
     pub(crate) fn body_fields(&self, head: &Parts) -> Vec<FieldPath> {
         self.limiter.with_rules(|generation| {
-            if !generation.rules.reads_bodies() || is_encoded(&head.headers) {
+            if !generation.rules.reads_bodies() || is_encoded(&head.headers) || self.is_exempt(head) {
                 return Vec::new();
             }
             let facts = self.facts(head);

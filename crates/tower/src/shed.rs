@@ -66,7 +66,8 @@ impl PriorityShedLayer {
         PriorityShedLayer { shedder, ..PriorityShedLayer::default() }
     }
 
-    /// Takes it for overload that this limit would refuse requests: it is reached, and the share of their priority is taken.
+    /// Counts as overload that this limit would refuse the request: the limit is reached, and so is the share of the request's
+    /// priority.
     #[must_use]
     pub fn limit(mut self, limit: &AdaptiveConcurrency) -> PriorityShedLayer {
         self.limit = Some(limit.clone());

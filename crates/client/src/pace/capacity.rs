@@ -44,6 +44,7 @@ impl Pacer {
             match self.is_paced.then(|| host.pace.enter(|| turn.route(), turn.tokens, clock.now())) {
                 Some(Entry::Queued(place)) => {
                     drop(permit);
+                    HostCounters::add(&host.counters.waits);
                     in_flight.sent = Some(self.wait(QueuedPlace { host, place }, since, deadline).await?);
                 }
                 entry => {

@@ -35,8 +35,9 @@ struct HostState {
     numbers: u64,
     /// Number of requests that were sent.
     sent: u64,
-    /// Number of requests in flight, followed by the number of those without a known limit.
+    /// Number of requests in flight.
     in_flight: u64,
+    /// Number of those without a known limit.
     unpaced: u64,
     /// The number of times that the limits were forgotten.
     epoch: u64,

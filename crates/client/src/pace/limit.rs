@@ -14,7 +14,7 @@ const MOST_JITTER: Duration = Duration::from_secs(1);
 const SHORTEST_EXPLORATION: Duration = Duration::from_secs(1);
 /// The interval of probes while nothing is left is this part of the time until the window ends, within the two bounds. A limit by the
 /// hour is probed fifteen times, and one that was stated by mistake, or was raised, holds requests up for ten minutes at most.
-const PROBES_BEFORE_THE_END: u32 = 4;
+const PROBE_INTERVAL_DIVISOR: u32 = 4;
 const SHORTEST_PROBE_INTERVAL: Duration = Duration::from_secs(30);
 const LONGEST_PROBE_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -130,7 +130,7 @@ impl PacedLimit {
     /// as `silence`.
     pub(super) fn may_probe(&self, silence: Duration, now: Instant) -> bool {
         let rest = self.ends.saturating_duration_since(now);
-        let interval = (rest / PROBES_BEFORE_THE_END).clamp(SHORTEST_PROBE_INTERVAL, LONGEST_PROBE_INTERVAL);
+        let interval = (rest / PROBE_INTERVAL_DIVISOR).clamp(SHORTEST_PROBE_INTERVAL, LONGEST_PROBE_INTERVAL);
         now.saturating_duration_since(self.answered_at) >= interval.max(silence)
     }
 

@@ -115,6 +115,7 @@ impl Pacer {
         }
     }
 
+    /// Waits in the queue. `since` is the beginning of all waits of this attempt, which together have the longest time.
     pub(super) async fn wait(
         &self,
         queued: QueuedPlace<'_>,
@@ -122,13 +123,14 @@ impl Pacer {
         deadline: Option<Instant>,
     ) -> Result<Sent, Paced> {
         let (host, clock) = (queued.host, &self.environment.clock);
+        let began = clock.now();
         let longest = last_instant(since, self.longest, None);
         let last = last_instant(since, self.longest, deadline);
         loop {
             let now = clock.now();
             let (not_before, recheck_at) = match host.pace.turn(queued.place.number, now) {
                 Turn::Sent(sent) => {
-                    let waited = now.saturating_duration_since(since);
+                    let waited = now.saturating_duration_since(began);
                     host.counters.waited(waited);
                     tracing::debug!(host = %host.name, ?waited, "sending after a wait for the pace");
                     return Ok(sent);
@@ -140,6 +142,7 @@ impl Pacer {
                 if not_before > longest
                     && let Some(sent) = host.pace.probe(queued.place.number, longest, self.longest, now)
                 {
+                    host.counters.waited(now.saturating_duration_since(began));
                     tracing::debug!(host = %host.name, "sending to see whether the limit still holds");
                     return Ok(sent);
                 }

@@ -78,7 +78,7 @@ impl CallTerms {
     #[cfg(feature = "shared")]
     async fn attempt<F>(
         &self,
-        request: Request,
+        mut request: Request,
         attempts: &Attempts<'_>,
         uri: &Uri,
         extensions: &Extensions,
@@ -92,6 +92,7 @@ impl CallTerms {
             return self.paced_attempt(request, (host, time), uri, extensions, send, || attempts.sent()).await;
         };
         let unspent = shared.admit(RequestHead::new(request.method(), uri, request.headers(), extensions)).await?;
+        attempts.restate_timeout(request.headers_mut());
         let time = CallTime { attempt: self.layer.retrier.environment.clock.now(), ..time };
         let mut spent = None;
         let on_send = || {
@@ -131,7 +132,7 @@ impl CallTerms {
     /// One attempt, throttled and paced. Calls `on_send` just before it is sent.
     async fn paced_attempt<F>(
         &self,
-        request: Request,
+        mut request: Request,
         call: (&Host, CallTime),
         uri: &Uri,
         extensions: &Extensions,
@@ -143,6 +144,7 @@ impl CallTerms {
     {
         let (host, time) = call;
         let in_flight = self.layer.pacer.admit(host, time, request.method(), uri, extensions).await?;
+        in_flight.restate_timeout(request.headers_mut());
         on_send();
         let ended = send(request).await;
         match &ended {

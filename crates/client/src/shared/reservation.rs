@@ -8,11 +8,9 @@ use tidegate_core::{Clock as StoreClock, Receipt, RuleId, Store, StoreError};
 use tidegate_rules::{Limiter, Refundable};
 use tokio::runtime::Handle;
 
-use super::error::{RuleRefused, TooLarge};
 use super::to_the_end::ToTheEnd;
-use crate::pace::{Paced, is_denied};
-use crate::throttle_service::Throttled;
-use crate::unsent::is_unsent;
+use crate::pace::is_denied;
+use crate::unsent::{is_refused_here, is_unsent};
 use crate::{BoxError, BoxFuture};
 
 /// The charges of a request that may be sent.
@@ -58,12 +56,7 @@ impl RequestEnd {
     }
 
     pub(crate) fn of_error(error: &BoxError) -> RequestEnd {
-        // An inner layer may have refused to send the request.
-        let is_held_back =
-            error.is::<Paced>() || error.is::<Throttled>() || error.is::<TooLarge>() || error.is::<RuleRefused>();
-        #[cfg(feature = "adaptive")]
-        let is_held_back = is_held_back || error.is::<crate::HostBusy>();
-        if is_held_back || is_unsent(&**error) { RequestEnd::Unsent } else { RequestEnd::Failed }
+        if is_refused_here(error) || is_unsent(&**error) { RequestEnd::Unsent } else { RequestEnd::Failed }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Adaptive limits on requests in flight.
 
 use std::io::{self, ErrorKind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -143,6 +143,33 @@ async fn a_request_that_waits_for_room_takes_one_of_what_is_left() {
     for call in calls {
         call.await.unwrap().unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_waits_for_room_and_for_the_pace_are_counted_once() {
+    let layer = ClientLayer::new().random(|| 0.0).concurrency("aimd 1..1".parse().unwrap());
+    let (start, sent) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&sent);
+    // The first answer says that nothing is left.
+    let service = service_fn(move |_: Request<_>| {
+        seen.lock().unwrap().push(start.elapsed());
+        async {
+            sleep(SERVICE_TIME).await;
+            let mut response = Response::new(Full::<Bytes>::default());
+            response.headers_mut().insert("ratelimit", "\"api\";r=0;t=10".parse()?);
+            Ok::<_, BoxError>(response)
+        }
+    });
+    let client: Client<Full<Bytes>> = Client::new(ServiceBuilder::new().layer(layer.clone()).service(service));
+    let calls: Vec<_> = (0..2).map(|_| tokio::spawn(client.clone().oneshot(get()))).collect();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    let snapshot = &layer.snapshot()["api.example.com"];
+    let sent = sent.lock().unwrap().clone();
+    assert_eq!(snapshot.waits, 2);
+    assert!(sent[1] > Duration::from_secs(5), "{sent:?}");
+    assert!(snapshot.waited.abs_diff(sent[1]) < Duration::from_millis(2), "{:?}, {sent:?}", snapshot.waited);
 }
 
 fn of(priority: Priority) -> Request<Full<Bytes>> {

@@ -74,8 +74,8 @@ pub struct Sample {
     pub round_trip: Micros,
     /// The number of requests in flight at the beginning, including this one; for a window, the maximum.
     pub in_flight: u32,
-    /// Whether the request was dropped: refused by the server for lack of capacity, or not answered in time. Whether more were than
-    /// [is tolerated](SampleWindow::tolerated_drops), if of several.
+    /// Whether the request was dropped: refused by the server for lack of capacity, or not answered in time. For a
+    /// window: whether more requests were dropped than [are tolerated](SampleWindow::tolerated_drops).
     pub is_dropped: bool,
 }
 

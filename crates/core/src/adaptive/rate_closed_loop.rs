@@ -16,9 +16,10 @@ const SECOND: Micros = Micros::from_secs(1);
 /// The rate of a fleet, and its nodes, each with a server of its own.
 struct ModelFleet {
     steps: RateSteps,
-    /// The present step as the store keeps it, and the limit on decreases.
+    /// The present step as the store keeps it.
     bucket: State,
-    turn: State,
+    /// The state of the limit on decreases.
+    decreases: State,
     nodes: Vec<ModelNode>,
     now: Timestamp,
 }
@@ -129,7 +130,7 @@ impl ModelFleet {
         let limit: Limit = format!("{}/s burst 20", bounds.1).parse().unwrap();
         let node = |(number, &workers): (usize, &usize)| ModelNode::new(number as u64, workers, service, limit, now);
         let nodes = workers.iter().enumerate().map(node).collect();
-        ModelFleet { bucket: steps.bucket().fresh(), turn: steps.turn().fresh(), steps, nodes, now }
+        ModelFleet { bucket: steps.bucket().fresh(), decreases: steps.decrease_limit().fresh(), steps, nodes, now }
     }
 
     fn step(&self) -> u32 {
@@ -148,7 +149,7 @@ impl ModelFleet {
         for number in 0..self.nodes.len() {
             let health = self.nodes[number].window.close(end);
             if matches!(health, Some(ServiceHealth::Overloaded(_)))
-                && self.steps.turn().decide(&mut self.turn, 1, end).is_allowed()
+                && self.steps.decrease_limit().decide(&mut self.decreases, 1, end).is_allowed()
             {
                 let fall = self.steps.fall(self.step());
                 self.steps.bucket().charge(&mut self.bucket, fall, end, ReceiptId::ANONYMOUS);

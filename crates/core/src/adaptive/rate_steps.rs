@@ -22,7 +22,7 @@ pub struct RateSteps {
     every: Micros,
     decrease_percent: u8,
     bucket: Limit,
-    turn: Limit,
+    decrease_limit: Limit,
 }
 
 impl RateSteps {
@@ -51,8 +51,8 @@ impl RateSteps {
         }
         let rate = Rate::new(1, every)?;
         let bucket = TokenBucket::new(u64::from(steps_of(increase_percent)), rate)?.into();
-        let turn = TokenBucket::new(1, rate)?.into();
-        Ok(RateSteps { lowest, highest, increase_percent, every, decrease_percent, bucket, turn })
+        let decrease_limit = TokenBucket::new(1, rate)?.into();
+        Ok(RateSteps { lowest, highest, increase_percent, every, decrease_percent, bucket, decrease_limit })
     }
 
     /// The number of steps from the lowest to the highest rate.
@@ -121,8 +121,8 @@ impl RateSteps {
 
     /// The limit on decreases: one in each interval, for all nodes that share the rate.
     #[must_use]
-    pub const fn turn(&self) -> &Limit {
-        &self.turn
+    pub const fn decrease_limit(&self) -> &Limit {
+        &self.decrease_limit
     }
 }
 

@@ -10,8 +10,8 @@ const CONSTANT: f64 = 1e-6;
 /// The trend of a sender's throughput over its requests in flight, by linear regression of their logarithms over the last samples.
 ///
 /// A server that works on all requests at once answers as many more as are in flight: the slope is 1. A server with a queue answers no more
-/// than before. For one of several senders the slope is in between at first, since who has more requests in the queue gets more of the
-/// server. But the limits of all rise together, and the throughput of none does.
+/// than before. For one of several senders the slope is in between at first, since a sender with more requests in the queue gets more
+/// of the server. But the limits of all rise together, and the throughput of none does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ThroughputTrend {
     samples: f64,

@@ -28,6 +28,8 @@ pub enum Fault {
     AnswerLost,
     /// Keys under this rule hold foreign data.
     Unusable(RuleId),
+    /// Only adjustments fail: they do not reach the store.
+    AdjustmentsUnreachable,
 }
 
 /// A real store with injected faults. Calls that do not fail are answered by the inner store.
@@ -58,6 +60,10 @@ impl<S> Faulty<S> {
         &self.store
     }
 
+    fn fault(&self) -> Option<Fault> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Makes a call that concerns the keys of these rules.
     async fn ask<'r, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
@@ -66,10 +72,10 @@ impl<S> Faulty<S> {
         question: impl FnOnce() -> F,
     ) -> Result<T, StoreError> {
         self.questions.fetch_add(1, Ordering::Relaxed);
-        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let fault = self.fault();
         match fault {
-            None => question().await,
-            Some(Fault::Unreachable) => Err(StoreError::Unreachable { reason: "the wire is cut".into() }),
+            None | Some(Fault::AdjustmentsUnreachable) => question().await,
+            Some(Fault::Unreachable) => Err(unreached()),
             Some(Fault::Failed) => Err(StoreError::Failed { reason: "it has been told to".into() }),
             Some(Fault::QuestionLost) => Err(lost()),
             Some(Fault::AnswerLost) => question().await.and(Err(lost())),
@@ -83,6 +89,10 @@ impl<S> Faulty<S> {
             }
         }
     }
+}
+
+fn unreached() -> StoreError {
+    StoreError::Unreachable { reason: "the wire is cut".into() }
 }
 
 fn lost() -> StoreError {
@@ -114,6 +124,10 @@ impl<S: Store> Store for Faulty<S> {
     }
 
     async fn adjust(&self, charge: &Charge<'_>, adjustment: Adjustment) -> Result<Decision, StoreError> {
+        if self.fault() == Some(Fault::AdjustmentsUnreachable) {
+            self.questions.fetch_add(1, Ordering::Relaxed);
+            return Err(unreached());
+        }
         self.ask(std::iter::once(charge.rule), || self.store.adjust(charge, adjustment)).await
     }
 

@@ -1,5 +1,7 @@
 //! Rates as reduced fractions, so that every level is a whole number of drops.
 
+use std::ops::Rem;
+
 use super::bounds::LONGEST_PERIOD;
 use super::divisor::Divisor;
 use super::error::LimitError;
@@ -101,8 +103,9 @@ impl Rate {
     }
 }
 
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
+/// The greatest common divisor of two numbers.
+pub(super) fn gcd<N: Copy + Default + PartialEq + Rem<Output = N>>(mut a: N, mut b: N) -> N {
+    while b != N::default() {
         (a, b) = (b, a % b);
     }
     a

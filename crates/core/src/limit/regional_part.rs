@@ -1,6 +1,7 @@
 //! The part of a limit that belongs to a share of it.
 
 use super::bucket::{Bucket, DEEPEST_OF_PART};
+use super::rate::gcd;
 use super::{
     Algorithm, Concurrency, FixedWindow, Gcra, LONGEST_PERIOD, Limit, Meter, Rate, Shaper, SlidingLog, SlidingWindow,
     TokenBucket, Windows,
@@ -82,13 +83,6 @@ fn part_of_rate(rate: Rate, share: Share, capacity: u64) -> Option<Rate> {
     let period = (micros / coarser).max(1);
     let tokens = u64::try_from(tokens * period / micros).ok()?;
     Rate::new(tokens, Micros::new(u64::try_from(period).ok()?)).ok()
-}
-
-const fn gcd(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    if a == 0 { 1 } else { a }
 }
 
 #[cfg(test)]

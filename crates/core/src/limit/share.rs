@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU8;
 
+use super::rate::gcd;
 use super::{
     Algorithm, Concurrency, FixedWindow, Gcra, Limit, LimitError, Meter, Shaper, SlidingLog, SlidingWindow,
     TokenBucket, Windows,
@@ -17,7 +18,6 @@ impl Limit {
     ///
     /// # Errors
     /// Fails if a bucket of that share cannot be counted exactly.
-    /// If a bucket of that share cannot be counted exactly.
     pub fn share(&self, percent: u8) -> Result<Limit, LimitError> {
         if percent >= 100 {
             return Ok(*self);
@@ -92,13 +92,6 @@ fn bucket<L: Into<Limit>>(
     // A fraction of a token per period may need too many drops. Whole tokens need fewer.
     let bucket = exact.or_else(|_| build(capacity, Rate::new(fraction.of_count(rate.tokens()), rate.period())?));
     bucket.map(L::into)
-}
-
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl Received {
         number <= self.number && !self.missing.contains(&number)
     }
 
-    /// Takes down a number. Returns `false` if it was there.
+    /// Records a transfer as received. Returns `false` if it already was.
     pub(super) fn take(&mut self, number: u64) -> bool {
         if self.has(number) {
             return false;
@@ -57,7 +57,7 @@ impl Received {
         true
     }
 
-    /// Takes down a number as one that never arrives. Returns `false` if it has arrived.
+    /// Records a transfer as one that never arrives. Returns `false` if it has arrived.
     pub(super) fn withdraw(&mut self, number: u64) -> bool {
         let is_new = self.take(number);
         if is_new {

@@ -203,7 +203,7 @@ impl fmt::Display for ApplyError {
             ApplyError::ForAnother { to } => write!(f, "the transfer is for `{to}`"),
             ApplyError::UnknownRule { rule } => write!(f, "the region has no share of the rule `{rule}`"),
             ApplyError::Withdrawn => f.write_str("the transfer was withdrawn"),
-            ApplyError::NotOffered => f.write_str("the transfer is no longer offered"),
+            ApplyError::NotOffered => f.write_str("the transfer is not offered now"),
             ApplyError::Outdated => f.write_str("the record that began the transfer was lost since"),
             ApplyError::TooLarge => f.write_str("the region would have more than the whole"),
         }

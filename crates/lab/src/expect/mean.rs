@@ -14,9 +14,10 @@ type Mean = Rc<dyn Fn(Micros) -> f64>;
 #[derive(Clone)]
 struct MeanSource {
     mean: Mean,
-    cost: u64,
-    /// The requests are a Poisson process.
-    random: bool,
+    /// The mean cost of a request.
+    cost: f64,
+    /// The cost of each request, if they are a Poisson process and cost the same.
+    random_cost: Option<u64>,
     /// Ranges of clients: the first number, the count, and the share of each client.
     shares: Vec<(u32, u32, f64)>,
 }
@@ -63,14 +64,13 @@ impl Crowd {
     }
 
     pub(super) fn cost(&self, by: Micros) -> f64 {
-        self.sources.iter().map(|source| (source.mean)(by) * source.cost as f64).sum()
+        self.sources.iter().map(|source| (source.mean)(by) * source.cost).sum()
     }
 
     /// The cost of every request, if all are random and cost the same.
     pub(super) fn random_cost(&self) -> Option<u64> {
         let (first, rest) = self.sources.split_first()?;
-        let is_alike = |source: &MeanSource| source.random && source.cost == first.cost;
-        (first.random && rest.iter().all(is_alike)).then_some(first.cost)
+        first.random_cost.filter(|cost| rest.iter().all(|source| source.random_cost == Some(*cost)))
     }
 
     pub(super) fn kinds(&self) -> &[ClientKind] {
@@ -81,20 +81,20 @@ impl Crowd {
     pub(super) fn asked(&self, kind: &ClientKind, by: Micros) -> f64 {
         let of = |(source, share): &(usize, f64)| {
             let source = &self.sources[*source];
-            (source.mean)(by) * share * source.cost as f64
+            (source.mean)(by) * share * source.cost
         };
         kind.parts.iter().map(of).sum()
     }
 }
 
 fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<MeanSource> {
-    let alone = |mean: Mean| vec![MeanSource { mean, cost: 1, random: false, shares: vec![(0, 1, 1.0)] }];
+    let alone = |mean: Mean| vec![MeanSource { mean, cost: 1.0, random_cost: None, shares: vec![(0, 1, 1.0)] }];
     match traffic {
         Traffic::Flow { shape, spacing } => {
-            let (shape, random) = (*shape, *spacing == Spacing::Random);
+            let (shape, random_cost) = (*shape, (*spacing == Spacing::Random).then_some(1));
             *finest = shape.shortest_phase().map_or(*finest, |phase| phase.min(*finest));
             let sources = alone(Rc::new(move |by| shape.count_by(by)));
-            sources.into_iter().map(|source| MeanSource { random, ..source }).collect()
+            sources.into_iter().map(|source| MeanSource { random_cost, ..source }).collect()
         }
         &Traffic::Spike { count, at, within } => {
             *finest = if within.is_zero() { *finest } else { within.min(*finest) };
@@ -120,9 +120,9 @@ fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<Mean
             let cost = trace.mean_cost();
             let by_client = trace.shares();
             let trace = trace.clone();
-            let mean: Mean = Rc::new(move |by| trace.count_by(by) as f64 * cost);
+            let mean: Mean = Rc::new(move |by| trace.count_by(by) as f64);
             let shares = by_client.into_iter().zip(0..).map(|(share, client)| (client, 1, share)).collect();
-            vec![MeanSource { mean, cost: 1, random: false, shares }]
+            vec![MeanSource { mean, cost, random_cost: None, shares }]
         }
         Traffic::Clients { of, popularity, first } => {
             let mut begins = *first;
@@ -135,7 +135,11 @@ fn sources(traffic: &Traffic, start: Timestamp, finest: &mut Micros) -> Vec<Mean
             inner.into_iter().map(|source| MeanSource { shares: shares.clone(), ..source }).collect()
         }
         Traffic::Costing { of, cost } => {
-            sources(of, start, finest).into_iter().map(|source| MeanSource { cost: *cost, ..source }).collect()
+            let costing = |source: MeanSource| {
+                let random_cost = source.random_cost.map(|_| *cost);
+                MeanSource { cost: *cost as f64, random_cost, ..source }
+            };
+            sources(of, start, finest).into_iter().map(costing).collect()
         }
         Traffic::Scaled { of, thousandths } => {
             let factor = *thousandths;

@@ -14,7 +14,7 @@ use super::log::{AccessEntry, LineError, LineReader, LogFormat};
 
 /// The number of malformed lines that are shown.
 const SHOWN: usize = 5;
-/// The maximum length of a malformed line that is shown, in characters.
+/// The maximum length of a malformed line that is shown, in bytes.
 const SHOWN_TEXT: usize = 160;
 
 /// A line that is not a request.
@@ -207,7 +207,9 @@ impl LogReader {
                 self.emit(&entry, instant, each);
                 continue;
             }
-            let instant = entry.at.max(self.latest);
+            // A late line joins the second that is being collected.
+            let latest = if second.entries.is_empty() { self.latest } else { self.latest.max(second.at) };
+            let instant = entry.at.max(latest);
             let of = Timestamp::from_secs(instant.as_micros() / 1_000_000);
             if of != second.at || second.entries.is_empty() {
                 second.flush(self, each);
@@ -262,8 +264,9 @@ impl LogReader {
         self.summary.lines += 1;
         self.summary.malformed += 1;
         if shown.len() < SHOWN {
-            let cut = String::from_utf8_lossy(&text[..text.len().min(SHOWN_TEXT)]).into_owned();
-            let text = if text.len() > SHOWN_TEXT { format!("{cut}…") } else { cut };
+            let text = String::from_utf8_lossy(text);
+            let cut = &text[..text.floor_char_boundary(SHOWN_TEXT)];
+            let text = if cut.len() < text.len() { format!("{cut}…") } else { text.into_owned() };
             shown.push(MalformedLine { log: log.to_owned(), line, problem: problem.to_string(), text });
         }
     }
@@ -283,11 +286,13 @@ struct OpenLog {
 struct LogSecond<'l> {
     entries: Vec<AccessEntry<'l>>,
     at: Timestamp,
-    /// The offset of its first line, and the number of lines before it.
+    /// The offset of its first line.
     from: usize,
+    /// The number of lines before it.
     line: u64,
-    /// Malformed lines before it, and those of them whose time is in the future.
+    /// Malformed lines before it.
     malformed: u64,
+    /// Those of them whose time is in the future.
     in_future: u64,
 }
 

@@ -94,8 +94,8 @@ pub struct SimulatedFleet {
     clients: HashMap<u32, FleetClient>,
     random: Random,
     swept: Timestamp,
-    /// The fault, and whether it has begun.
     fault: Option<FleetFault>,
+    /// Whether the fault has begun.
     has_begun: bool,
     held: u64,
     undecided: u64,

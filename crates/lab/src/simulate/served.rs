@@ -156,9 +156,10 @@ pub(super) struct Served {
 struct ModelledRate {
     steps: RateSteps,
     window: OutcomeWindow,
-    /// The current step of the rate, and the limit on decreases, in the form kept by a store.
+    /// The current step of the rate, in the form kept by a store.
     bucket: State,
-    turn: State,
+    /// The state of the limit on decreases.
+    decreases: State,
     /// The end of the current interval; `None` before the first arrival.
     interval_end: Option<Timestamp>,
 }
@@ -180,8 +181,8 @@ impl Served {
             Some(Adaptation::Rate(adaptation)) => {
                 let steps = adaptation.steps(limit)?;
                 let window = OutcomeWindow::new(&adaptation.signals, steps.every());
-                let (bucket, turn) = (steps.bucket().fresh(), steps.turn().fresh());
-                Some(ModelledRate { steps, window, bucket, turn, interval_end: None })
+                let (bucket, decreases) = (steps.bucket().fresh(), steps.decrease_limit().fresh());
+                Some(ModelledRate { steps, window, bucket, decreases, interval_end: None })
             }
             Some(Adaptation::Concurrency(_)) | None => None,
         };
@@ -269,7 +270,7 @@ impl ModelledRate {
             u32::try_from(tokens).unwrap_or(u32::MAX).min(self.steps.count())
         };
         let is_overloaded = matches!(self.window.close(now), Some(ServiceHealth::Overloaded(_)));
-        if is_overloaded && self.steps.turn().decide(&mut self.turn, 1, now).is_allowed() {
+        if is_overloaded && self.steps.decrease_limit().decide(&mut self.decreases, 1, now).is_allowed() {
             let fall = self.steps.fall(step(&self.bucket));
             self.steps.bucket().charge(&mut self.bucket, fall, now, ReceiptId::ANONYMOUS);
         }

@@ -186,7 +186,7 @@ impl Flow {
     }
 
     /// Moves to the next phase, unless this was the last.
-    fn turn(&mut self) -> Option<()> {
+    fn next_phase(&mut self) -> Option<()> {
         let phase = self.phases.get(self.phase)?;
         self.began += phase.length;
         self.before += phase.count(phase.length);
@@ -223,7 +223,7 @@ impl Iterator for Flow {
             if phase.length.is_infinite() {
                 return None;
             }
-            self.turn()?;
+            self.next_phase()?;
         }
     }
 }

@@ -228,7 +228,7 @@ impl Traffic {
     /// The number of phases and windows within `length`. Generating arrivals takes time for each of them, even without
     /// arrivals.
     #[must_use]
-    pub fn turns(&self, length: Micros) -> u64 {
+    pub fn phases(&self, length: Micros) -> u64 {
         match self {
             // A ramp ends once and does not repeat.
             Traffic::Flow { shape: FlowShape::Ramp { .. }, .. } => 2,
@@ -237,11 +237,11 @@ impl Traffic {
             }
             Traffic::Boundary { window, .. } => length.get() / window.get().max(1) + 1,
             Traffic::Spike { .. } | Traffic::Recorded(_) => 1,
-            Traffic::Clients { of, .. } | Traffic::Costing { of, .. } => of.turns(length),
-            Traffic::Scaled { of, thousandths } => of.turns(scaled(length, *thousandths, 1_000)),
-            Traffic::Merged(parts) => parts.iter().map(|part| part.turns(length)).fold(0, u64::saturating_add),
+            Traffic::Clients { of, .. } | Traffic::Costing { of, .. } => of.phases(length),
+            Traffic::Scaled { of, thousandths } => of.phases(scaled(length, *thousandths, 1_000)),
+            Traffic::Merged(parts) => parts.iter().map(|part| part.phases(length)).fold(0, u64::saturating_add),
             Traffic::Sequence(parts) => {
-                let of = |(part, lasts): &(Traffic, Micros)| part.turns(length.min(*lasts));
+                let of = |(part, lasts): &(Traffic, Micros)| part.phases(length.min(*lasts));
                 parts.iter().map(of).fold(0, u64::saturating_add)
             }
         }

@@ -118,7 +118,7 @@ fn sequence(words: &mut TrafficWords<'_>) -> Result<Traffic, TrafficError> {
         (Some(lasts), _) => Ok((traffic, lasts)),
         // The length of a spike is known.
         (None, Traffic::Spike { at, within, .. }) => {
-            let lasts = Micros::new((at.get() + within.get()).max(1));
+            let lasts = Micros::new(at.get().saturating_add(within.get()).max(1));
             Ok((traffic, lasts))
         }
         (None, _) if number == last => Ok((traffic, FOREVER)),
@@ -322,6 +322,13 @@ mod tests {
             assert_eq!(traffic.to_string(), text);
             assert_eq!(traffic.to_string().parse::<Traffic>(), Ok(traffic));
         }
+    }
+
+    #[test]
+    fn the_length_of_a_late_spike_does_not_overflow() {
+        let traffic: Traffic = "spike 1 at 500_000year within 500_000year then steady 1/s".parse().unwrap();
+        let Traffic::Sequence(parts) = traffic else { panic!("not a sequence") };
+        assert_eq!(parts[0].1, FOREVER);
     }
 
     #[test]

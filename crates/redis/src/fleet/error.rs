@@ -5,7 +5,7 @@ use tidegate_rules::Diagnostics;
 use super::signature::Signature;
 use crate::link::{Cause, ErrorCode, LinkError, ServerError, Unreachable};
 
-/// Redis did not answer, or its data cannot be read.
+/// Redis did not answer, or its data could not be read or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FleetError {
@@ -31,6 +31,20 @@ pub enum FleetError {
         /// The problem.
         reason: String,
     },
+    /// The data, or its place in a cluster, kept changing during the call.
+    #[error("{reason}; try again")]
+    Busy {
+        /// What changed.
+        reason: String,
+    },
+    /// The data would become too large.
+    #[error("the value of `{key}` would have more than {most} bytes")]
+    TooLarge {
+        /// The key in Redis.
+        key: String,
+        /// Maximum size in bytes.
+        most: usize,
+    },
 }
 
 impl FleetError {
@@ -41,7 +55,7 @@ impl FleetError {
     /// Whether the same call can succeed later, without a change by an operator.
     pub(super) const fn is_transient(&self) -> bool {
         match self {
-            FleetError::Unreachable { .. } => true,
+            FleetError::Unreachable { .. } | FleetError::Busy { .. } => true,
             FleetError::Refused { code, .. } => matches!(
                 code,
                 ErrorCode::ReadOnly
@@ -56,8 +70,12 @@ impl FleetError {
                     | ErrorCode::Ask
                     | ErrorCode::TryAgain
             ),
-            FleetError::Unreadable { .. } => false,
+            FleetError::Unreadable { .. } | FleetError::TooLarge { .. } => false,
         }
+    }
+
+    pub(super) fn busy(reason: &str) -> FleetError {
+        FleetError::Busy { reason: reason.to_owned() }
     }
 
     pub(super) fn unreadable(key: String, reason: impl ToString) -> FleetError {
@@ -93,7 +111,7 @@ impl From<ServerError> for FleetError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// Redis did not answer, or its data cannot be read.
+    /// Redis did not answer, or its data could not be read or changed.
     #[error(transparent)]
     Fleet(#[from] FleetError),
     /// The published version is not the expected one.
@@ -171,5 +189,22 @@ fn there_is(version: u64, by: Option<&Signature>) -> String {
         (0, _) => "nothing is published".to_owned(),
         (version, Some(by)) => format!("version {version} is published, by {}", by.who),
         (version, None) => format!("version {version} is published"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redis_that_answers_is_not_called_unreachable() {
+        let busy = FleetError::busy("slots of the cluster are moving");
+        assert_eq!(
+            (busy.to_string().as_str(), busy.is_transient()),
+            ("slots of the cluster are moving; try again", true)
+        );
+        let large = FleetError::TooLarge { key: "tg:regions".to_owned(), most: 5 };
+        let told = "the value of `tg:regions` would have more than 5 bytes";
+        assert_eq!((large.to_string().as_str(), large.is_transient()), (told, false));
     }
 }

@@ -20,7 +20,7 @@ use super::session::FleetSession;
 use super::size::FleetSize;
 use crate::link::Announcements;
 
-/// Interval of reports while nothing changes. Reports expire after three times as long.
+/// Interval of reports while nothing changes. Reports expire after [`REMEMBERED`](super::report::REMEMBERED).
 const REPORT_EVERY: Duration = Duration::from_secs(3);
 /// Maximum delay after an announcement. Random, so that the nodes of a fleet do not all read at the same instant.
 const SPREAD: Duration = Duration::from_millis(40);
@@ -134,7 +134,6 @@ impl FleetControl {
     ///
     /// # Errors
     /// Fails outside a Tokio runtime.
-    /// Outside a Tokio runtime.
     pub fn follow<S, C>(
         &self,
         limiter: Arc<Limiter<S, C>>,

@@ -7,7 +7,7 @@ use tidegate_core::{Micros, Timestamp};
 use tokio::time::Instant;
 
 use super::error::FleetError;
-use super::region_driver::{RegionsControl, fit, readable};
+use super::region_driver::{RegionsControl, check_all_current, readable};
 use super::region_outcome::Resumption;
 
 /// The time within which an earlier share has to settle, so that a further one may follow it. By the time the further one has arrived and
@@ -45,8 +45,8 @@ impl RegionsControl {
     /// Moves shares one step by demand ([`next_moves`]), between the regions that answer, and continues what is outgoing between
     /// them.
     ///
-    /// Shares of a rule are not moved while others of it are on their way between these regions, nor while the last ones settle for longer
-    /// than ten seconds yet. Nothing is moved within [`BALANCE_EVERY`] of the last time.
+    /// Shares of a rule are not moved while others of it are on their way between these regions, nor while earlier ones need more than
+    /// ten seconds to settle. Nothing is moved within [`BALANCE_EVERY`] of the last time.
     pub async fn balance(&self) -> BalanceStep {
         let mut records = self.records().await;
         let clocks: BTreeMap<String, Timestamp> =
@@ -60,7 +60,7 @@ impl RegionsControl {
         }
         let (ledgers, mut problems) = readable(records);
         let (mut transfers, mut settling) = (Vec::new(), Vec::new());
-        match fit(&ledgers) {
+        match check_all_current(&ledgers) {
             Ok(()) => {
                 let outgoing = ledgers.values().flat_map(|ledger| &ledger.outgoing);
                 transfers.extend(outgoing.filter(|transfer| ledgers.contains_key(&transfer.to)).cloned());

@@ -78,7 +78,7 @@ impl RegionsControl {
                 ledgers.insert(region, ledger);
             }
         }
-        fit(&ledgers)?;
+        check_all_current(&ledgers)?;
         Ok(ledgers)
     }
 
@@ -134,7 +134,7 @@ impl RegionsControl {
                 return Err(RegionsError::Begin { region: to.to_owned(), error });
             }
             Ok(ledger) => {
-                is_current(&ledger, known.values())?;
+                check_current(&ledger, known.values())?;
                 known.insert(to.to_owned(), ledger);
             }
             Err(RegionsError::Region { error: FleetError::Unreachable { .. }, .. }) => {}
@@ -154,7 +154,7 @@ impl RegionsControl {
     ) -> Result<Transfer, RegionsError> {
         let begin = |ledger: &mut ShareLedger, now| {
             // A number that is used twice would count as received, and a version that grows again would confirm what nodes know to be lost.
-            is_current(ledger, known.values())?;
+            check_current(ledger, known.values())?;
             let begun = ledger.begin_with(to, rule, amount, &self.windows_of(rule, now), now);
             begun.map_err(|error| RegionsError::Begin { region: from.to_owned(), error })
         };
@@ -184,10 +184,10 @@ impl RegionsControl {
     pub async fn offer(&self, transfer: &Transfer) -> Result<Option<Transfer>, RegionsError> {
         let (giver, _) = self.ledger_of(&transfer.from).await?;
         let (receiver, receiver_now) = self.ledger_of(&transfer.to).await?;
-        is_current(&receiver, [&giver])?;
+        check_current(&receiver, [&giver])?;
         let is_awaited = awaits(&receiver, transfer)?;
         let offered = self.change(&transfer.from, |ledger, now| {
-            is_current(ledger, [&receiver])?;
+            check_current(ledger, [&receiver])?;
             Ok(if is_awaited { ledger.offer(transfer, receiver_now, now) } else { None })
         });
         let offered = offered.await??;
@@ -221,7 +221,7 @@ impl RegionsControl {
     pub async fn finish(&self, transfer: &Transfer) -> Result<(), RegionsError> {
         let (receiver, _) = self.ledger_of(&transfer.to).await?;
         let finish = |ledger: &mut ShareLedger, _| {
-            is_current(ledger, [&receiver])?;
+            check_current(ledger, [&receiver])?;
             ledger.finish(transfer);
             Ok(())
         };
@@ -305,13 +305,16 @@ pub(super) fn own_ledger(region: &str, record: Result<RegionRecord, FleetError>)
     Ok(ledger)
 }
 
-/// Whether no record is older than another one knows it.
-pub(super) fn fit(ledgers: &BTreeMap<String, ShareLedger>) -> Result<(), RegionsError> {
-    ledgers.values().try_for_each(|ledger| is_current(ledger, ledgers.values()))
+/// Fails if a record is older than another one knows it.
+pub(super) fn check_all_current(ledgers: &BTreeMap<String, ShareLedger>) -> Result<(), RegionsError> {
+    ledgers.values().try_for_each(|ledger| check_current(ledger, ledgers.values()))
 }
 
-/// Whether a record is not older than others know it. They must have been read earlier, if shares may move meanwhile.
-fn is_current<'l>(ledger: &ShareLedger, others: impl IntoIterator<Item = &'l ShareLedger>) -> Result<(), RegionsError> {
+/// Fails if a record is older than others know it. They must have been read earlier, if shares may move meanwhile.
+fn check_current<'l>(
+    ledger: &ShareLedger,
+    others: impl IntoIterator<Item = &'l ShareLedger>,
+) -> Result<(), RegionsError> {
     match others.into_iter().find(|other| ledger.is_behind(other)) {
         Some(other) => Err(RegionsError::Behind { region: ledger.region.clone(), other: other.region.clone() }),
         None => Ok(()),

@@ -31,12 +31,12 @@ impl FleetControl {
     }
 
     /// Changes the record. `change` gets the record with the time of Redis, and returns what to write, or `None` to leave
-    /// it. It is called again after a concurrent change. Returns the resulting record, and the second result of `change`.
+    /// it. It is called again after a concurrent change. Returns the second result of `change`.
     ///
     /// If the answer is lost, the change may have been made: read the record again to find out.
     ///
     /// # Errors
-    /// Fails if Redis does not answer, or its data cannot be read.
+    /// Fails if Redis does not answer, if its data cannot be read or would be too large, or if others keep changing it.
     pub(super) async fn change_region_record<T>(
         &self,
         mut change: impl FnMut(Option<ShareLedger>, Timestamp) -> (Option<ShareLedger>, T),
@@ -51,10 +51,7 @@ impl FleetControl {
             let Some(changed) = changed else { return Ok(said) };
             let text = stored_ledger::write(&changed);
             if text.len() > LARGEST_LEDGER {
-                return Err(FleetError::unreadable(
-                    key,
-                    format_args!("it would have more than {LARGEST_LEDGER} bytes"),
-                ));
+                return Err(FleetError::TooLarge { key, most: LARGEST_LEDGER });
             }
             let (channel, version) = (session.keys.news(), changed.version.to_string());
             let commands = Commands::new()
@@ -64,7 +61,7 @@ impl FleetControl {
                 return Ok(said);
             }
         }
-        Err(FleetError::unreachable("others kept changing the record meanwhile; try again"))
+        Err(FleetError::busy("others kept changing the record"))
     }
 }
 

@@ -66,8 +66,8 @@ impl RegionsControl {
     /// now on.
     ///
     /// If that region cannot be reached, only the record of the giving region is asked, which knows whether a driver was ever permitted to
-    /// deliver the share. If one was, `never_applied` is the operator's word that the share has not arrived. It is awaited that no driver
-    /// may deliver it any longer. The share is then reserved until the other region can be told.
+    /// deliver the share. If one was, `never_applied` is the operator's word that the share has not arrived. The call waits until no
+    /// driver may deliver it any longer. The share is then reserved until the other region can be told.
     ///
     /// # Errors
     /// If there is no such transfer, if it has or may have arrived, or if a region does not answer. Call it again, or
@@ -143,7 +143,7 @@ impl RegionsControl {
             let told =
                 self.change(&transfer.from, |ledger, _| ledger.acknowledge_take_back(transfer, !is_withdrawn)).await;
             if told.is_ok() && !is_withdrawn {
-                problems.push(RegionsError::TakenBackInVain {
+                problems.push(RegionsError::TakenBackAfterArrival {
                     region: transfer.to.clone(),
                     from: transfer.from.clone(),
                     share: transfer.amount,

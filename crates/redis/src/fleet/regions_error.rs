@@ -16,7 +16,7 @@ pub enum RegionsError {
         /// The regions that are configured.
         all: Vec<String>,
     },
-    /// The Redis of a region did not answer, or its data cannot be read.
+    /// The Redis of a region did not answer, or its data could not be read or changed.
     #[error("region `{region}`: {error}")]
     Region {
         /// The region.
@@ -39,7 +39,9 @@ pub enum RegionsError {
         found: String,
     },
     /// The record of a region does not contain a transfer that another region has received.
-    #[error("the record of `{region}` is older than it was: `{other}` has received a share that it does not know of")]
+    #[error(
+        "the record of `{region}` was restored from an older state: `{other}` has received a share that this record does not contain"
+    )]
     Behind {
         /// The region.
         region: String,
@@ -66,7 +68,7 @@ pub enum RegionsError {
     #[error(
         "region `{region}` had received {share} from `{from}` that was taken back there: `{from}` has given it up again"
     )]
-    TakenBackInVain {
+    TakenBackAfterArrival {
         /// The region that has received it.
         region: String,
         /// The region that has taken it back.

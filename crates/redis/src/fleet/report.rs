@@ -267,7 +267,7 @@ fn text(reply: &RespReply<'_>) -> Option<String> {
 }
 
 impl FleetControl {
-    /// The nodes that follow. A stopped node is listed for another ten seconds.
+    /// The nodes that follow. A node that crashed is listed for another ten seconds.
     ///
     /// # Errors
     /// Fails if Redis does not answer.

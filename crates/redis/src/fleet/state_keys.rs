@@ -90,14 +90,14 @@ impl StateKeys<'_> {
         if self.control.slot_owners().await? == self.owners {
             return Ok(());
         }
-        Err(FleetError::unreachable("slots of the cluster moved during the search"))
+        Err(FleetError::busy("slots of the cluster moved during the search"))
     }
 
     /// Whether no slot of a cluster is on its way to another primary.
     async fn are_at_rest(&mut self) -> Result<(), FleetError> {
         for server in self.servers.iter_mut().filter(|_| self.owners.is_some()) {
             if server.has_moving_slots().await? {
-                return Err(FleetError::unreachable("slots of the cluster are moving"));
+                return Err(FleetError::busy("slots of the cluster are moving"));
             }
         }
         Ok(())

@@ -210,7 +210,7 @@ pub(super) fn read(key: &str, bytes: &[u8]) -> Result<Option<ShareLedger>, Fleet
     let stored: StoredLedger = read_json(key, bytes, LARGEST_LEDGER)?;
     from_stored(stored)
         .map(Some)
-        .ok_or_else(|| FleetError::unreadable(key.to_owned(), "a share is more than the whole, or a limit is none"))
+        .ok_or_else(|| FleetError::unreadable(key.to_owned(), "a share is above 100%, or a limit cannot be parsed"))
 }
 
 fn from_stored(stored: StoredLedger) -> Option<ShareLedger> {

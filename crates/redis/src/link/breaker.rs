@@ -291,7 +291,7 @@ impl Breaker {
 
     /// Records that a probe is sent.
     pub(super) fn probe(&mut self, now: Instant) -> Option<Transition> {
-        (self.state == BreakerState::Open).then(|| self.turn(BreakerState::HalfOpen, now))
+        (self.state == BreakerState::Open).then(|| self.change_state(BreakerState::HalfOpen, now))
     }
 
     /// Records a new connection to a server that passed its greeting.
@@ -341,7 +341,7 @@ impl Breaker {
         }
         self.failed_probes = self.failed_probes.saturating_add(1);
         self.probe_at = now + self.wait(jitter);
-        Some(self.turn(BreakerState::Open, now))
+        Some(self.change_state(BreakerState::Open, now))
     }
 
     fn open(&mut self, now: Instant, jitter: Jitter) -> Transition {
@@ -353,7 +353,7 @@ impl Breaker {
         }
         self.probe_at = now + self.wait(jitter);
         self.opened += 1;
-        let transition = self.turn(BreakerState::Open, now);
+        let transition = self.change_state(BreakerState::Open, now);
         self.turned = now;
         transition
     }
@@ -362,12 +362,12 @@ impl Breaker {
         self.faults = 0;
         self.is_down = false;
         self.timeouts = Timeouts::none(now);
-        let transition = self.turn(BreakerState::Closed, now);
+        let transition = self.change_state(BreakerState::Closed, now);
         self.turned = now;
         transition
     }
 
-    fn turn(&mut self, to: BreakerState, now: Instant) -> Transition {
+    fn change_state(&mut self, to: BreakerState, now: Instant) -> Transition {
         let transition = Transition { from: self.state, to, after: now.duration_since(self.turned) };
         self.state = to;
         transition

@@ -49,13 +49,13 @@ struct SlotMap {
     /// Whether nodes were queried, even if without success.
     is_asked: bool,
     /// Why no node has described the cluster.
-    trouble: Option<String>,
+    topology_failure: Option<String>,
 }
 
 impl SlotMap {
     /// The map after queries without an answer.
-    const fn none(trouble: Option<String>) -> SlotMap {
-        SlotMap { nodes: Vec::new(), slots: Vec::new(), is_asked: true, trouble }
+    const fn none(topology_failure: Option<String>) -> SlotMap {
+        SlotMap { nodes: Vec::new(), slots: Vec::new(), is_asked: true, topology_failure }
     }
 
     fn connection(&self, slot: u16) -> Option<&Connection> {
@@ -67,7 +67,8 @@ impl SlotMap {
 /// The connections to all nodes, whether or not they serve a slot.
 struct NodeConnections {
     config: ConnectionConfig,
-    trouble: Arc<Notify>,
+    /// Starts a query of the topology.
+    topology_query: Arc<Notify>,
     by_address: Mutex<HashMap<Address, Connection>>,
 }
 
@@ -77,7 +78,8 @@ impl NodeConnections {
     }
 
     fn to(&self, address: &Address) -> Connection {
-        let open = || Connection::open(&self.config, ServerSource::Fixed(address.clone()), Some(self.trouble.clone()));
+        let open =
+            || Connection::open(&self.config, ServerSource::Fixed(address.clone()), Some(self.topology_query.clone()));
         self.by_address().entry(address.clone()).or_insert_with(open).clone()
     }
 
@@ -90,8 +92,9 @@ impl NodeConnections {
 
 impl Cluster {
     pub(super) fn open(config: &ConnectionConfig, seeds: Vec<Address>) -> Cluster {
-        let trouble = Arc::new(Notify::new());
-        let connections = Arc::new(NodeConnections { config: config.clone(), trouble, by_address: Mutex::default() });
+        let topology_query = Arc::new(Notify::new());
+        let connections =
+            Arc::new(NodeConnections { config: config.clone(), topology_query, by_address: Mutex::default() });
         let (tell, map) = watch::channel(Arc::new(SlotMap::default()));
         let task = config.runtime.spawn(keep_map(connections.clone(), seeds, tell));
         Cluster { map, connections, _task: AbortOnDrop(task.abort_handle()) }
@@ -121,7 +124,7 @@ impl Cluster {
             match redirection {
                 None => return Err(LinkError::NotRun(Cause::Refused(fault))),
                 Some(Redirection::Moved(to)) => {
-                    self.connections.trouble.notify_one();
+                    self.connections.topology_query.notify_one();
                     if generation.is_some() {
                         self.connections.config.generation.raise();
                         return Err(LinkError::NotRun(Cause::ServerReplaced));
@@ -161,7 +164,7 @@ impl Cluster {
     pub(super) fn stats(&self) -> LinkStats {
         LinkStats {
             servers: self.connections.by_address().values().map(Connection::stats).collect(),
-            topology_trouble: self.map.borrow().trouble.clone(),
+            topology_failure: self.map.borrow().topology_failure.clone(),
         }
     }
 }
@@ -197,15 +200,15 @@ async fn keep_map(connections: Arc<NodeConnections>, seeds: Vec<Address>, tell: 
             tell.send_replace(Arc::new(view.map(&connections)));
             known.extend(view.ranges.iter().map(|range| range.node.clone()));
             last = view.ranges;
-            let _ = timeout(ASK_EVERY, connections.trouble.notified()).await;
+            let _ = timeout(ASK_EVERY, connections.topology_query.notified()).await;
         } else {
-            let trouble =
-                asked.iter().find_map(|server| Some(format!("{}: {}", server.address, server.trouble.as_ref()?)));
+            let failure =
+                asked.iter().find_map(|server| Some(format!("{}: {}", server.address, server.last_failure.as_ref()?)));
             // Calls that wait for the first map fail now. An old map is better than none.
             tell.send_if_modified(|map| {
                 let is_first = !map.is_asked;
                 if map.nodes.is_empty() {
-                    *map = Arc::new(SlotMap::none(trouble));
+                    *map = Arc::new(SlotMap::none(failure));
                 }
                 is_first
             });

@@ -35,12 +35,16 @@ pub(super) enum ServerSource {
 }
 
 impl Connection {
-    pub(super) fn open(config: &ConnectionConfig, source: ServerSource, trouble: Option<Arc<Notify>>) -> Connection {
+    pub(super) fn open(
+        config: &ConnectionConfig,
+        source: ServerSource,
+        topology_query: Option<Arc<Notify>>,
+    ) -> Connection {
         let address = match &source {
             ServerSource::Fixed(address) => Some(address.clone()),
             ServerSource::Sentinel(_) => None,
         };
-        let shared = Arc::new(Shared::new(&config.settings, address, trouble));
+        let shared = Arc::new(Shared::new(&config.settings, address, topology_query));
         let driver =
             Driver { shared: shared.clone(), config: config.clone(), source, last_server: LastServer::default() };
         let task = config.runtime.spawn(driver.run());

@@ -207,7 +207,7 @@ impl Link {
     #[must_use]
     pub fn stats(&self) -> LinkStats {
         match &self.route {
-            Destination::One(connection) => LinkStats { servers: vec![connection.stats()], topology_trouble: None },
+            Destination::One(connection) => LinkStats { servers: vec![connection.stats()], topology_failure: None },
             Destination::Cluster(cluster) => cluster.stats(),
         }
     }

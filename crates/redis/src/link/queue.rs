@@ -75,8 +75,11 @@ impl Queue {
             return Err(cause);
         }
         let unwanted = if state.calls.len() >= self.bound { state.take_unwanted(now) } else { Vec::new() };
+        // Calls that were put back may be more than the bound.
         let is_full = state.calls.len() >= self.bound;
         if is_full {
+            drop(state);
+            fail(unwanted, &Cause::Deadline);
             return Err(Cause::QueueFull);
         }
         state.next_end = state.next_end.map(|end| end.min(call.deadline.at));
@@ -359,5 +362,19 @@ mod tests {
         let Abandoned::Done(CallOutcome::Failed(error)) = hasty_waits.abandon() else { panic!("it has failed") };
         assert_eq!(error, LinkError::NotRun(Cause::Deadline));
         assert_eq!(queue.len(), 3);
+    }
+
+    #[test]
+    fn calls_that_have_expired_in_a_full_queue_end_at_their_deadline() {
+        let (queue, now) = (Queue::new(1), Instant::now());
+        let ms = Duration::from_millis;
+        let (hasty, hasty_waits) = call_for(1, ms(20), now);
+        let (patient, _patient_waits) = call_for(2, ms(200), now);
+        queue.push(hasty, now).unwrap();
+        queue.put_back(vec![patient], now);
+        let later = now + ms(20);
+        assert_eq!(queue.push(call_for(3, ms(200), later).0, later), Err(Cause::QueueFull));
+        let Abandoned::Done(CallOutcome::Failed(error)) = hasty_waits.abandon() else { panic!("it has failed") };
+        assert_eq!(error, LinkError::NotRun(Cause::Deadline));
     }
 }

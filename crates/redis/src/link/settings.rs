@@ -26,6 +26,7 @@ use self::server_url::ServerUrl;
 ///
 /// A user with few permissions needs `+evalsha +script|load +ping +client|setname`; also `+role` behind Sentinel, or
 /// `+cluster|slots +cluster|info +asking` in a cluster; and the permissions for what the script does to the keys.
+/// `+info` is optional: with it, a reconnection to the same server is recognised.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(super) servers: Servers,
@@ -93,7 +94,6 @@ impl Settings {
     ///
     /// # Errors
     /// Fails if a URL cannot be parsed, or the URLs differ in TLS or login.
-    /// If a URL cannot be parsed, or the URLs differ in TLS or login.
     pub fn sentinel(
         primary: &str,
         sentinels: impl IntoIterator<Item = impl AsRef<str>>,

@@ -19,16 +19,15 @@ pub(super) struct Shared {
     pub(super) queue: Queue,
     pub(super) counts: AtomicLinkCounts,
     health: Mutex<LinkHealth>,
-    /// Notified when the server has a problem, if it is a node of a cluster.
-    trouble: Option<Arc<Notify>>,
+    /// Starts a query of the topology, if the server is a node of a cluster.
+    topology_query: Option<Arc<Notify>>,
 }
 
 struct LinkHealth {
     breaker: Breaker,
     address: Option<Address>,
     connected: bool,
-    /// The last failure.
-    trouble: Option<Cause>,
+    last_failure: Option<Cause>,
 }
 
 /// Why a connection ended.
@@ -62,13 +61,13 @@ pub(super) fn jitter() -> Jitter {
 
 impl Shared {
     /// The state of a server before the first connection.
-    pub(super) fn new(settings: &Settings, address: Option<Address>, trouble: Option<Arc<Notify>>) -> Shared {
+    pub(super) fn new(settings: &Settings, address: Option<Address>, topology_query: Option<Arc<Notify>>) -> Shared {
         let breaker = Breaker::new(settings.breaker, settings.deadline, Instant::now());
         Shared {
             queue: Queue::new(settings.queue),
             counts: AtomicLinkCounts::default(),
-            health: Mutex::new(LinkHealth { breaker, address, connected: false, trouble: None }),
-            trouble,
+            health: Mutex::new(LinkHealth { breaker, address, connected: false, last_failure: None }),
+            topology_query,
         }
     }
 
@@ -97,14 +96,14 @@ impl Shared {
             lasting: now.duration_since(health.breaker.turned()),
             opened: health.breaker.opened(),
             connected: health.connected,
-            last_trouble: health.trouble.as_ref().map(Cause::to_string),
+            last_failure: health.last_failure.as_ref().map(Cause::to_string),
             waiting: self.queue.len(),
             counts: self.counts.snapshot(),
         }
     }
 
     pub(super) const fn in_cluster(&self) -> bool {
-        self.trouble.is_some()
+        self.topology_query.is_some()
     }
 
     /// The breaker's state, and when its next probe is due.
@@ -132,7 +131,7 @@ impl Shared {
         let mut health = self.health();
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
         let transition = health.breaker.failed(calls, evidence, now, jitter());
-        health.trouble = Some(why);
+        health.last_failure = Some(why);
         self.follow(&health, transition, now);
     }
 
@@ -150,7 +149,7 @@ impl Shared {
             Cause::Refused(_) => health.breaker.probe_refused(now, jitter()),
             _ => health.breaker.probe_failed(now, jitter()),
         };
-        health.trouble = Some(why);
+        health.last_failure = Some(why);
         self.follow(&health, transition, now);
         drop(health);
         self.discover_topology();
@@ -166,8 +165,8 @@ impl Shared {
 
     /// Starts a discovery of the cluster's topology.
     pub(super) fn discover_topology(&self) {
-        if let Some(trouble) = &self.trouble {
-            trouble.notify_one();
+        if let Some(query) = &self.topology_query {
+            query.notify_one();
         }
     }
 
@@ -202,11 +201,11 @@ impl Shared {
         let transition = match end {
             // A server with such replies gets no further calls.
             EndReason::Malformed | EndReason::TooLarge => {
-                health.trouble = Some(end.cause());
+                health.last_failure = Some(end.cause());
                 health.breaker.trip(now, jitter())
             }
             EndReason::Lost | EndReason::Stalled => {
-                health.trouble = Some(end.cause());
+                health.last_failure = Some(end.cause());
                 let transition = health.breaker.probe_failed(now, jitter());
                 transition.or_else(|| health.breaker.failed(1, Evidence::Down, now, jitter()))
             }
@@ -223,7 +222,7 @@ impl Shared {
             Unreachable::Silent(_) => health.breaker.connecting_timed_out(now, jitter()),
             _ => health.breaker.trip(now, jitter()),
         };
-        health.trouble = Some(Cause::Unreachable(Arc::new(why)));
+        health.last_failure = Some(Cause::Unreachable(Arc::new(why)));
         self.follow(&health, transition, now);
         drop(health);
         self.discover_topology();
@@ -236,7 +235,7 @@ impl Shared {
             return;
         };
         let address = health.address.as_ref().map_or_else(|| "the primary".to_owned(), Address::to_string);
-        let trouble = health.trouble.clone().unwrap_or(Cause::ConnectionLost);
+        let last_failure = health.last_failure.clone().unwrap_or(Cause::ConnectionLost);
         let Some(refusal) = health.breaker.refusal() else {
             self.queue.admit();
             tracing::info!(%address, ?after, "breaker closes: calls are sent again");
@@ -246,23 +245,23 @@ impl Shared {
             (BreakerState::Closed, _) => {
                 match refusal {
                     BreakerRefusal::All => {
-                        tracing::warn!(%address, %trouble, ?after, "breaker opens: calls fail at once");
+                        tracing::warn!(%address, %last_failure, ?after, "breaker opens: calls fail at once");
                     }
                     BreakerRefusal::ShortDeadlines { .. } => {
                         let deadline = refusal.up_to(now);
                         tracing::warn!(
-                            %address, %trouble, ?after, ?deadline,
+                            %address, %last_failure, ?after, ?deadline,
                             "breaker opens: the server is slow, and calls whose deadlines are too short fail at once"
                         );
                     }
                 }
-                self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(trouble)), now);
+                self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(last_failure)), now);
                 // The sending task must schedule the probe.
                 self.queue.wake_consumer();
             }
             (BreakerState::HalfOpen, _) => {
-                tracing::debug!(%address, %trouble, "breaker open: the probe failed");
-                self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(trouble)), now);
+                tracing::debug!(%address, %last_failure, "breaker open: the probe failed");
+                self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(last_failure)), now);
             }
             (BreakerState::Open, _) => {
                 tracing::debug!(%address, "breaker half open: probing");
@@ -277,8 +276,8 @@ impl Shared {
             None => {}
             Some(refusal @ BreakerRefusal::ShortDeadlines { .. }) => self.queue.adjust(refusal),
             Some(refusal @ BreakerRefusal::All) => {
-                let trouble = health.trouble.clone().unwrap_or(Cause::ConnectionLost);
-                self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(trouble)), now);
+                let last_failure = health.last_failure.clone().unwrap_or(Cause::ConnectionLost);
+                self.queue.refuse(refusal, Cause::BreakerOpen(Arc::new(last_failure)), now);
             }
         }
     }

@@ -13,7 +13,7 @@ pub struct LinkStats {
     /// still answer.
     pub servers: Vec<ServerStats>,
     /// Why no node describes the cluster. `None` if a node does, if none was asked yet, or without a cluster.
-    pub topology_trouble: Option<String>,
+    pub topology_failure: Option<String>,
 }
 
 /// The state of one server, and its counters.
@@ -33,7 +33,7 @@ pub struct ServerStats {
     /// Whether the server is connected.
     pub connected: bool,
     /// The last failure.
-    pub last_trouble: Option<String>,
+    pub last_failure: Option<String>,
     /// Number of queued calls.
     pub waiting: usize,
     /// The counters.

@@ -14,13 +14,13 @@ use super::settings::Login;
 pub(super) struct TopologySource {
     pub(super) address: Address,
     /// The error of the last query.
-    pub(super) trouble: Option<Unreachable>,
+    pub(super) last_failure: Option<Unreachable>,
     session: Option<Session>,
 }
 
 impl TopologySource {
     pub(super) const fn new(address: Address) -> TopologySource {
-        TopologySource { address, trouble: None, session: None }
+        TopologySource { address, last_failure: None, session: None }
     }
 
     async fn query<T>(
@@ -78,10 +78,10 @@ pub(super) async fn query_all<T: Send + 'static>(
         silent.retain(|address| *address != server.address);
         match answer {
             Ok(answer) => {
-                server.trouble = None;
+                server.last_failure = None;
                 answers.push(answer);
             }
-            Err(error) => server.trouble = Some(error),
+            Err(error) => server.last_failure = Some(error),
         }
         servers.push(server);
         if answers.len() >= majority {

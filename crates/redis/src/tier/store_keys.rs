@@ -85,7 +85,7 @@ impl StoreCalls {
             return;
         }
         let mut windows = self.windows();
-        self.turn(&mut windows, now);
+        self.rotate(&mut windows, now);
         for (rule, key) in keys {
             let hash = self.hasher.hash_one((rule.stable_hash(), key));
             windows.present.add(hash, weight.into(), || CalledKey { rule: rule.clone(), key: key.owned() });
@@ -93,7 +93,7 @@ impl StoreCalls {
     }
 
     /// Begins a new window if the present one is over.
-    fn turn(&self, windows: &mut CallWindows, now: Timestamp) {
+    fn rotate(&self, windows: &mut CallWindows, now: Timestamp) {
         let lasted = now.since(windows.since);
         if lasted < WINDOW && now >= windows.since {
             return;
@@ -111,7 +111,7 @@ impl StoreCalls {
     /// The keys for which the store was called most often, if the keys are spread evenly over `servers`.
     pub(super) fn top(&self, servers: u64, most: usize, now: Timestamp) -> StoreKeys {
         let mut windows = self.windows();
-        self.turn(&mut windows, now);
+        self.rotate(&mut windows, now);
         let (calls, period) = (windows.present.total() + windows.past.total(), now.since(windows.past_since));
         let mut all: Vec<SketchEntry<CalledKey>> = windows.present.entries().to_vec();
         let mut places: std::collections::HashMap<u64, usize> =

@@ -37,7 +37,7 @@ fn setting(charge: &Charge<'_>) -> Option<WriteBehind> {
 }
 
 impl<S, C: Clock> WriteBehindInner<S, C> {
-    /// Plans a report of a key that somebody has changed.
+    /// Plans a report of a key that was changed.
     pub(super) fn plan_report(&self, rule: &RuleId, key: &Key<'_>) {
         if self.keys.plan_now(rule, key, self.clock.now()) {
             self.work.notify_one();

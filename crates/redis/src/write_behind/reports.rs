@@ -49,7 +49,7 @@ pub(super) async fn run<S: Store + 'static, C: Clock + 'static>(tier: Weak<Write
     }
 }
 
-/// A report on its way. It counts as lost if nobody waits for the answer any more.
+/// A report on its way. It counts as lost if it is dropped before the answer.
 struct ReportInFlight<'t, S, C: Clock> {
     tier: &'t WriteBehindInner<S, C>,
     report: Report,

@@ -224,7 +224,7 @@ async fn a_link_comes_before_its_server() {
     eventually("an answer", async || add(&link, "a", DEADLINE).await.ok()).await;
     let stats = &link.stats().servers[0];
     assert_eq!((stats.breaker, stats.connected), (BreakerState::Closed, true));
-    assert!(stats.opened >= 1 && stats.last_trouble.is_some(), "{stats:?}");
+    assert!(stats.opened >= 1 && stats.last_failure.is_some(), "{stats:?}");
 }
 
 #[test]

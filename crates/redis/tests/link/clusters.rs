@@ -49,8 +49,8 @@ async fn answers(link: &Link, calls: u64) {
 async fn servers_that_are_no_cluster_are_named() {
     let [one, two] = [(); 2].map(|()| tidegate_test_redis::Server::start());
     let link = open(Settings::cluster([one.url(), two.url()]).unwrap());
-    let trouble = eventually("the reason", async || link.stats().topology_trouble).await;
-    assert!(trouble.contains("127.0.0.1:") && trouble.contains("not a node of a Redis Cluster"), "{trouble}");
+    let failure = eventually("the reason", async || link.stats().topology_failure).await;
+    assert!(failure.contains("127.0.0.1:") && failure.contains("not a node of a Redis Cluster"), "{failure}");
     assert_eq!(link.stats().servers.len(), 0);
 }
 

@@ -128,7 +128,7 @@ async fn masterdown_a_replica_without_primary_is_as_good_as_down() {
         is_open(&link).then_some(())
     })
     .await;
-    assert!(link.stats().servers[0].last_trouble.clone().unwrap().contains("MASTERDOWN"));
+    assert!(link.stats().servers[0].last_failure.clone().unwrap().contains("MASTERDOWN"));
     server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
     recovery(&link, "MASTERDOWN").await;
 }
@@ -144,7 +144,7 @@ async fn loading_a_server_that_reads_its_data_is_as_good_as_down() {
     eventually("a server that says it is loading", async || {
         let result = add(&link, "a", DEADLINE).await;
         assert!(result.is_err(), "{result:?}");
-        link.stats().servers[0].last_trouble.clone().filter(|trouble| trouble.contains("LOADING"))
+        link.stats().servers[0].last_failure.clone().filter(|failure| failure.contains("LOADING"))
     })
     .await;
     assert!(is_open(&link));
@@ -243,7 +243,7 @@ async fn busy_while_a_script_runs_too_long_calls_fail_at_once() {
         let began = Instant::now();
         let result = add(&link, "a", DEADLINE).await;
         assert!(began.elapsed() < DEADLINE + SLACK);
-        let seen = link.stats().servers[0].last_trouble.clone().is_some_and(|trouble| trouble.contains("BUSY"));
+        let seen = link.stats().servers[0].last_failure.clone().is_some_and(|failure| failure.contains("BUSY"));
         (seen && is_open(&link)).then_some(()).filter(|()| result.is_err())
     })
     .await;

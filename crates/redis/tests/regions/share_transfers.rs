@@ -267,7 +267,7 @@ async fn a_share_that_was_never_offered_is_taken_back_from_a_region_that_cannot_
     repair(&regions[1], &driver).await;
     // A driver that stood still.
     let error = driver.deliver(&parked).await.unwrap_err();
-    assert_eq!(error.to_string(), "region `us`: the transfer is no longer offered");
+    assert_eq!(error.to_string(), "region `us`: the transfer is not offered now");
     assert_eq!((regions[0].share().await, regions[1].share().await), (percent(60), percent(40)));
     assert_eq!(driver.resume().await, Resumption::default());
 }
@@ -303,7 +303,7 @@ async fn a_share_is_taken_back_from_a_region_that_cannot_be_reached() {
         }
         let resumed = driver.resume().await;
         if had_arrived {
-            assert!(matches!(resumed.problems.as_slice(), [RegionsError::TakenBackInVain { .. }]), "{resumed:?}");
+            assert!(matches!(resumed.problems.as_slice(), [RegionsError::TakenBackAfterArrival { .. }]), "{resumed:?}");
         } else {
             assert_eq!(resumed, Resumption::default());
             assert!(driver.deliver(&parked).await.is_err());
@@ -317,7 +317,7 @@ async fn a_share_is_taken_back_from_a_region_that_cannot_be_reached() {
 async fn late_delivery(driver: &RegionsControl, to: &Region, offered: &Transfer) {
     let over = offered.offer.map(|offer| Offer { until: Timestamp::from_secs(1), ..offer });
     let error = driver.deliver_offered(&Transfer { offer: over, ..offered.clone() }).await.unwrap_err();
-    assert_eq!(error.to_string(), "region `us`: the transfer is no longer offered");
+    assert_eq!(error.to_string(), "region `us`: the transfer is not offered now");
     assert_eq!(to.share().await, percent(40));
 }
 

@@ -49,12 +49,13 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         if !matches!(health, ServiceHealth::Overloaded(_)) {
             return Ok(step);
         }
-        let turn = self.store.decide(&[rate.turn_charge(&key)]).await?;
-        if !turn.is_allowed() {
+        let decrease = self.store.decide(&[rate.decrease_charge(&key)]).await?;
+        if !decrease.is_allowed() {
             return Ok(step);
         }
         let fall = rate.steps().fall(u32::try_from(step).unwrap_or(u32::MAX).min(rate.steps().count()));
+        let lowered = self.store.adjust(&charge.cost(fall), Adjustment::Penalty).await?;
         rate.count_decrease();
-        Ok(self.store.adjust(&charge.cost(fall), Adjustment::Penalty).await?.remaining)
+        Ok(lowered.remaining)
     }
 }

@@ -16,7 +16,7 @@ use tidegate_core::store::{Adjustment, Answer};
 use tidegate_core::{Charge, Clock, Decision, Micros, Outcome, Store, StoreError};
 
 /// The charges of one rule for a request.
-pub(super) struct KeyClaim<'a> {
+pub(super) struct RuleCharges<'a> {
     pub(super) charges: ChargeList<'a>,
     /// Whether the claim can deny the request.
     pub(super) mode: Mode,
@@ -57,7 +57,7 @@ pub enum Charging {
 pub(super) type Ranges = SmallVec<[Range<usize>; 2]>;
 
 /// Some of a request's claims, with their indexes.
-pub(super) type Picked<'c, 'a> = SmallVec<[(usize, &'c KeyClaim<'a>); 2]>;
+pub(super) type Picked<'c, 'a> = SmallVec<[(usize, &'c RuleCharges<'a>); 2]>;
 
 /// Decisions on claims, each decided separately.
 pub(super) type Apart = SmallVec<[Decided; 2]>;
@@ -68,7 +68,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// separate calls.
     pub(super) async fn decide_claims(
         &self,
-        claims: &[KeyClaim<'_>],
+        claims: &[RuleCharges<'_>],
         charging: Charging,
         refused: bool,
         ruling: &mut Ruling<'_>,
@@ -84,12 +84,12 @@ impl<S: Store, C: Clock> Limiter<S, C> {
 
     async fn decide_together(
         &self,
-        claims: &[KeyClaim<'_>],
+        claims: &[RuleCharges<'_>],
         mut refused: bool,
         ruling: &mut Ruling<'_>,
         places: &mut Ranges,
     ) {
-        let mut later: SmallVec<[(usize, &KeyClaim<'_>, Decided); 2]> = SmallVec::new();
+        let mut later: SmallVec<[(usize, &RuleCharges<'_>, Decided); 2]> = SmallVec::new();
         // Checks come first, so that a request that fails one is charged nothing.
         for action in [Action::Check, Action::Take] {
             if !claims.iter().any(|claim| claim.action == action) {
@@ -122,7 +122,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         }
     }
 
-    async fn decide_always(&self, claims: &[KeyClaim<'_>], ruling: &mut Ruling<'_>, places: &mut Ranges) {
+    async fn decide_always(&self, claims: &[RuleCharges<'_>], ruling: &mut Ruling<'_>, places: &mut Ranges) {
         let mut all: SmallVec<[Option<Decided>; 2]> = claims.iter().map(|_| None).collect();
         for (action, taking) in [(Action::Take, ChargeModes::of(false)), (Action::Check, ChargeModes::PEEK)] {
             let picked = pick(claims, |claim| claim.action == action);
@@ -152,7 +152,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     /// Makes charges although they were denied, and updates the decisions to the state of the keys afterwards.
-    async fn charge_denied(&self, claim: &KeyClaim<'_>, decided: &mut Decided) {
+    async fn charge_denied(&self, claim: &RuleCharges<'_>, decided: &mut Decided) {
         for (charge, decision) in claim.charges.iter().zip(&mut decided.decisions) {
             // If the store fails here, the key is charged too little, for a request that was denied anyway.
             if let Ok(after) = self.noted(self.store.adjust(charge, Adjustment::Penalty).await) {
@@ -165,8 +165,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     /// separately. If the store fails, the failure policies decide.
     async fn ask_claims<'a>(
         &self,
-        counting: &[(usize, &KeyClaim<'a>)],
-        others: &[(usize, &KeyClaim<'a>)],
+        counting: &[(usize, &RuleCharges<'a>)],
+        others: &[(usize, &RuleCharges<'a>)],
         taking: ChargeModes,
     ) -> (Decided, Apart) {
         let charges = charges(counting, others);
@@ -188,8 +188,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     pub(super) async fn ask_after(
         &self,
         error: &StoreError,
-        counting: &[(usize, &KeyClaim<'_>)],
-        others: &[(usize, &KeyClaim<'_>)],
+        counting: &[(usize, &RuleCharges<'_>)],
+        others: &[(usize, &RuleCharges<'_>)],
         charges: &Charges<'_>,
         taking: ChargeModes,
     ) -> (Decided, Apart) {
@@ -217,7 +217,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
     }
 
     /// Refunds the costs of a claim if `really`, and otherwise only peeks. A refund never denies a request.
-    async fn refund_claim(&self, claim: &KeyClaim<'_>, really: bool) -> Decided {
+    async fn refund_claim(&self, claim: &RuleCharges<'_>, really: bool) -> Decided {
         let mut decided = Decided::default();
         for charge in &claim.charges {
             let answer = if really {
@@ -264,24 +264,24 @@ impl ChargeModes {
 pub(super) fn claims_of<'a>(
     rules: impl Iterator<Item = &'a MatchedRule<'a, 'a>>,
     charges: &[Charge<'a>],
-) -> SmallVec<[KeyClaim<'a>; 4]> {
+) -> SmallVec<[RuleCharges<'a>; 4]> {
     let mut rest = charges;
     let claim = |rule: &'a MatchedRule<'a, 'a>| {
         let (own, behind) = rest.split_at(rule.charges_and_aliases().count().min(rest.len()));
         rest = behind;
         let charges = own.iter().copied().collect();
-        KeyClaim { charges, mode: rule.mode, action: Action::Take, failure_policy: PolicySource::Rule(rule) }
+        RuleCharges { charges, mode: rule.mode, action: Action::Take, failure_policy: PolicySource::Rule(rule) }
     };
     rules.map(claim).collect()
 }
 
 /// The claims that have charges and satisfy `is_so`, with their indexes.
-pub(super) fn pick<'c, 'a>(claims: &'c [KeyClaim<'a>], is_so: impl Fn(&KeyClaim<'a>) -> bool) -> Picked<'c, 'a> {
+pub(super) fn pick<'c, 'a>(claims: &'c [RuleCharges<'a>], is_so: impl Fn(&RuleCharges<'a>) -> bool) -> Picked<'c, 'a> {
     claims.iter().enumerate().filter(|(_, claim)| !claim.charges.is_empty() && is_so(claim)).collect()
 }
 
 /// Charges of counting claims; each other claim becomes a shadow group.
-fn charges<'a>(counting: &[(usize, &KeyClaim<'a>)], others: &[(usize, &KeyClaim<'a>)]) -> Charges<'a> {
+fn charges<'a>(counting: &[(usize, &RuleCharges<'a>)], others: &[(usize, &RuleCharges<'a>)]) -> Charges<'a> {
     let mut charges = Charges::new();
     counting.iter().flat_map(|(_, claim)| &claim.charges).for_each(|charge| charges.count(*charge));
     others.iter().for_each(|(_, claim)| charges.shadow(claim.charges.iter().copied()));
@@ -289,13 +289,13 @@ fn charges<'a>(counting: &[(usize, &KeyClaim<'a>)], others: &[(usize, &KeyClaim<
 }
 
 /// The claims that can deny, followed by the others.
-fn in_turn<'c, 'a>(claims: &'c [KeyClaim<'a>]) -> impl Iterator<Item = (usize, &'c KeyClaim<'a>)> {
+fn in_turn<'c, 'a>(claims: &'c [RuleCharges<'a>]) -> impl Iterator<Item = (usize, &'c RuleCharges<'a>)> {
     let of =
         |can_deny: bool| claims.iter().enumerate().filter(move |(_, claim)| (claim.mode == Mode::Enforce) == can_deny);
     of(true).chain(of(false))
 }
 
-fn note(ruling: &mut Ruling<'_>, places: &mut Ranges, claims: &[(usize, &KeyClaim<'_>)], decided: Decided) {
+fn note(ruling: &mut Ruling<'_>, places: &mut Ranges, claims: &[(usize, &RuleCharges<'_>)], decided: Decided) {
     let mut begun = 0;
     for (index, claim) in claims {
         let (from, range) = (ruling.ruled.len(), begun..begun + claim.charges.len());
@@ -315,7 +315,7 @@ fn note(ruling: &mut Ruling<'_>, places: &mut Ranges, claims: &[(usize, &KeyClai
 
 type Shares = SmallVec<[Option<Limit>; 4]>;
 
-impl KeyClaim<'_> {
+impl RuleCharges<'_> {
     /// For each charge, the share of its limit that this process may decide alone.
     fn shares(&self) -> Shares {
         match self.failure_policy {
@@ -332,7 +332,7 @@ impl KeyClaim<'_> {
 
 /// The failure policies of claims, one for each charge.
 fn terms<'m, 'a: 'm>(
-    claims: &[(usize, &'m KeyClaim<'a>)],
+    claims: &[(usize, &'m RuleCharges<'a>)],
     shares: &'m [Option<Limit>],
 ) -> SmallVec<[OutageTerms<'m>; 4]> {
     let charges = claims.iter().flat_map(|&(_, claim)| claim.charges.iter().map(move |charge| (claim, charge)));

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::batch::{Action, Charging, KeyClaim, PolicySource};
+use super::batch::{Action, Charging, PolicySource, RuleCharges};
 use super::ruled_charge::RuledCharge;
 use super::ruling::{Ruled, Ruling};
 use super::{Generation, Limiter};
@@ -169,7 +169,7 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             asked.iter().map(|asked| asked.find(domain)).collect();
         mark_replaced(&mut found);
         let mut ruling = Ruling::of_nothing(generation);
-        let mut claims: SmallVec<[KeyClaim<'_>; 2]> = SmallVec::new();
+        let mut claims: SmallVec<[RuleCharges<'_>; 2]> = SmallVec::new();
         let mut of: SmallVec<[(usize, Mode, bool); 2]> = SmallVec::new();
         for (index, (found, asked)) in found.iter().zip(asked).enumerate() {
             let Some(found) = found else { continue };
@@ -207,8 +207,8 @@ impl<S: Store, C: Clock> Limiter<S, C> {
         self.check_entries_then(generation, asked, charging, |_, _| {}).await
     }
 
-    /// Like [`Limiter::check_entries`], for callers that need more than the decision: `look` gets the ruling, and every
-    /// charge with its decision.
+    /// Like [`Limiter::check_entries`], for callers that need more than the decision: `inspect` gets the ruling, and
+    /// every charge with its decision.
     pub async fn check_entries_then<'d, 'e>(
         &self,
         generation: &'d Generation,
@@ -227,12 +227,12 @@ impl<S: Store, C: Clock> Limiter<S, C> {
             facts.iter().map(|facts| generation.rules.matching(facts)).collect();
         let mut ruling = Ruling::of_nothing(generation);
         ruling.refused = matched.iter().find_map(|matched| matched.refused).map(Into::into);
-        let mut claims: SmallVec<[KeyClaim<'_>; 4]> = SmallVec::new();
+        let mut claims: SmallVec<[RuleCharges<'_>; 4]> = SmallVec::new();
         let mut of: SmallVec<[(usize, bool); 4]> = SmallVec::new();
         for (index, (matched, asked)) in matched.iter().zip(asked).enumerate() {
             for rule in &matched.rules {
                 let (charges, failure_policy) = (rule.charges_and_aliases().collect(), PolicySource::Rule(rule));
-                claims.push(KeyClaim { charges, mode: rule.mode, action: asked.hits.action(), failure_policy });
+                claims.push(RuleCharges { charges, mode: rule.mode, action: asked.hits.action(), failure_policy });
                 let reports = rule.mode == Mode::Enforce || generation.rules.reports_as_written(rule.rule.mode());
                 of.push((index, reports));
             }
@@ -270,7 +270,7 @@ fn claim<'a>(
     asked: &DescriptorRequest<'_>,
     mode: Mode,
     terms: &DomainTerms,
-) -> Option<KeyClaim<'a>> {
+) -> Option<RuleCharges<'a>> {
     let mode = match mode {
         Mode::Off => return None,
         // Quota mode reports, but does not deny.
@@ -279,7 +279,7 @@ fn claim<'a>(
     };
     let charge = Charge { deadline: terms.store_deadline, ..found.charge(asked.hits.cost())? };
     let failure_policy = PolicySource::Policy(terms.on_store_failure);
-    Some(KeyClaim { charges: smallvec![charge], mode, action: asked.hits.action(), failure_policy })
+    Some(RuleCharges { charges: smallvec![charge], mode, action: asked.hits.action(), failure_policy })
 }
 
 /// The ruling on one descriptor from the limits at these places. Limits that affect its status precede those that do not.

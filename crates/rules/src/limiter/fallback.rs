@@ -193,7 +193,7 @@ impl<'m> OutageTerms<'m> {
     }
 }
 
-/// The share's decision, in terms of the limit that it is a share of: what does not fit in the one may fit in the other.
+/// Converts a decision of the share to the whole limit. A cost that is too large for the share may fit the limit.
 fn in_share(charge: &Charge<'_>, decision: Decision, unavailable_for: Micros) -> (Decision, DecidedBy) {
     let max = charge.limit.capacity();
     let (outcome, by) = match decision.outcome {

@@ -82,8 +82,8 @@ pub struct Reports {
 
 /// Tracks the store's answers and failures.
 pub(super) struct StoreWatch {
-    store: Trouble,
-    keys: Trouble,
+    store: FailureEpisodes,
+    keys: FailureEpisodes,
     outages: AtomicU64,
     unanswered: AtomicU64,
     charged_unknown: AtomicU64,
@@ -93,15 +93,15 @@ pub(super) struct StoreWatch {
 
 /// The time without a failure after which the store counts as healthy again. Occasional or partial failures count as one
 /// outage, so that they are logged once and not a thousand times.
-const STORE_IS_CALM_AFTER: Micros = Micros::from_secs(1);
+const STORE_RECOVERS_AFTER: Micros = Micros::from_secs(1);
 /// Longer, because answers for other keys do not indicate that the unusable key has recovered.
-const KEYS_ARE_CALM_AFTER: Micros = Micros::from_secs(60);
+const KEYS_RECOVER_AFTER: Micros = Micros::from_secs(60);
 
 impl StoreWatch {
     pub(super) fn new() -> StoreWatch {
         StoreWatch {
-            store: Trouble::new(STORE_IS_CALM_AFTER),
-            keys: Trouble::new(KEYS_ARE_CALM_AFTER),
+            store: FailureEpisodes::new(STORE_RECOVERS_AFTER),
+            keys: FailureEpisodes::new(KEYS_RECOVER_AFTER),
             outages: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
             charged_unknown: AtomicU64::new(0),
@@ -110,7 +110,7 @@ impl StoreWatch {
         }
     }
 
-    fn trouble(&self, error: &StoreError) -> &Trouble {
+    fn episodes(&self, error: &StoreError) -> &FailureEpisodes {
         match error {
             StoreError::Full | StoreError::UnusableKey { .. } => &self.keys,
             _ => &self.store,
@@ -121,11 +121,11 @@ impl StoreWatch {
     #[inline]
     pub(super) fn answered(&self, now: impl Fn() -> Timestamp) {
         if self.store.is_open()
-            && let Some(lasted) = self.store.calm(now())
+            && let Some(lasted) = self.store.record_success(now())
         {
             tracing::info!(lasted = %lasted, "the store decides again");
         }
-        if self.keys.is_open() && self.keys.calm(now()).is_some() {
+        if self.keys.is_open() && self.keys.record_success(now()).is_some() {
             tracing::info!("all keys can be decided again");
         }
     }
@@ -136,9 +136,9 @@ impl StoreWatch {
         if error.may_have_charged() {
             self.charged_unknown.fetch_add(1, Ordering::Relaxed);
         }
-        let trouble = self.trouble(error);
-        let (outage, is_new) = trouble.goes_on(now, error);
-        if is_new && std::ptr::eq(trouble, &self.store) {
+        let episodes = self.episodes(error);
+        let (outage, is_new) = episodes.record_failure(now, error);
+        if is_new && std::ptr::eq(episodes, &self.store) {
             self.outages.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(error = %error, "the store is unavailable: rules apply their `on_store_failure`");
         } else if is_new {
@@ -149,7 +149,7 @@ impl StoreWatch {
 
     /// Records that a rule no longer lets requests pass while the store fails in this way.
     pub(super) fn closed(&self, rule: &str, error: &StoreError) {
-        if self.trouble(error).closes(rule) {
+        if self.episodes(error).record_closed(rule) {
             tracing::warn!(
                 rule,
                 "the store has been unavailable for longer than the rule lets requests pass: they are denied"
@@ -197,8 +197,8 @@ impl StoreWatch {
 }
 
 /// Failures of one kind, from the first failure until none has occurred for a while.
-struct Trouble {
-    calm_after: Micros,
+struct FailureEpisodes {
+    ends_after: Micros,
     /// Whether an episode is in progress. Read for each request that the store decides.
     open: AtomicBool,
     episode: Mutex<Option<Episode>>,
@@ -212,9 +212,9 @@ struct Episode {
     closed: HashSet<Box<str>>,
 }
 
-impl Trouble {
-    const fn new(calm_after: Micros) -> Trouble {
-        Trouble { calm_after, open: AtomicBool::new(false), episode: Mutex::new(None) }
+impl FailureEpisodes {
+    const fn new(ends_after: Micros) -> FailureEpisodes {
+        FailureEpisodes { ends_after, open: AtomicBool::new(false), episode: Mutex::new(None) }
     }
 
     #[inline]
@@ -227,7 +227,7 @@ impl Trouble {
     }
 
     /// Records a failure. Returns how long failures have occurred, and whether this is the first.
-    fn goes_on(&self, now: Timestamp, error: &StoreError) -> (Micros, bool) {
+    fn record_failure(&self, now: Timestamp, error: &StoreError) -> (Micros, bool) {
         let mut slot = self.episode();
         if let Some(episode) = &mut *slot {
             // If the clock stepped back, the rules must not stay open until it has caught up.
@@ -242,11 +242,11 @@ impl Trouble {
     }
 
     /// Records a success. If that ends the failures, returns how long they lasted.
-    fn calm(&self, now: Timestamp) -> Option<Micros> {
+    fn record_success(&self, now: Timestamp) -> Option<Micros> {
         let mut slot = self.episode();
         let episode = slot.as_mut()?;
         episode.last = episode.last.min(now);
-        if now.since(episode.last) < self.calm_after {
+        if now.since(episode.last) < self.ends_after {
             return None;
         }
         let lasted = now.since(episode.since);
@@ -255,8 +255,8 @@ impl Trouble {
         Some(lasted)
     }
 
-    /// Whether the rule let requests pass until now.
-    fn closes(&self, rule: &str) -> bool {
+    /// Records that a rule no longer lets requests pass. Returns whether that is new.
+    fn record_closed(&self, rule: &str) -> bool {
         let mut slot = self.episode();
         slot.as_mut().is_some_and(|episode| !episode.closed.contains(rule) && episode.closed.insert(rule.into()))
     }

@@ -137,7 +137,7 @@ impl<S, C: Clock> Limiter<S, C> {
         self.rules.load_full()
     }
 
-    /// Calls `look` with the present generation.
+    /// Calls `read` with the present generation.
     pub fn with_rules<T>(&self, read: impl FnOnce(&Generation) -> T) -> T {
         read(&self.present())
     }
@@ -153,7 +153,7 @@ impl<S, C: Clock> Limiter<S, C> {
     /// hashed. Returns the number of the new generation.
     pub fn replace(&self, rules: RuleSet) -> u64 {
         let rules = self.as_here(rules);
-        self.turn(|present| {
+        self.begin_generation(|present| {
             rules.continue_rates_of(present);
             let rules = rules.clone().with_switches(present.switches().clone());
             rules.with_secret(present.secret().clone()).with_tiers(present.tiers().cloned())
@@ -163,7 +163,7 @@ impl<S, C: Clock> Limiter<S, C> {
     /// Replaces the key with which secrets are hashed. State under another key is lost, unless that is the
     /// [previous](Secret::with_previous) key of `secret`. Returns the number of the new generation.
     pub fn hide_under(&self, secret: Secret) -> u64 {
-        self.turn(|present| present.clone().with_secret(secret.clone()))
+        self.begin_generation(|present| present.clone().with_secret(secret.clone()))
     }
 
     /// Changes the modes of the rules. Returns the number of the new generation. `change` is called again if a concurrent
@@ -186,7 +186,7 @@ impl<S, C: Clock> Limiter<S, C> {
     /// # Ok::<(), String>(())
     /// ```
     pub fn switch(&self, change: impl Fn(&mut Switches)) -> u64 {
-        self.turn(|present| {
+        self.begin_generation(|present| {
             let mut switches = present.switches().clone();
             change(&mut switches);
             present.clone().with_switches(switches)
@@ -197,14 +197,14 @@ impl<S, C: Clock> Limiter<S, C> {
     /// hashed stays. Returns the number of the new generation.
     pub fn replace_switched(&self, rules: RuleSet) -> u64 {
         let rules = self.as_here(rules);
-        self.turn(|present| {
+        self.begin_generation(|present| {
             rules.continue_rates_of(present);
             rules.clone().with_secret(present.secret().clone()).with_tiers(present.tiers().cloned())
         })
     }
 
     /// Begins a new generation. Concurrent calls are applied one after the other.
-    fn turn(&self, next: impl Fn(&RuleSet) -> RuleSet) -> u64 {
+    fn begin_generation(&self, next: impl Fn(&RuleSet) -> RuleSet) -> u64 {
         let next = |present: &Arc<Generation>| {
             let rules = next(&present.rules);
             // Within this step, so that a concurrent change of rules or shares is not missed.

@@ -102,7 +102,7 @@ impl OutageLedger {
         debt.limit.charge(&mut debt.state, charge.cost, now, ReceiptId::ANONYMOUS);
     }
 
-    /// Replaces recorded estimates by actual costs. Costs that were already reported to the store do not change.
+    /// Replaces recorded estimates by actual costs. Costs that were already reported, or wait in the outbox, do not change.
     pub(super) fn settle(&self, receipt: &Receipt, actual: &[u64], now: Timestamp) {
         for (held, &actual) in receipt.held.iter().zip(actual) {
             let of = (held.rule.clone(), held.key.clone());

@@ -72,7 +72,7 @@ impl<S, C: Clock> Limiter<S, C> {
         let present = self.rules.load();
         let is_changed = !present.rules.clone().in_region(&region.view.load()).has_same_limits(&present.rules);
         if is_changed {
-            self.turn(RuleSet::clone);
+            self.begin_generation(RuleSet::clone);
         }
         region.end.store(end.map(Arc::new));
         is_changed

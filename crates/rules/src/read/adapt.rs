@@ -1,6 +1,6 @@
 //! `adapt`: a rate that adapts to the service, between two bounds.
 
-use super::{cost, span_of};
+use super::{cost, percent, span_of};
 use crate::adaptive_rate::AdaptiveRate;
 use crate::cost::Cost;
 use crate::rate_ladder::RateLadder;
@@ -59,11 +59,11 @@ pub(super) fn read(
         None => DEFAULT_EVERY,
     };
     let increase = match fields.get("increase") {
-        Some(node) => percent(reader, node, "increase", 2..=100)?,
+        Some(node) => percent(reader, node, "`increase`", &(2..=100))?,
         None => DEFAULT_INCREASE,
     };
     let decrease = match fields.get("decrease") {
-        Some(node) => percent(reader, node, "decrease", 1..=90)?,
+        Some(node) => percent(reader, node, "`decrease`", &(1..=90))?,
         None => DEFAULT_DECREASE,
     };
     let (of_lowest, of_highest) = (lowest.tokens_per_period()?, highest.tokens_per_period()?);
@@ -135,7 +135,7 @@ fn bounds(reader: &mut Reader<'_>, node: &Node) -> Option<(Limit, Limit)> {
     if !rates.is_some_and(|(lowest, highest)| lowest.1 == highest.1 && (1..highest.0).contains(&lowest.0)) {
         reader.error(
             node.at,
-            format_args!("`between` is `{text}`, where the lowest rate is not below the highest"),
+            format_args!("`between` is `{text}`, which is not a lower and a higher rate with the same period"),
             help,
         );
         return None;
@@ -172,15 +172,4 @@ fn interval(reader: &mut Reader<'_>, node: &Node) -> Option<Micros> {
     let help = format!("write {SHORTEST_EVERY} to {LONGEST_EVERY}");
     reader.error(node.at, format_args!("`every` cannot be {span}"), help);
     None
-}
-
-fn percent(reader: &mut Reader<'_>, node: &Node, name: &str, range: std::ops::RangeInclusive<u8>) -> Option<u8> {
-    let text = reader.text(node, &format!("`{name}`"))?;
-    let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
-    let percent = number.filter(|percent| range.contains(percent));
-    if percent.is_none() {
-        let help = format!("write a share from `{}%` to `{}%`", range.start(), range.end());
-        reader.error(node.at, format_args!("`{name}` cannot be `{text}`"), help);
-    }
-    percent
 }

@@ -16,7 +16,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
     match &node.value {
         Value::Integer(_) | Value::Float(_) => reader.count(node, "`cost`").map(Cost::Fixed),
         Value::Map(_) => mapped(reader, node),
-        _ => parse_sources(reader, node, 1, None),
+        _ => parse_sources(reader, node, None, None),
     }
 }
 
@@ -31,7 +31,7 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
         None => None,
     };
     match (fields.get("from"), fields.get("paths")) {
-        (Some(from), None) => parse_sources(reader, from, times.unwrap_or(1), otherwise),
+        (Some(from), None) => parse_sources(reader, from, times, otherwise),
         (None, Some(paths)) if times.is_none() => by_path(reader, paths, otherwise.unwrap_or(1)),
         (None, Some(_)) => {
             reader.error(node.at, "`times` has no effect with `paths`", "remove it: each path has its own cost");
@@ -46,8 +46,12 @@ fn mapped(reader: &mut Reader<'_>, node: &Node) -> Option<Cost> {
     }
 }
 
-fn parse_sources(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: Option<u64>) -> Option<Cost> {
+fn parse_sources(reader: &mut Reader<'_>, node: &Node, times: Option<u64>, otherwise: Option<u64>) -> Option<Cost> {
     if !matches!(node.value, Value::List(_)) && reader.text(node, "`cost`")? == "hits" {
+        if times.is_some() || otherwise.is_some() {
+            reader.error(node.at, "`times` and `otherwise` have no effect on `hits`", "write `cost: hits`");
+            return None;
+        }
         return Some(Cost::Hits);
     }
     let items = reader.each(node);
@@ -60,7 +64,8 @@ fn parse_sources(reader: &mut Reader<'_>, node: &Node, times: u64, otherwise: Op
         by.push(source(reader, item)?);
     }
     let needs_length = otherwise.is_none() && by.iter().any(CostSource::is_length);
-    Some(Cost::Said { by, times, otherwise: otherwise.unwrap_or(1), needs_length })
+    let (times, otherwise) = (times.unwrap_or(1), otherwise.unwrap_or(1));
+    Some(Cost::Said { by, times, otherwise, needs_length })
 }
 
 /// A source of the cost in the request.
@@ -107,7 +112,7 @@ pub(super) fn most(cost: &Cost) -> u64 {
     }
 }
 
-/// Warns of a cost that the limit can never admit, so that the rule always denies.
+/// Refuses a cost that the limit can never admit: the rule would always deny.
 pub(super) fn check(reader: &mut Reader<'_>, at: Position, limit: &Limit, cost: &Cost) {
     let most = most(cost);
     // A capacity of zero is reported separately.

@@ -1,6 +1,6 @@
 //! `lease`: whether and how the nodes of a fleet lease a limit.
 
-use super::span_of;
+use super::{percent, whole_millis};
 use crate::rule_limit::RuleLimit;
 use crate::yaml::{Node, Reader, Value};
 use tidegate_core::lease::{Block, Leasing, Terms};
@@ -16,11 +16,11 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Leasing> {
     }
     let fields = reader.fields(node, "`lease`", &LEASE)?;
     let percent = match fields.get("at_most") {
-        Some(node) => percent(reader, node)?,
+        Some(node) => percent(reader, node, "`at_most`", &(1..=Leasing::MOST_PERCENT))?,
         None => Leasing::MOST_PERCENT,
     };
     let millis = match fields.get("every") {
-        Some(node) => millis(reader, node)?,
+        Some(node) => whole_millis(reader, node, "`every`", &(Leasing::SHORTEST_MILLIS..=Leasing::LONGEST_MILLIS))?,
         None => Leasing::LONGEST_MILLIS,
     };
     if fields.map.is_empty() {
@@ -30,30 +30,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Leasing> {
     Leasing::within(percent, millis)
 }
 
-fn percent(reader: &mut Reader<'_>, node: &Node) -> Option<u8> {
-    let text = reader.text(node, "`at_most`")?;
-    let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
-    let percent = number.filter(|percent| (1..=Leasing::MOST_PERCENT).contains(percent));
-    if percent.is_none() {
-        let help = format!("write a share of the limit from `1%` to `{}%`", Leasing::MOST_PERCENT);
-        reader.error(node.at, format_args!("`at_most` cannot be `{text}`"), help);
-    }
-    percent
-}
-
-fn millis(reader: &mut Reader<'_>, node: &Node) -> Option<u8> {
-    let span = span_of(reader, node, "`every`")?;
-    let whole = (span.get() % 1_000 == 0).then_some(span.get() / 1_000).and_then(|millis| u8::try_from(millis).ok());
-    let millis = whole.filter(|millis| (Leasing::SHORTEST_MILLIS..=Leasing::LONGEST_MILLIS).contains(millis));
-    if millis.is_none() {
-        let help =
-            format!("write `{}ms` to `{}ms`, in whole milliseconds", Leasing::SHORTEST_MILLIS, Leasing::LONGEST_MILLIS);
-        reader.error(node.at, format_args!("`every` cannot be {span}"), help);
-    }
-    millis
-}
-
-const WHICH: &str = "remove it; buckets and windows that last for 100 ms are leased from 40 a second on, or from 2000 at once \
+const LEASABLE: &str = "remove it; buckets and windows that last for 100 ms are leased from 40 a second on, or from 2000 at once \
                      (windows of more than an hour: from 64000), slots from 64 on with a `ttl` of a second or more";
 
 fn can_be_leased(limit: &Limit) -> bool {
@@ -61,7 +38,7 @@ fn can_be_leased(limit: &Limit) -> bool {
 }
 
 /// Warns of `lease` for a whole rule if it has no effect, because none of the limits can be leased.
-pub(super) fn warn_if_all_vain<'l>(
+pub(super) fn warn_if_none_leasable<'l>(
     reader: &mut Reader<'_>,
     node: &Node,
     leasing: Option<Leasing>,
@@ -73,12 +50,12 @@ pub(super) fn warn_if_all_vain<'l>(
         && limits.peek().is_some()
         && limits.all(|limit| limit.reserve.is_some() || !can_be_leased(&limit.limit))
     {
-        reader.warning(node.at, "`lease` on a rule without a limit that can be leased", WHICH);
+        reader.warning(node.at, "`lease` on a rule without a limit that can be leased", LEASABLE);
     }
 }
 
 /// Warns of `lease` if it has no effect, because the limit cannot be leased.
-pub(super) fn warn_if_vain(
+pub(super) fn warn_if_not_leasable(
     reader: &mut Reader<'_>,
     node: &Node,
     leasing: Option<Leasing>,
@@ -92,6 +69,6 @@ pub(super) fn warn_if_vain(
         } else {
             format!("`lease` on `{limit}`, which is never leased")
         };
-        reader.warning(node.at, problem, WHICH);
+        reader.warning(node.at, problem, LEASABLE);
     }
 }

@@ -88,7 +88,7 @@ fn one(reader: &mut Reader<'_>, node: &Node, default_cost: &Cost) -> Option<(Opt
         }
         if let Some(node) = fields.get("lease") {
             leasing = Some(lease::read(reader, node)?);
-            lease::warn_if_vain(reader, node, leasing, &limit, reserve);
+            lease::warn_if_not_leasable(reader, node, leasing, &limit, reserve);
         }
         if let Some(node) = fields.get("write_behind") {
             behind = Some(write_behind::read(reader, node)?);

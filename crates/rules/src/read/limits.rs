@@ -84,7 +84,7 @@ pub(super) fn read(
         by_rate(reader, fields, node, rule, &cost, &mut limits);
     }
     if let Some(node) = fields.get("lease") {
-        lease::warn_if_all_vain(reader, node, leasing, limits.all_mut());
+        lease::warn_if_none_leasable(reader, node, leasing, limits.all_mut());
     }
     for limit in limits.all_mut() {
         limit.disclosure.is_shown &= is_shown;

@@ -16,6 +16,7 @@ pub(crate) mod shed;
 mod split;
 pub(super) mod write_behind;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::presets::{PRESETS, Preset};
@@ -245,4 +246,32 @@ fn span_of(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Micros> {
             None
         }
     }
+}
+
+/// A span of whole milliseconds within these bounds.
+fn whole_millis<T>(reader: &mut Reader<'_>, node: &Node, what: &str, bounds: &RangeInclusive<T>) -> Option<T>
+where
+    T: Copy + PartialOrd + TryFrom<u64> + Into<u64>,
+{
+    let span = span_of(reader, node, what)?;
+    let whole = (span.get() % 1_000 == 0).then_some(span.get() / 1_000).and_then(|millis| T::try_from(millis).ok());
+    let millis = whole.filter(|millis| bounds.contains(millis));
+    if millis.is_none() {
+        let [shortest, longest] = [*bounds.start(), *bounds.end()].map(|millis| Micros::from_millis(millis.into()));
+        let help = format!("write `{shortest}` to `{longest}`, in whole milliseconds");
+        reader.error(node.at, format_args!("{what} cannot be {span}"), help);
+    }
+    millis
+}
+
+/// A share such as `80%` within these bounds.
+fn percent(reader: &mut Reader<'_>, node: &Node, what: &str, bounds: &RangeInclusive<u8>) -> Option<u8> {
+    let text = reader.text(node, what)?;
+    let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
+    let percent = number.filter(|percent| bounds.contains(percent));
+    if percent.is_none() {
+        let help = format!("write a share from `{}%` to `{}%`", bounds.start(), bounds.end());
+        reader.error(node.at, format_args!("{what} cannot be `{text}`"), help);
+    }
+    percent
 }

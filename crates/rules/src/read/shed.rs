@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{PRIORITIES, span_of};
+use super::{PRIORITIES, percent, span_of};
 use crate::rule_limit::RuleLimit;
 use crate::yaml::{Node, Reader};
 use tidegate_core::Micros;
@@ -33,7 +33,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[
     let mut percents = DEFAULT_PERCENT;
     for (name, priority) in PRIORITIES {
         if let Some(node) = fields.get(name) {
-            percents[priority as usize] = percent(reader, node, name)?;
+            percents[priority as usize] = percent(reader, node, &format!("`{name}`"), &(0..=100))?.into();
         }
     }
     if !percents.is_sorted() {
@@ -58,19 +58,4 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, rule: &str) -> Option<[
     let limits: Vec<Limit> = percents.into_iter().map_while(limit).collect();
     let of = |limit: &Limit| -> Arc<[RuleLimit]> { Arc::new([RuleLimit::plain(rule, *limit)]) };
     limits.iter().map(of).collect::<Vec<_>>().try_into().ok()
-}
-
-/// A part such as `80%`.
-fn percent(reader: &mut Reader<'_>, node: &Node, name: &str) -> Option<u64> {
-    let text = reader.text(node, &format!("`{name}`"))?;
-    let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<u64>().ok());
-    if let Some(percent @ 0..=100) = percent {
-        return Some(percent);
-    }
-    reader.error(
-        node.at,
-        format_args!("`{name}` is `{text}`, which is not a share of the slots"),
-        "write one from `0%` to `100%`",
-    );
-    None
 }

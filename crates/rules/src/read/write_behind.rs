@@ -1,6 +1,6 @@
 //! `write_behind`: how far the nodes of a fleet decide a limit by their own copies.
 
-use super::span_of;
+use super::{percent, whole_millis};
 use crate::rule_limit::RuleLimit;
 use crate::rule_limits::Limits;
 use crate::yaml::{Node, Reader};
@@ -19,34 +19,15 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<WriteBehind> 
         }
         return None;
     };
-    let percent = percent(reader, at_most)?;
+    let percent = percent(reader, at_most, "`at_most`", &(1..=WriteBehind::MOST_PERCENT))?;
     let millis = match fields.get("every") {
-        Some(node) => millis(reader, node)?,
+        Some(node) => {
+            let bounds = WriteBehind::SHORTEST_MILLIS..=WriteBehind::LONGEST_MILLIS;
+            whole_millis(reader, node, "`every`", &bounds)?
+        }
         None => WriteBehind::DEFAULT_MILLIS,
     };
     WriteBehind::within(percent, millis)
-}
-
-fn percent(reader: &mut Reader<'_>, node: &Node) -> Option<u8> {
-    let text = reader.text(node, "`at_most`")?;
-    let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
-    let percent = number.filter(|percent| (1..=WriteBehind::MOST_PERCENT).contains(percent));
-    if percent.is_none() {
-        let help = format!("write a share of the limit from `1%` to `{}%`", WriteBehind::MOST_PERCENT);
-        reader.error(node.at, format_args!("`at_most` cannot be `{text}`"), help);
-    }
-    percent
-}
-
-fn millis(reader: &mut Reader<'_>, node: &Node) -> Option<u16> {
-    let span = span_of(reader, node, "`every`")?;
-    let whole = (span.get() % 1_000 == 0).then_some(span.get() / 1_000).and_then(|millis| u16::try_from(millis).ok());
-    let bounds = WriteBehind::SHORTEST_MILLIS..=WriteBehind::LONGEST_MILLIS;
-    let millis = whole.filter(|millis| bounds.contains(millis));
-    if millis.is_none() {
-        reader.error(node.at, format_args!("`every` cannot be {span}"), "write `10ms` to `10s`, in whole milliseconds");
-    }
-    millis
 }
 
 /// Refuses a limit that copies cannot decide.

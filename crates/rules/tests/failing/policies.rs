@@ -1,5 +1,6 @@
 //! Failure policies, alone and combined.
 
+use tidegate_core::adaptive::ServiceOutcome;
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Micros, Outcome, Settlement};
 use tidegate_rules::{DecidedBy, Mode, Request};
@@ -13,6 +14,24 @@ fn while_the_store_answers_the_store_decides() {
     assert_eq!((ruling.is_allowed(), ruling.is_by_policy(), by(&ruling)), (true, false, vec![DecidedBy::Store]));
     assert_eq!(stage.admitted(5), 1);
     assert!(stage.health().store.is_healthy());
+}
+
+#[test]
+fn a_decrease_of_a_rate_that_does_not_reach_the_store_is_counted_once() {
+    let stage =
+        Stage::new("rules: [{ id: api, limit: 1000/s, adapt: { between: 100/s..1000/s, by: aimd, on: errors > 5% } }]");
+    let generation = stage.limiter.rules();
+    let rate = generation.rules.adaptive_rates().next().unwrap();
+    finish(stage.limiter.adapt());
+    for _ in 0..20 {
+        rate.window().begin();
+        rate.window().end(Micros::from_millis(1), ServiceOutcome::Failed);
+    }
+    stage.wait(1_000);
+    stage.fail(Fault::AdjustmentsUnreachable);
+    finish(stage.limiter.adapt());
+    assert!(rate.tokens() < 1_000, "{rate}");
+    assert_eq!(rate.decreases(), 1);
 }
 
 #[test]

@@ -192,8 +192,14 @@ fn mistakes_are_told_with_what_to_write() {
         ("adapt: { between: 5/s, on: errors > 5% }", "which is not a range of two rates"),
         ("adapt: { between: 1/s burst 5..5/s, on: errors > 5% }", "which is not a range of two rates"),
         ("adapt: { between: fixed 1/s..5/s, on: errors > 5% }", "which is not a range of two rates"),
-        ("adapt: { between: 5/s..5/s, on: errors > 5% }", "the lowest rate is not below the highest"),
-        ("adapt: { between: 1/s..5/min, on: errors > 5% }", "the lowest rate is not below the highest"),
+        (
+            "adapt: { between: 5/s..5/s, on: errors > 5% }",
+            "which is not a lower and a higher rate with the same period",
+        ),
+        (
+            "adapt: { between: 1/s..5/min, on: errors > 5% }",
+            "which is not a lower and a higher rate with the same period",
+        ),
         ("adapt: { between: 0/s..5/s, on: errors > 5% }", "between"),
         ("adapt: { between: 1/s..5/s, on: [] }", "`on` has 0 signals"),
         ("adapt: { between: 1/s..5/s, on: latency > 5% }", "`latency > 5%` is not a signal of overload"),

@@ -85,6 +85,16 @@ fn a_cost_that_is_missing_or_no_number_is_the_other_one() {
 }
 
 #[test]
+fn an_explanation_tells_a_stated_cost_from_the_other_one() {
+    let rules = rule("limit: 9/s, cost: header:X");
+    for (value, is_fallback) in [("7", false), ("18446744073709551616", false), ("x", true)] {
+        let explained = rules.explain(&get("/").header("X", value));
+        let shown = serde_json::to_value(&explained.rules[0]).unwrap().to_string();
+        assert!(shown.contains(&format!("\"cost_is_fallback\":{is_fallback}")), "{value}: {shown}");
+    }
+}
+
+#[test]
 fn clients_cannot_make_their_requests_free() {
     assert_eq!(charges(&rule("limit: 9/s, cost: header:X"), &get("/").header("X", "0")), ["r: 1 of 9/s"]);
     assert_eq!(charges(&rule("limit: 9/s, cost: query:n"), &get("/?n=0")), ["r: 1 of 9/s"]);
@@ -318,9 +328,9 @@ fn a_rule_says_how_its_limits_are_leased_and_a_limit_says_otherwise() {
 fn terms_of_leases_that_cannot_be_are_refused() {
     let wrong = |lease: &str| mistakes(&format!("rules: [{{ id: r, limit: 1000/s, lease: {lease} }}]"));
     for (lease, expected) in [
-        ("{ at_most: 60% }", "1:51 [60%] `at_most` cannot be `60%`; write a share of the limit from `1%` to `50%`"),
-        ("{ at_most: 10 }", "1:51 [10] `at_most` cannot be `10`; write a share of the limit from `1%` to `50%`"),
-        ("{ at_most: 0% }", "1:51 [0%] `at_most` cannot be `0%`; write a share of the limit from `1%` to `50%`"),
+        ("{ at_most: 60% }", "1:51 [60%] `at_most` cannot be `60%`; write a share from `1%` to `50%`"),
+        ("{ at_most: 10 }", "1:51 [10] `at_most` cannot be `10`; write a share from `1%` to `50%`"),
+        ("{ at_most: 0% }", "1:51 [0%] `at_most` cannot be `0%`; write a share from `1%` to `50%`"),
         ("{ every: 1s }", "1:49 [1s] `every` cannot be 1s; write `20ms` to `200ms`, in whole milliseconds"),
         ("{ every: 5ms }", "1:49 [5ms] `every` cannot be 5ms; write `20ms` to `200ms`, in whole milliseconds"),
         ("{}", "1:40 [{] `lease` is an empty map; write `auto`, `off` or `{ at_most: 10%, every: 100ms }`"),
@@ -352,10 +362,7 @@ fn a_rule_says_how_far_copies_decide_and_a_limit_says_otherwise() {
 fn limits_that_copies_cannot_decide_are_refused() {
     let wrong = |rest: &str| mistakes(&format!("rules: [{{ id: r, {rest} }}]"));
     for (rest, part) in [
-        (
-            "limit: 100/s, write_behind: { at_most: 60% }",
-            "`at_most` cannot be `60%`; write a share of the limit from `1%` to `50%`",
-        ),
+        ("limit: 100/s, write_behind: { at_most: 60% }", "`at_most` cannot be `60%`; write a share from `1%` to `50%`"),
         ("limit: 100/s, write_behind: { at_most: 5 }", "`at_most` cannot be `5`; write a share"),
         (
             "limit: 100/s, write_behind: { every: 1s }",

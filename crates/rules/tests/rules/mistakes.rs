@@ -62,6 +62,14 @@ fn in_a_rule() -> Vec<(&'static str, String)> {
             "id: r\n  limit: 1/s\n  cost: { paths: { /a: 5 }, times: 2 }",
             "4:9 [{] `times` has no effect with `paths`; remove it: each path has its own cost".into(),
         ),
+        (
+            "id: r\n  limit: 1/s\n  cost: { from: hits, times: 10 }",
+            "4:17 [hits] `times` and `otherwise` have no effect on `hits`; write `cost: hits`".into(),
+        ),
+        (
+            "id: r\n  limit: 1/s\n  cost: { from: hits, otherwise: 10 }",
+            "4:17 [hits] `times` and `otherwise` have no effect on `hits`; write `cost: hits`".into(),
+        ),
         ("id: r\n  limit: 1/s\n  cost: 'body:a..b'", format!("4:9 ['body:a..b'] `a..b` is not the path of a field; {FIELDS}")),
         ("id: r\n  limit: { limit: 1/s, settle: body }", format!("3:32 [body] `body` does not name a source in the response; {PLACES}")),
         ("id: r\n  limit: { limit: 1/s, settle: query:n }", format!("3:32 [query:n] `query:n` does not name a source in the response; {PLACES}")),

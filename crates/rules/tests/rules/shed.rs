@@ -104,8 +104,8 @@ fn in_shadow_mode_nothing_is_denied_and_the_decision_is_told() {
 fn mistakes_are_told_with_what_to_write() {
     for (shed, told) in [
         ("{ low: 50% }", "`shed` without `slots`"),
-        ("{ slots: 10, low: 50 }", "`low` is `50`, which is not a share of the slots"),
-        ("{ slots: 10, low: 120% }", "write one from `0%` to `100%`"),
+        ("{ slots: 10, low: 50 }", "`low` cannot be `50`"),
+        ("{ slots: 10, low: 120% }", "write a share from `0%` to `100%`"),
         ("{ slots: 10, low: 90%, normal: 80% }", "a priority has a larger share than a more important one"),
         ("{ slots: 10, urgent: 80% }", "urgent"),
         ("{ slots: 99999999999999 }", "slots"),

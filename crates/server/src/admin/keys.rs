@@ -44,7 +44,7 @@ pub(super) async fn peek(State(state): State<AdminState>, Json(asked): Json<Peek
         let detail = format!("`limit` is for the rule `{THROTTLE_RULE}` alone: other rules have limits of their own.");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
-    if let Some(descriptor) = DescriptorKey::resolve(&state.0.engine, &asked.rule, asked.key.as_deref()) {
+    if let Some(descriptor) = DescriptorKey::resolve(&state.0.engine, &asked.rule, asked.key.as_deref())? {
         return peek_descriptor(&state.0.engine, &asked.rule, &descriptor).await;
     }
     let limiter = state.0.engine.limiter();
@@ -107,7 +107,7 @@ pub(super) async fn reset(
     let forgotten = if asked.rule == THROTTLE_RULE {
         let parts: Vec<&str> = asked.key.iter().flatten().map(String::as_str).collect();
         engine.reset_key(THROTTLE_RULE, &parts).await?
-    } else if let Some(descriptor) = DescriptorKey::resolve(engine, &asked.rule, asked.key.as_deref()) {
+    } else if let Some(descriptor) = DescriptorKey::resolve(engine, &asked.rule, asked.key.as_deref())? {
         let forgotten = engine.limiter().reset_inline(&RuleId::new(&asked.rule), &descriptor.key).await;
         usize::from(forgotten.map_err(ResetError::from)?)
     } else {

@@ -39,14 +39,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, http::StatusCode};
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, VARY, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue};
-use serde::Serialize;
 use tidegate_core::{Clock, SystemClock};
 use tidegate_redis::fleet::RegionsControl;
 use tokio::sync::Semaphore;
@@ -56,8 +54,10 @@ use self::history::RequestHistory;
 use self::switchboard::Switchboard;
 pub use self::token::{Token, TokenError};
 use crate::auth_throttle::AuthThrottle;
+use crate::config::KnownFacts;
 use crate::cross_site::AllowedHosts;
 use crate::engine::Engine;
+use crate::json_response::json;
 use crate::lab::{self, LabState};
 use crate::listen::PeerAddress;
 use crate::metrics::{self, ListenerKind};
@@ -80,6 +80,10 @@ pub struct Settings {
     pub open_metrics: bool,
     /// Rules files and folders; empty if there are none.
     pub rules: Vec<PathBuf>,
+    /// Whether each folder among them must contain a file.
+    pub rules_required: bool,
+    /// Facts that the gateway can determine, for warnings about rules; `None` without a gateway.
+    pub(crate) known: Option<KnownFacts>,
     /// Whether rules published for a fleet are in force. If so, the files are not read.
     pub are_published: Arc<AtomicBool>,
     /// The configuration in force, with secrets hidden.
@@ -102,6 +106,8 @@ impl Settings {
             token,
             open_metrics: false,
             rules: Vec::new(),
+            rules_required: true,
+            known: None,
             are_published: Arc::default(),
             configuration: serde_json::Value::Null,
             regions: None,
@@ -223,13 +229,4 @@ async fn metrics_page(State(state): State<AdminState>, headers: HeaderMap) -> Re
     let engine = &state.0.engine;
     let text = metrics::exposition(engine.metrics(), engine.limiter(), format);
     ([(CONTENT_TYPE, format.content_type()), (VARY, "accept")], text).into_response()
-}
-
-/// A JSON response.
-fn json(document: &impl Serialize) -> Response {
-    match serde_json::to_vec(document) {
-        Ok(text) => ([(CONTENT_TYPE, "application/json")], Body::from(text)).into_response(),
-        // Serialization of text, numbers and lists cannot fail.
-        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
 }

@@ -124,17 +124,9 @@ impl AdminInner {
         let present = self.engine.limiter().rules();
         let switches = present.rules.switches();
         let shown = |target: &SwitchTarget, mode: Option<Mode>| ActiveSwitch {
-            rule: match target {
-                SwitchTarget::All => None,
-                SwitchTarget::Rule(id) => Some(id.clone()),
-            },
+            rule: target.rule().map(str::to_owned),
             mode: word(mode),
-            until: switches
-                .end(match target {
-                    SwitchTarget::All => None,
-                    SwitchTarget::Rule(id) => Some(id),
-                })
-                .map(|until| until.as_micros().div_ceil(1_000_000)),
+            until: switches.end(target.rule()).map(|until| until.as_micros().div_ceil(1_000_000)),
         };
         SwitchesView {
             generation: present.number,

@@ -117,24 +117,39 @@ pub(super) struct DescriptorKey {
 impl DescriptorKey {
     /// The key with these values under the descriptor with this id; `None` if there is no such descriptor. Truncated
     /// values are looked up among recent keys.
-    pub(super) fn resolve(engine: &Engine, id: &str, given: Option<&[String]>) -> Option<DescriptorKey> {
+    pub(super) fn resolve(
+        engine: &Engine,
+        id: &str,
+        given: Option<&[String]>,
+    ) -> Result<Option<DescriptorKey>, Problem> {
         let present = engine.limiter().rules();
         let mut domains = present.rules.domains();
         let limit = domains.find_map(|domain| {
             let listed = domain.limited_descriptors().find(|descriptor| descriptor.id.as_str() == id);
             listed.map(|descriptor| descriptor.limit()).or_else(|| domain.is_override(id).then_some(None))
-        })?;
+        });
+        let Some(limit) = limit else { return Ok(None) };
         let given = given.unwrap_or_default();
-        let is_cut = given.iter().any(|part| part.ends_with('…'));
-        let known =
-            is_cut.then(|| known_keys(engine, vec![id.to_owned()]).find(|known| matches(given, known))).flatten();
-        let parts: Vec<&str> = known.as_ref().map_or(given, |known| &known.whole).iter().map(String::as_str).collect();
+        let mut wholes = BTreeSet::new();
+        if given.iter().any(|part| part.ends_with('…')) {
+            let known = known_keys(engine, vec![id.to_owned()]).filter(|known| matches(given, known));
+            wholes.extend(known.map(|known| known.whole));
+        }
+        if wholes.len() > 1 {
+            return Err(not_found(format!(
+                "{} keys of `{id}` begin with {}. Send the parts in full, as in `in_full` of /v1/keys/top.",
+                wholes.len(),
+                given.join(", "),
+            )));
+        }
+        let whole = wholes.pop_first();
+        let parts: Vec<&str> = whole.as_deref().unwrap_or(given).iter().map(String::as_str).collect();
         let key = match &parts[..] {
             [] => Key::GLOBAL,
             [only] => Key::from(*only),
             several => Key::of(several),
         };
-        Some(DescriptorKey { key: key.owned(), limit })
+        Ok(Some(DescriptorKey { key: key.owned(), limit }))
     }
 }
 

@@ -44,7 +44,12 @@ static ROUTES: [AdminRoute; 20] = [
     AdminRoute::new("POST", "/v1/modes", "switch a rule, or all of them", || post(modes::switch)),
     AdminRoute::new("POST", "/v1/keys/peek", "state of a key under a rule", || post(keys::peek)),
     AdminRoute::new("POST", "/v1/keys/reset", "reset a key under a rule", || post(keys::reset)),
-    AdminRoute::new("GET", "/v1/keys/top", "busiest keys: ?by=traffic or ?by=denials, &most=20", || get(keys::top)),
+    AdminRoute::new(
+        "GET",
+        "/v1/keys/top",
+        "most frequent keys: ?by=traffic, ?by=denials or ?by=store, &most=20",
+        || get(keys::top),
+    ),
     AdminRoute::new("GET", "/v1/regions", "shares of regions, and transfers under way", || get(regions::show)),
     AdminRoute::new("POST", "/v1/regions/set", "set the shares of all regions", || post(regions::set)),
     AdminRoute::new("POST", "/v1/regions/move", "move a share from one region to another", || {

@@ -7,12 +7,13 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_rules::envoy::{Domain, ListedDescriptor};
-use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, RuleSummary, load};
+use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, RuleSummary};
 use tokio::sync::Semaphore;
 
 use super::extract::RawBody;
 use super::{AdminState, json};
 use crate::problem::Problem;
+use crate::serve::rule_sources::{load_rules, log_refused, put_in_force};
 
 pub(super) async fn show(State(state): State<AdminState>) -> Response {
     #[derive(Serialize)]
@@ -50,30 +51,24 @@ pub(super) async fn reload(State(state): State<AdminState>) -> Result<Response, 
         let detail = "There are no rules files to reload. Start the server with --rules FILE.";
         return Err(Problem::new(StatusCode::CONFLICT, detail));
     }
-    if settings.are_published.load(Ordering::Relaxed) {
+    let published = || {
         let detail = "Rules published for the fleet are in force: `tidegate rules push` replaces them.";
-        return Err(Problem::new(StatusCode::CONFLICT, detail));
+        Problem::new(StatusCode::CONFLICT, detail)
+    };
+    if settings.are_published.load(Ordering::Relaxed) {
+        return Err(published());
     }
-    let paths = settings.rules.clone();
-    let read = aside(move || load(&paths)).await?;
+    let (paths, is_required, known) = (settings.rules.clone(), settings.rules_required, settings.known);
+    let read = aside(move || load_rules(&paths, known.is_some(), is_required)).await?;
     engine.metrics().reloaded(read.as_ref().err().map(Diagnostics::to_string));
     match read {
         Ok(Loaded { rules, warnings, .. }) => {
             let counts = rules.counts();
-            let generation = engine.limiter().replace(rules);
-            tracing::info!(
-                generation,
-                rules = counts.rules,
-                descriptors = counts.descriptors,
-                "new rules are in force"
-            );
+            let generation = put_in_force(engine, rules, &settings.are_published, known).ok_or_else(published)?;
             Ok(json(&ReloadResponse { generation, counts, warnings: &warnings }))
         }
         Err(findings) => {
-            tracing::error!(
-                errors = findings.errors(),
-                "the rules cannot be used: the current rules stay in force\n{findings}"
-            );
+            log_refused(&findings);
             Err(Problem::in_rules("The rules cannot be used: the current rules stay in force.", findings))
         }
     }

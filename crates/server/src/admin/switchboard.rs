@@ -1,5 +1,6 @@
 //! Switches that expire.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,7 +36,8 @@ impl SwitchTarget {
         }
     }
 
-    const fn rule(&self) -> Option<&str> {
+    /// Id of the rule; `None` for all rules.
+    pub(super) const fn rule(&self) -> Option<&str> {
         match self {
             SwitchTarget::All => None,
             SwitchTarget::Rule(id) => Some(id.as_str()),
@@ -96,26 +98,33 @@ impl Switchboard {
         generation
     }
 
-    /// Removes expired switches. A rule whose mode was changed by other means meanwhile keeps it.
-    pub(super) fn expire<S, C: Clock>(&self, limiter: &Limiter<S, C>, now: Timestamp) {
+    /// Removes expired switches. A rule whose mode was changed by other means meanwhile keeps it. Returns the targets
+    /// whose modes changed.
+    pub(super) fn expire<S, C: Clock>(&self, limiter: &Limiter<S, C>, now: Timestamp) -> Vec<SwitchTarget> {
         let mut timed = self.timed();
         // One change for all expired switches, so that no request sees only some of them.
         let over: Vec<(SwitchTarget, TimedSwitch)> = timed.extract_if(.., |_, timed| timed.until <= now).collect();
         if over.is_empty() {
-            return;
+            return Vec::new();
         }
+        let restored = RefCell::new(Vec::new());
         let generation = limiter.switch(|switches| {
+            let mut restored = restored.borrow_mut();
+            // The change is made again if another one came first.
+            restored.clear();
             for (target, TimedSwitch { mode, before, until }) in &over {
                 if target.get(switches) == *mode && switches.end(target.rule()) == Some(*until) {
                     let (mode, end) = before_that(*before, now);
                     target.set(switches, mode, end);
+                    restored.push((target.clone(), mode));
                 }
             }
         });
-        for (target, TimedSwitch { before, .. }) in &over {
-            let mode = word(before_that(*before, now).0);
-            tracing::info!(rule = target.name(), mode, generation, "a mode switch has expired");
-        }
+        let log = |(target, mode): (SwitchTarget, Option<Mode>)| {
+            tracing::info!(rule = target.name(), mode = word(mode), generation, "a mode switch has expired");
+            target
+        };
+        restored.into_inner().into_iter().map(log).collect()
     }
 }
 
@@ -202,7 +211,8 @@ mod tests {
         switch((&limiter, &board), a(), Some(Mode::Off), Some(at(10)));
         limiter.switch(|switches| switches.switch("a", Some(Mode::Shadow)));
         assert_eq!(end(&limiter, Some("a")), None);
-        board.expire(&limiter, at(10));
+        switch((&limiter, &board), SwitchTarget::All, Some(Mode::Shadow), Some(at(10)));
+        assert_eq!(board.expire(&limiter, at(10)), [SwitchTarget::All]);
         assert_eq!(mode(&limiter, "a"), Mode::Shadow);
     }
 

@@ -215,7 +215,7 @@ impl Api {
         for receipt in std::mem::take(&mut ruling.receipts) {
             let nothing = vec![0; receipt.held.len()];
             if let Err(error) = self.engine.settle(&receipt, &nothing).await {
-                tracing::warn!(%error, receipt = %receipt.id, "refund failed: a request that is not delayed stays charged");
+                tracing::warn!(%error, receipt = %receipt.id, "a refund failed: a request that forward-auth denied stays charged");
             }
         }
         ruling.verdict.outcome = Outcome::Deny { retry_after: delay };

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Serialize;
 
-use super::{Api, json};
+use super::Api;
 use crate::identity::jwt::KeysHealth;
+use crate::json_response::json;
 use crate::readiness::StoreTrouble;
 
 #[derive(Serialize)]
@@ -62,7 +63,7 @@ struct StoreState {
 }
 
 pub(super) async fn live() -> Response {
-    json(StatusCode::OK, &Live { live: true })
+    json(&Live { live: true })
 }
 
 /// Ready unless it is stopping. While the store is unavailable the server still decides, as each rule says: it is ready then, and
@@ -77,7 +78,7 @@ pub(super) async fn ready(State(api): State<Arc<Api>>, request: Request) -> Resp
     let (number, rules) = (generation.number, generation.rules.rules().len());
     let tokens = api.engine.metrics().tokens().map(|verifier| TokensState::of(verifier.health()));
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json(status, &ReadyResponse { ready, stopping, store, generation: number, rules, tokens })
+    (status, json(&ReadyResponse { ready, stopping, store, generation: number, rules, tokens })).into_response()
 }
 
 impl StoreState {

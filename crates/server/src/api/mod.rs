@@ -185,8 +185,11 @@ impl ApiServer {
         ApiServer { router: router(Arc::clone(&api)), api, connections }
     }
 
-    /// Replaces the settings. Settings of connections apply to new connections, all others from the next request on.
+    /// Replaces the settings, except [`Settings::basic`], which stays as it is. Settings of connections apply to new
+    /// connections, all others from the next request on.
     pub fn apply(&self, settings: Settings) {
+        let basic = self.api.settings.load().basic;
+        let settings = Settings { basic, ..settings };
         self.connections.store(Arc::new(ApiConnections::new(&settings)));
         self.api.settings.store(Arc::new(settings));
     }
@@ -288,19 +291,6 @@ impl Api {
             return Ok(());
         }
         Ok(self.settings.load().hosts.check(target, headers)?)
-    }
-}
-
-/// A JSON response.
-fn json(status: StatusCode, document: &impl serde::Serialize) -> Response {
-    match serde_json::to_vec(document) {
-        Ok(text) => {
-            let mut response = in_json(text);
-            *response.status_mut() = status;
-            response
-        }
-        // Serialization of text, numbers and lists cannot fail.
-        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) struct ApiQuestion<'a> {
     descriptor: Pairs<'a>,
     body: Option<RawObject<'a>>,
     hits: Option<StatedHits>,
-    /// For how long what is taken stays open to be settled.
+    /// Time for which a reservation stays open.
     pub(super) ttl: Option<ParsedSpan>,
     /// Whether to include the response for the client.
     pub(super) response: bool,
@@ -263,7 +263,7 @@ impl Facts for ApiQuestion<'_> {
     }
 }
 
-/// Passes the facts of a question to `look`.
+/// Passes the facts of a question to `inspect`.
 #[cfg(test)]
 pub(crate) fn with_facts<T>(body: &str, inspect: impl FnOnce(&dyn Facts) -> T) -> T {
     inspect(&read::<ApiQuestion<'_>>(body.as_bytes()).unwrap_or_else(|_| panic!("not a question: {body}")))

@@ -11,8 +11,9 @@ use tidegate_core::receipt::Held;
 use tidegate_core::{Receipt, Settlement, StoreError};
 use tidegate_rules::yaml::closest;
 
+use super::Api;
 use super::question::read;
-use super::{Api, json};
+use crate::json_response::json;
 use crate::problem::Problem;
 use crate::receipts;
 
@@ -55,8 +56,8 @@ pub(super) async fn settle(State(api): State<Arc<Api>>, request: Request) -> Res
         let SettleRequest { receipt, actual } = read(&body)?;
         let receipts = receipts_in(&receipt)?;
         match &actual {
-            Some(Actual::Each(each)) => all_are_held(each, &receipts)?,
-            Some(Actual::One(cost)) => one_is_held(*cost, &receipts)?,
+            Some(Actual::Each(each)) => check_ids(each, &receipts)?,
+            Some(Actual::One(cost)) => check_single_cost(*cost, &receipts)?,
             None => {}
         }
         api.settle(&receipts, |held| match &actual {
@@ -87,7 +88,7 @@ pub(super) async fn renew(State(api): State<Arc<Api>>, request: Request) -> Resp
         for receipt in receipts_in(&receipt)? {
             renewed &= api.engine.limiter().renew(&receipt).await.map_err(unavailable)?;
         }
-        Ok(json(StatusCode::OK, &Renewed { renewed }))
+        Ok(json(&Renewed { renewed }))
     };
     renew.await.unwrap_or_else(|problem: Problem| problem.into_response())
 }
@@ -104,7 +105,7 @@ impl Api {
                 sum.charged = sum.charged.saturating_add(charged);
             }
         }
-        Ok(json(StatusCode::OK, &sum))
+        Ok(json(&sum))
     }
 }
 
@@ -114,7 +115,8 @@ fn unavailable(error: StoreError) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).may_retry()
 }
 
-fn all_are_held(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<(), Problem> {
+/// Rejects costs of limits that the receipt does not hold.
+fn check_ids(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<(), Problem> {
     let held: Vec<&str> = receipts.iter().flat_map(Receipt::unaliased).map(|held| held.rule.as_str()).collect();
     let Some(stranger) = each.keys().find(|id| !held.contains(&id.as_str())) else { return Ok(()) };
     let meant = match closest(stranger, held.iter().copied()) {
@@ -125,7 +127,7 @@ fn all_are_held(each: &BTreeMap<String, u64>, receipts: &[Receipt]) -> Result<()
 }
 
 /// Rejects a single number for a receipt of several limits, whose units differ: requests and tokens, for example.
-fn one_is_held(cost: u64, receipts: &[Receipt]) -> Result<(), Problem> {
+fn check_single_cost(cost: u64, receipts: &[Receipt]) -> Result<(), Problem> {
     let held = receipts.iter().flat_map(Receipt::unaliased).filter(|held| !held.limit.holds_slots());
     let ids: Vec<&str> = held.map(|held| held.rule.as_str()).collect();
     let [first, _, ..] = ids[..] else { return Ok(()) };

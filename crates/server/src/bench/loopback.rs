@@ -15,7 +15,7 @@ use super::grpc::GrpcClient;
 use super::latencies::Latencies;
 use super::load::{MeasuredWindow, drive};
 use super::upstream::BenchUpstream;
-use super::wire::{RespClient, USER_HEADER, WireClient};
+use super::wire::{Http1Client, RespClient, USER_HEADER};
 use crate::api::AuthHeaders;
 use crate::engine::Engine;
 use crate::gateway::{GatewayServer, Route};
@@ -68,7 +68,7 @@ pub(super) async fn http_api(
     let at = server.listeners.open_api(listen::Settings::at(ANY_PORT), service)?.address();
     let mut clients = Vec::new();
     for _ in 0..connections.get() {
-        clients.push(WireClient::of_api(at).await?);
+        clients.push(Http1Client::of_api(at).await?);
     }
     drive(clients, keys, window).await
 }
@@ -120,7 +120,7 @@ pub(super) async fn gateway(
     let at = server.listeners.open_gateway(listen::Settings::at(ANY_PORT), service)?.address();
     let mut clients = Vec::new();
     for _ in 0..connections.get() {
-        clients.push(WireClient::of_gateway(at).await?);
+        clients.push(Http1Client::of_gateway(at).await?);
     }
     drive(clients, keys, window).await
 }

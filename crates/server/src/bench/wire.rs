@@ -55,24 +55,24 @@ enum HttpForm {
 }
 
 /// Client over HTTP/1.1.
-pub(super) struct WireClient {
+pub(super) struct Http1Client {
     wire: Wire,
     form: HttpForm,
 }
 
-impl WireClient {
+impl Http1Client {
     /// A client of the HTTP API.
-    pub(super) async fn of_api(at: SocketAddr) -> Result<WireClient, BenchError> {
-        Ok(WireClient { wire: Wire::connect(at).await?, form: HttpForm::Check })
+    pub(super) async fn of_api(at: SocketAddr) -> Result<Http1Client, BenchError> {
+        Ok(Http1Client { wire: Wire::connect(at).await?, form: HttpForm::Check })
     }
 
     /// A client of a service behind the gateway.
-    pub(super) async fn of_gateway(at: SocketAddr) -> Result<WireClient, BenchError> {
-        Ok(WireClient { wire: Wire::connect(at).await?, form: HttpForm::Forwarded })
+    pub(super) async fn of_gateway(at: SocketAddr) -> Result<Http1Client, BenchError> {
+        Ok(Http1Client { wire: Wire::connect(at).await?, form: HttpForm::Forwarded })
     }
 }
 
-impl LoadClient for WireClient {
+impl LoadClient for Http1Client {
     async fn ask(&mut self, key: u32) -> Result<bool, BenchError> {
         let (form, request) = (self.form, &mut self.wire.request);
         request.clear();

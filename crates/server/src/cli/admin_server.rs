@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,9 +12,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -23,6 +20,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::authority::bare_host;
+use crate::certificate_authorities::CertificateAuthorities;
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// Timeout for an answer.
@@ -180,22 +178,15 @@ async fn send(
 }
 
 fn connector(ca: Option<&Path>) -> Result<TlsConnector, AdminServerError> {
-    let mut roots = RootCertStore::empty();
-    let wrong = |path: &Path, why: String| AdminServerError::Ca(path.display().to_string(), why);
-    match ca {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+    let authorities = match ca {
+        None => CertificateAuthorities::web(),
         Some(path) => {
-            let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, error.to_string()))?;
-            for certificate in certificates {
-                let certificate = certificate.map_err(|error| wrong(path, error.to_string()))?;
-                roots.add(certificate).map_err(|error| wrong(path, error.to_string()))?;
-            }
+            let wrong = |why: String| AdminServerError::Ca(path.display().to_string(), why);
+            let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+            CertificateAuthorities::of(&pem).map_err(wrong)?
         }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| AdminServerError::Ca("TLS".to_owned(), error.to_string()))?;
-    Ok(TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth())))
+    };
+    Ok(authorities.http1_connector())
 }
 
 #[cfg(test)]
@@ -210,5 +201,12 @@ mod tests {
         let six = target("http://[::1]:9600").unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((six.host.as_str(), six.port), ("::1", 9_600));
         assert_eq!(target("https://a").unwrap_or_else(|error| panic!("{error}")).port, 443);
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let refused = AdminServer::new(&"https://a".parse().unwrap(), "0123456789abcdef", Some(file.path()));
+        assert!(matches!(refused, Err(AdminServerError::Ca(_, why)) if why == "it contains no certificate"));
     }
 }

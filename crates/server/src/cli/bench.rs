@@ -1,14 +1,14 @@
 //! `tidegate bench`: the speed of this machine.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::num::{NonZero, NonZeroU32};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use super::progress::progress_bar;
 use super::{FAINT, OutputFormat, STRONG, failed, print_json};
 use crate::bench::{Bench, BenchPlan, Measurement};
 use crate::{serve, version};
@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         redis: args.redis.clone(),
     };
     let bench = Bench::new(&plan, quanta::Clock::new());
-    let bar = progress_bar(bench.len());
+    let bar = progress_bar(Some(bench.len() as u64), "{bar:30} {pos}/{len}  {msg}");
     // Progress advances when the next measurement starts.
     let mut done = 0;
     let measured = serve::runtime()?.block_on(bench.run(|about| {
@@ -113,18 +113,6 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         print(&mut anstream::stdout().lock(), &report)?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Progress bar, on terminals only.
-fn progress_bar(measurements: usize) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(measurements as u64);
-    match ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
 
 fn print(out: &mut impl Write, report: &BenchReport) -> io::Result<()> {

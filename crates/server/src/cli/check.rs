@@ -9,7 +9,7 @@ use tidegate_rules::{Diagnostic, Diagnostics, Loaded, RuleCounts, RuleSet, Sever
 
 use super::serve::refuse;
 use super::settings_args::variables;
-use super::{ERROR, GOOD, OutputFormat, Rules, STRONG, WARNING, plain_text, print_json, secret};
+use super::{ERROR, GOOD, OutputFormat, Rules, STRONG, WARNING, failed, plain_text, print_json, secret};
 use crate::config::KnownFacts;
 use crate::config::{ConfigErrors, Configuration, StartupArgs};
 
@@ -50,7 +50,10 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         Err(faults) => return refuse(&faults),
     };
     let loaded = match &args.rules.files[..] {
-        [file] if is_standard_input(file) => RuleSet::parse("standard input", &io::read_to_string(io::stdin())?),
+        [file] if is_standard_input(file) => match io::read_to_string(io::stdin()) {
+            Ok(text) => RuleSet::parse("standard input", &text),
+            Err(error) => return failed(&format!("standard input cannot be read: {error}")),
+        },
         files => tidegate_rules::load(files),
     };
     let loaded = loaded.map(|mut loaded| {

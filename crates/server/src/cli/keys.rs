@@ -153,8 +153,7 @@ fn set(access: &KeysAccess, check: &TierCheckArgs, entries: &[(String, String)])
         };
         writeln!(anstream::stdout(), "{GOOD}set{GOOD:#}: {}", counted(entries.len(), "API key"))?;
         if !was_checked {
-            let note =
-                "no rules are published, so only the servers know whether rules know the tier: name them with --rules";
+            let note = "the tier was not checked, because no rules are published: give the rules with --rules";
             writeln!(anstream::stderr(), "{WARNING}note{WARNING:#}: {note}")?;
         }
         if *secret == Secret::default() {
@@ -230,14 +229,15 @@ fn list(args: &List) -> io::Result<ExitCode> {
 
 /// Reads API keys and tiers from a file. On the first error, nothing is set.
 fn read(file: &Path) -> io::Result<Result<Vec<(String, String)>, String>> {
-    let text = if file == Path::new("-") {
-        io::stdin().lock().lines().collect::<io::Result<Vec<String>>>()
+    let (name, text) = if file == Path::new("-") {
+        ("standard input".to_owned(), io::stdin().lock().lines().collect::<io::Result<Vec<String>>>())
     } else {
-        std::fs::read_to_string(file).map(|text| text.lines().map(str::to_owned).collect())
+        let text = std::fs::read_to_string(file).map(|text| text.lines().map(str::to_owned).collect());
+        (format!("`{}`", file.display()), text)
     };
     let lines = match text {
         Ok(lines) => lines,
-        Err(error) => return Ok(Err(format!("`{}` cannot be read: {error}", file.display()))),
+        Err(error) => return Ok(Err(format!("{name} cannot be read: {error}"))),
     };
     let mut entries = Vec::new();
     for (number, line) in lines.iter().enumerate().map(|(number, line)| (number + 1, line.trim())) {
@@ -258,7 +258,7 @@ fn read(file: &Path) -> io::Result<Result<Vec<(String, String)>, String>> {
         entries.push((api_key.to_owned(), tier.to_owned()));
     }
     if entries.is_empty() {
-        return Ok(Err(format!("`{}` contains no API keys", file.display())));
+        return Ok(Err(format!("{name} contains no API keys")));
     }
     Ok(Ok(entries))
 }

@@ -1,7 +1,7 @@
 //! `tidegate lab`: the web page of the lab.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::serve::refuse;
 use super::{FAINT, GOOD, STRONG};
+use crate::config::socket_address;
 use crate::lab::{LabServer, LabState, Settings};
 use crate::listen;
 use crate::serve::Signals;
@@ -34,7 +35,7 @@ const GRACE: Duration = Duration::from_secs(1);
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// Address and port to listen on. Port 0 picks a free one.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9700", value_parser = socket_address, env = "TIDEGATE_LAB_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9700", value_parser = address, env = "TIDEGATE_LAB_LISTEN")]
     listen: SocketAddr,
 
     /// URL of a Redis that runs may use as their store: redis://[user:password@]host[:port][/database], or rediss:// for TLS.
@@ -42,16 +43,8 @@ pub(super) struct Args {
     store: Option<String>,
 }
 
-/// Parses an address and a port. Errors say what to write instead.
-fn socket_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| match text.rsplit_once(':') {
-        Some(("" | "*", port)) => format!("write 0.0.0.0:{port} for all addresses, or 127.0.0.1:{port}"),
-        Some(("localhost", port)) => format!("write 127.0.0.1:{port}"),
-        _ if text.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6()) => format!("add a port: [{text}]:9700"),
-        _ if text.parse::<IpAddr>().is_ok() => format!("add a port: {text}:9700"),
-        _ if text.parse::<u16>().is_ok() => format!("write 127.0.0.1:{text}"),
-        _ => "write an address and a port such as 127.0.0.1:9700 or [::]:9700".to_owned(),
-    })
+fn address(text: &str) -> Result<SocketAddr, String> {
+    socket_address(text, 9_700)
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {

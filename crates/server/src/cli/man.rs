@@ -1,7 +1,7 @@
 //! `tidegate man`: manual pages.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -25,12 +25,24 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
-    let written = std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), &args.folder));
-    if let Err(error) = written {
-        return failed(&format!("{}: {error}", plain(&args.folder.display().to_string())));
+    let folder = plain(&args.folder.display().to_string());
+    match write_pages(&args.folder) {
+        Ok(pages) => {
+            writeln!(anstream::stdout(), "{pages} pages in {folder}")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => failed(&format!("{folder}: {error}")),
     }
-    let pages = std::fs::read_dir(&args.folder)?.count();
-    writeln!(anstream::stdout(), "{pages} pages in {}", plain(&args.folder.display().to_string()))?;
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the pages, and returns their number.
+fn write_pages(folder: &Path) -> io::Result<usize> {
+    std::fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(Cli::command().disable_help_subcommand(true), folder)?;
+    // The folder may hold pages of other programs.
+    let mut pages = 0;
+    for file in std::fs::read_dir(folder)? {
+        pages += usize::from(file?.file_name().as_encoded_bytes().starts_with(b"tidegate"));
+    }
+    Ok(pages)
 }

@@ -14,6 +14,7 @@ mod keys;
 mod lab;
 mod man;
 mod mode;
+mod progress;
 mod published;
 mod redis;
 mod region_report;
@@ -73,11 +74,8 @@ pub fn run() -> ExitCode {
         Ok(code) => code,
         // The reader closed the pipe, as in `tidegate schema | head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            // If this fails too, nothing can be reported.
-            let _ = writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: the output cannot be written: {error}");
-            ExitCode::FAILURE
-        }
+        // If printing the error fails too, nothing can be reported.
+        Err(error) => failed(&error).unwrap_or(ExitCode::FAILURE),
     }
 }
 
@@ -202,6 +200,11 @@ fn print_json(document: &impl serde::Serialize) -> io::Result<()> {
 fn failed(error: &dyn std::fmt::Display) -> io::Result<ExitCode> {
     writeln!(anstream::stderr(), "{ERROR}error{ERROR:#}: {}", plain_text(&error.to_string()))?;
     Ok(ExitCode::FAILURE)
+}
+
+/// End of a sentence that says that a name is unknown, with the name that was probably meant.
+fn meant(closest: &Option<String>) -> String {
+    closest.as_ref().map_or_else(|| ".".to_owned(), |meant| format!(": did you mean `{meant}`?"))
 }
 
 /// Text from outside as part of a line, such as a cell of a table: without control characters, line breaks among them.

@@ -9,7 +9,7 @@ use tidegate_rules::yaml::closest;
 use tidegate_rules::{Mode, Rule, RuleSet, Switches};
 
 use super::redis::{RedisArgs, SignatureArgs};
-use super::{GOOD, STRONG, WARNING, failed, plain};
+use super::{GOOD, STRONG, WARNING, failed, meant, plain};
 use crate::mode_choice::{LONGEST_SWITCH, ModeChoice};
 
 const EXAMPLES: &str = "\
@@ -110,10 +110,6 @@ enum ModeError {
     Publish(#[from] PublishError),
     #[error(transparent)]
     Fleet(#[from] FleetError),
-}
-
-fn meant(closest: &Option<String>) -> String {
-    closest.as_ref().map_or_else(|| ".".to_owned(), |meant| format!(": did you mean `{meant}`?"))
 }
 
 /// Parses the duration of a switch.

@@ -79,7 +79,7 @@ impl RedisArgs {
         !self.urls.is_empty()
     }
 
-    /// Connects and runs `act`, or prints the error.
+    /// Connects and runs `work`, or prints the error.
     pub(super) fn with<T, E: std::error::Error>(
         &self,
         work: impl AsyncFnOnce(FleetControl) -> Result<T, E>,

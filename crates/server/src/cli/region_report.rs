@@ -59,7 +59,7 @@ fn left(outcome: &ShownOutcome) -> Option<String> {
     unfinished.or(stranded)
 }
 
-/// The lines of a command that runs for long, each reported once for as long as it stands.
+/// Lines of a command that runs until it is stopped. A line is printed once, until it no longer applies.
 #[derive(Default)]
 pub(super) struct StandingReports(BTreeSet<String>);
 
@@ -82,7 +82,7 @@ impl StandingReports {
         out.flush()
     }
 
-    /// Those that were not there the last time.
+    /// Lines that the previous step did not have.
     fn new_ones(&mut self, lines: BTreeSet<String>) -> Vec<String> {
         let found = lines.difference(&self.0).cloned().collect();
         self.0 = lines;

@@ -59,7 +59,7 @@ struct Access {
     #[arg(value_delimiter = ',')]
     regions: Vec<String>,
 
-    /// Configuration file of the server, with `store.redis.regions`. `--region` takes precedence.
+    /// Configuration file of the server, with `store.redis.regions`, the prefix and the rules. `--region` overrides its servers.
     #[arg(long, short = 'c', global = true, value_name = "FILE", env = FILE_VARIABLE)]
     config: Option<PathBuf>,
 
@@ -204,7 +204,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 }
 
 impl RegionsCommand {
-    /// Whether rights of running windows could move.
+    /// Whether the command begins transfers, with which rights of running windows move.
     const fn begins_transfers(&self) -> bool {
         matches!(self, RegionsCommand::Set { .. } | RegionsCommand::Move { .. } | RegionsCommand::Balance { .. })
     }
@@ -244,7 +244,7 @@ fn cancel(done: Result<TakenBack, RegionsError>, to: &str, never_applied: bool) 
             Ok(ExitCode::SUCCESS)
         }
         Err(error) if !never_applied && is_unreachable(&error, to) => failed(&format!(
-            "{error}; somebody has begun to deliver the share, so only `{to}` knows whether it has arrived. If the region that gave it \
+            "{error}. Delivery of the share has begun, so only `{to}` knows whether it has arrived. If the region that gave it \
              answers, and you have made sure that `{to}` has not received it, repeat with `--never-applied`"
         )),
         Err(error) => failed(&error),
@@ -273,19 +273,25 @@ impl Access {
         Ok((control.with_windows(loaded.rules.shared_windows()).with_limits(limits), true))
     }
 
-    /// The servers, and the rules files of the configuration.
+    /// The servers, and the rules files.
     fn servers(&self) -> Result<(RegionServers, Vec<PathBuf>), String> {
-        if !self.regions.is_empty() || self.config.is_none() {
-            let prefix = self.prefix.as_deref().unwrap_or(DEFAULT_PREFIX);
-            let servers = RegionServers::parse(&self.regions, prefix);
-            let servers = servers.map_err(|(_, wrong)| format!("`--region`: {}: {}", wrong.problem, wrong.help))?;
-            return Ok((servers, self.rules.clone()));
-        }
-        let prefix = self.prefix.iter().map(|prefix| ("store.redis.prefix".to_owned(), vec![prefix.clone()]));
-        let given = StartupArgs { file: self.config.clone(), flags: prefix.collect() };
-        let configuration = Configuration::load(&given, &variables()).map_err(|errors| errors.to_string())?;
-        let rules = if self.rules.is_empty() { configuration.rules } else { self.rules.clone() };
-        Ok((configuration.regions, rules))
+        let (servers, rules) = match &self.config {
+            None => (self.given_servers(self.prefix.as_deref().unwrap_or(DEFAULT_PREFIX))?, Vec::new()),
+            Some(file) => {
+                let prefix = self.prefix.iter().map(|prefix| ("store.redis.prefix".to_owned(), vec![prefix.clone()]));
+                let given = StartupArgs { file: Some(file.clone()), flags: prefix.collect() };
+                let Configuration { regions, rules, .. } =
+                    Configuration::load(&given, &variables()).map_err(|errors| errors.to_string())?;
+                (if self.regions.is_empty() { regions } else { self.given_servers(regions.prefix())? }, rules)
+            }
+        };
+        Ok((servers, if self.rules.is_empty() { rules } else { self.rules.clone() }))
+    }
+
+    /// The servers that `--region` names.
+    fn given_servers(&self, prefix: &str) -> Result<RegionServers, String> {
+        let servers = RegionServers::parse(&self.regions, prefix);
+        servers.map_err(|(_, wrong)| format!("`--region`: {}: {}", wrong.problem, wrong.help))
     }
 }
 

@@ -1,18 +1,18 @@
 //! `tidegate replay`: applies rules to the requests of a log.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_core::{Clock, Micros, SystemClock};
 use tidegate_lab::replay::{
     self, Input, LogFormat, LogSummary, ReadError, Replay, ReplayReport, ReplaySettings, SuggestionSettings,
 };
 use tidegate_rules::{RuleSet, Secret, Severity, counted};
 
+use super::progress::progress_bar;
 use super::secret::SecretArgs;
 use super::serve::refuse;
 use super::{ERROR, check, failed, print_json};
@@ -279,7 +279,12 @@ fn log_format(path: &Path) -> Option<LogFormat> {
 
 fn read_logs(replay: &mut Replay, logs: &[PathBuf]) -> Result<(), ReadError> {
     let size: Option<u64> = logs.iter().map(|log| std::fs::metadata(log).ok().map(|meta| meta.len())).sum();
-    let bar = progress_bar(size.filter(|size| *size > 0));
+    let size = size.filter(|size| *size > 0);
+    let template = match size {
+        Some(_) => "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left",
+        None => "{spinner} {bytes}  {bytes_per_sec}",
+    };
+    let bar = progress_bar(size, template);
     let show = |progress: replay::LogProgress| bar.set_position(progress.bytes);
     let stdin = Path::new("-");
     let standard = [stdin.to_path_buf()];
@@ -298,19 +303,4 @@ fn read_logs(replay: &mut Replay, logs: &[PathBuf]) -> Result<(), ReadError> {
 fn standard_input() -> Result<Input, ReadError> {
     let name = "standard input";
     Input::from_reader(name, io::stdin()).map_err(|error| ReadError::Unreadable { name: name.to_owned(), error })
-}
-
-/// Progress bar, on terminals only.
-fn progress_bar(size: Option<u64>) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match size {
-        Some(size) => (ProgressBar::new(size), "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left"),
-        None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {bytes_per_sec}"),
-    };
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

@@ -1,12 +1,11 @@
 //! `tidegate simulate`: limits under synthetic traffic, compared with an estimate.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tidegate_core::{Limit, Micros, NotationError};
 use tidegate_lab::accuracy::{AccuracyTable, Judgement, Promise};
@@ -14,6 +13,7 @@ use tidegate_lab::expect::{Expectation, expect};
 use tidegate_lab::simulate::{FleetFault, FleetTotals, SimulatedFleet, Simulation, Totals};
 use tidegate_lab::traffic::{Arrival, START, Trace, Traffic};
 
+use super::progress::progress_bar;
 use super::replay::span;
 use super::{ERROR, FAINT, OutputFormat, STRONG, plain_text, print_json};
 
@@ -144,7 +144,7 @@ struct SimulatedRun {
     totals: Totals,
     expected: Expectation,
     #[serde(skip_serializing_if = "Option::is_none")]
-    accuracy: Option<SimulatedLimit>,
+    accuracy: Option<AccuracyReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<FleetOutcome>,
 }
@@ -153,7 +153,7 @@ struct SimulatedRun {
 #[derive(Serialize)]
 struct FleetOutcome {
     #[serde(flatten)]
-    well: FleetTotals,
+    faultless: FleetTotals,
     crash: FaultOutcome,
     partition: FaultOutcome,
 }
@@ -178,7 +178,7 @@ struct FaultOutcome {
 
 /// The simulated fleets of one limit.
 struct Fleets {
-    well: SimulatedFleet,
+    faultless: SimulatedFleet,
     crashing: SimulatedFleet,
     cut_off: SimulatedFleet,
     faults: FaultPlan,
@@ -202,7 +202,7 @@ impl Fleets {
         let faults = FaultPlan { nodes: usize::from(nodes).div_ceil(10), after, length: cut };
         let at = START + after;
         Fleets {
-            well: fleet(),
+            faultless: fleet(),
             crashing: fleet().suffering(FleetFault::Crash { nodes: faults.nodes, at }),
             cut_off: fleet().suffering(FleetFault::Partition { nodes: faults.nodes, at, until: at + cut }),
             faults,
@@ -210,30 +210,30 @@ impl Fleets {
     }
 
     fn take(&mut self, arrival: &Arrival) {
-        for fleet in [&mut self.well, &mut self.crashing, &mut self.cut_off] {
+        for fleet in [&mut self.faultless, &mut self.crashing, &mut self.cut_off] {
             fleet.take(arrival);
         }
     }
 
     fn report(&self) -> FleetOutcome {
-        let well = self.well.totals();
+        let faultless = self.faultless.totals();
         let fault = |totals: &FleetTotals, length: Micros| FaultOutcome {
             nodes: self.faults.nodes,
             after_micros: self.faults.after.get(),
             micros: length.get(),
             held_cost: totals.held_cost,
             undecided_cost: totals.undecided_cost,
-            lost_cost: well.admitted_cost.saturating_sub(totals.admitted_cost),
+            lost_cost: faultless.admitted_cost.saturating_sub(totals.admitted_cost),
             excess_cost: totals.excess_cost,
         };
         let crash = fault(&self.crashing.totals(), Micros::ZERO);
         let partition = fault(&self.cut_off.totals(), self.faults.length);
-        FleetOutcome { well, crash, partition }
+        FleetOutcome { faultless, crash, partition }
     }
 }
 
 #[derive(Serialize)]
-struct SimulatedLimit {
+struct AccuracyReport {
     promised: u64,
     window_seconds: f64,
     #[serde(flatten)]
@@ -241,7 +241,7 @@ struct SimulatedLimit {
 }
 
 fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun> {
-    let bar = progress_bar(length);
+    let bar = progress_bar(Some(length.get()), "{wide_bar} {percent} %  {eta} left");
     let mut simulation = Simulation::new(&args.limits);
     if let Some(holding) = args.holding {
         simulation = simulation.holding(holding);
@@ -269,7 +269,7 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun>
         let table = tables.get(number)?.as_ref()?;
         let Promise { limit, window } = table.promise();
         let (_, judgement) = table.rows().next()?;
-        Some(SimulatedLimit { promised: limit, window_seconds: window.get() as f64 / 1e6, judgement })
+        Some(AccuracyReport { promised: limit, window_seconds: window.get() as f64 / 1e6, judgement })
     };
     let runs = args.limits.iter().zip(simulation.totals()).enumerate();
     runs.map(|(number, (limit, totals))| SimulatedRun {
@@ -280,18 +280,6 @@ fn simulate(args: &Args, traffic: &Traffic, length: Micros) -> Vec<SimulatedRun>
         fleet: fleets.get(number).map(Fleets::report),
     })
     .collect()
-}
-
-/// Progress bar, on terminals only.
-fn progress_bar(length: Micros) -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(length.get());
-    match ProgressStyle::with_template("{wide_bar} {percent} %  {eta} left") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
 
 fn print(out: &mut impl Write, report: &SimulateReport) -> io::Result<()> {
@@ -343,7 +331,7 @@ fn print_run(out: &mut impl Write, run: &SimulatedRun, length: Micros) -> io::Re
 }
 
 fn print_fleet(out: &mut impl Write, fleet: &FleetOutcome, length: Micros) -> io::Result<()> {
-    print_well(out, &fleet.well, length)?;
+    print_faultless(out, &fleet.faultless, length)?;
     let count = |nodes: usize| if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
     let FaultOutcome { nodes, after_micros, .. } = fleet.crash;
     writeln!(out, "  {FAINT}{} crash after {}{FAINT:#}", count(nodes), Micros::new(after_micros))?;
@@ -363,7 +351,7 @@ fn print_fault(out: &mut impl Write, fault: &FaultOutcome) -> io::Result<()> {
     line("above the limit", fault.excess_cost)
 }
 
-fn print_well(out: &mut impl Write, fleet: &FleetTotals, length: Micros) -> io::Result<()> {
+fn print_faultless(out: &mut impl Write, fleet: &FleetTotals, length: Micros) -> io::Result<()> {
     let FleetTotals { nodes, arrivals, admitted_cost, ideal_cost, excess_cost, calls, renewals, acceptance, .. } =
         fleet;
     let seconds = (length.get() as f64 / 1e6).max(1e-6);

@@ -104,18 +104,26 @@ mod tests {
     fn changes_that_need_a_restart_are_reported_each_time_and_not_applied() {
         let mut present = source(&[]);
         for _ in 0..2 {
-            let next = source(&[("api.listen", "127.0.0.1:1"), ("store.keys", "5000"), ("headers.ietf", "false")]);
+            let next = source(&[
+                ("api.listen", "127.0.0.1:1"),
+                ("store.keys", "5000"),
+                ("store.required", "true"),
+                ("headers.ietf", "false"),
+            ]);
             let changes = present.take_over(next);
             assert_eq!(changes.need_restart, ["api.listen", "store.keys"]);
             assert_eq!(value(&present, "api.listen"), "127.0.0.1:8080");
             assert_eq!(value(&present, "headers.ietf"), "false");
         }
-        assert_eq!(present.take_over(source(&[])).applicable, ["headers.ietf"]);
+        assert_eq!(present.take_over(source(&[])).applicable, ["store.required", "headers.ietf"]);
         assert_eq!(present.take_over(source(&[])), Changes::default());
     }
 
     #[test]
     fn addresses_the_store_where_requests_go_who_users_are_traces_and_logs_need_a_restart_and_nothing_else_does() {
+        const SECTIONS: [&str; 5] = ["store.", "traces.", "gateway.", "auth.jwt.", "access_log."];
+        const EXCEPTIONS: [&str; 4] =
+            ["store.required", "gateway.tls", "gateway.proxy_protocol", "gateway.connections"];
         const OTHERS: [&str; 10] = [
             "node.name",
             "region",
@@ -128,13 +136,10 @@ mod tests {
             "auth.basic",
             "redis",
         ];
-        let needs = |setting: &&Setting| setting.needs_restart;
-        let names = super::super::SETTINGS.iter().filter(needs).map(|setting| setting.name);
-        for name in names {
-            let is_such = ["store.", "traces.", "gateway.", "auth.jwt.", "access_log."]
-                .iter()
-                .any(|section| name.starts_with(section));
-            assert!(name.ends_with(".listen") || is_such || OTHERS.contains(&name), "{name}");
+        for Setting { name, needs_restart, .. } in super::super::SETTINGS.iter() {
+            let is_within = SECTIONS.iter().any(|section| name.starts_with(section)) && !EXCEPTIONS.contains(name);
+            let expected = name.ends_with(".listen") || is_within || OTHERS.contains(name);
+            assert_eq!(*needs_restart, expected, "{name}");
         }
     }
 }

@@ -52,7 +52,8 @@ fn may_hold_secret(line: &str) -> bool {
     let is_long = |run: &str| run.len() >= SHORTEST_SECRET;
     words.any(is_secret)
         || line.split(|c: char| !c.is_ascii_hexdigit()).any(is_long)
-        || line.split_once("://").is_some_and(|(_, rest)| rest.contains('@'))
+        // The login of a URL, or its parameters, such as `pass` of a socket.
+        || line.split_once("://").is_some_and(|(_, rest)| rest.contains(['@', '?']))
 }
 
 impl fmt::Display for ConfigError {
@@ -107,6 +108,8 @@ mod tests {
             ("  kye: 00112233445566778899aabbccddeeff", true),
             ("  users: [ann:tea, bob]", true),
             ("    urls: redis://me:hunter2@10.0.0.1:6379", true),
+            ("    urls: unix:///run/redis.sock?pass=hunter2", true),
+            ("    urls: unix:///run/redis.sock", false),
             ("    urls: redis://10.0.0.1:port", false),
             ("  keys: many", false),
             ("  api_key_header: 'X Key'", false),

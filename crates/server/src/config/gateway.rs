@@ -71,7 +71,7 @@ impl ConfigReader<'_> {
             routes.push(Route::of_everything(upstreams));
         }
         let is_off = |found: &super::layers::FoundValue| found.values.first().is_some_and(|value| value == "off");
-        // Images set the variable for those who name an upstream.
+        // The container image sets this variable, so it alone does not mean that a gateway is wanted.
         let is_meant = |name: &&str| *name != "gateway.listen" || !self.layers.is_set_by_variable(name);
         if routes.is_empty()
             && !self.layers.get("gateway.listen").is_some_and(is_off)

@@ -60,8 +60,9 @@ impl ConfigReader<'_> {
             return None;
         }
         if is_required? && on_invalid? == OnInvalid::Anonymous {
-            let help = "add `on_invalid: refuse`, or leave it out";
-            self.wrong("auth.jwt.required", "a token is required, and an invalid one is not", help);
+            let problem = "a request with an invalid token would pass, because `auth.jwt.on_invalid` is `anonymous`";
+            let help = "write `on_invalid: refuse`, or leave `required` out";
+            self.wrong("auth.jwt.required", problem, help);
             return None;
         }
         let (issuers, audiences) = (self.texts("auth.jwt.issuer"), self.texts("auth.jwt.audience"));

@@ -44,6 +44,7 @@ pub use self::regions::{RegionServers, RegionServersError};
 pub(crate) use self::secrets::{built_in_key_warning, key_needed_note, secret_given};
 pub use self::store::StoreSettings;
 pub(crate) use self::table::SETTINGS;
+pub(crate) use self::values::socket_address;
 use self::values::{choice, count, flag, header, login, share, span, span_or_off, text, token};
 use crate::access_log::{self, AccessLogFormat, AccessLogTarget};
 use crate::admin::Token;

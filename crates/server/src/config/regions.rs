@@ -63,6 +63,11 @@ impl RegionServers {
         self.servers.is_empty()
     }
 
+    /// Prefix of all keys.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// Access to the records of all regions.
     ///
     /// # Errors

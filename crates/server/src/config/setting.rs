@@ -97,9 +97,11 @@ impl Setting {
         }
         self.aliases.extend(self.former.map(flag_of));
         let variable = variable_of(&regular);
+        let is_of_store = self.name.starts_with("store.") && self.name != "store.required";
         let needs_restart = self.name.ends_with(".listen")
             || self.name == "handover"
-            || ["store.", "traces."].iter().any(|section| self.name.starts_with(section))
+            || self.name.starts_with("traces.")
+            || is_of_store
             || self.needs_restart;
         Setting { flag, variable, needs_restart, ..self }
     }

@@ -189,7 +189,7 @@ impl ConfigReader<'_> {
                 return None;
             }
             let settings = Settings::from_urls(self.texts(REDIS));
-            let settings = self.reachable(REDIS, settings)?;
+            let settings = self.valid(REDIS, settings)?;
             return self.redis(REDIS, settings);
         }
         match self.value(KIND, choice(&KINDS))? {
@@ -226,7 +226,7 @@ impl ConfigReader<'_> {
         let tiers_deadline = self.value("store.redis.tiers_deadline", span(MS, Duration::from_secs(60)));
         let deadline = self.value("store.redis.deadline", span(MS, Duration::from_secs(60)));
         let connect_time = self.value("store.redis.connect_time", span(MS, Duration::from_secs(60)));
-        self.log_in(&mut settings);
+        self.set_login(&mut settings);
         self.redis_tls(urls, &mut settings);
         settings.deadline = deadline?;
         settings.connect_timeout = connect_time?;
@@ -275,10 +275,11 @@ impl ConfigReader<'_> {
                 }
             },
         };
-        self.reachable(URLS, settings)
+        self.valid(URLS, settings)
     }
 
-    fn reachable(&mut self, urls: &str, settings: Result<Settings, SettingsError>) -> Option<Settings> {
+    /// Settings of servers; records an error in the setting `urls` if they are invalid.
+    fn valid(&mut self, urls: &str, settings: Result<Settings, SettingsError>) -> Option<Settings> {
         match settings {
             Ok(settings) => Some(settings),
             Err(error) => {
@@ -288,7 +289,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    fn log_in(&mut self, settings: &mut Settings) {
+    fn set_login(&mut self, settings: &mut Settings) {
         let Login { user, password, database } = settings.login.clone();
         settings.login = Login {
             user: self.value("store.redis.user", text).or(user),

@@ -1,6 +1,6 @@
 //! Parsers of setting values.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tidegate_core::Micros;
@@ -38,15 +38,19 @@ pub(super) fn address(value: &str) -> Result<Option<SocketAddr>, InvalidValue> {
     if matches!(value, "off" | "false" | "no") {
         return Ok(None);
     }
-    value.parse().map(Some).map_err(|_| {
-        let help = match value.rsplit_once(':') {
-            Some(("" | "*", port)) => format!("write `0.0.0.0:{port}` for all addresses, or `127.0.0.1:{port}`"),
-            Some(("localhost", port)) => format!("write `127.0.0.1:{port}`"),
-            _ if value.parse::<std::net::IpAddr>().is_ok() => format!("add a port: `{value}:8080`"),
-            _ if value.parse::<u16>().is_ok() => format!("write `127.0.0.1:{value}`"),
-            _ => "write an address and a port such as `127.0.0.1:8080` or `[::]:8080`, or `off`".to_owned(),
-        };
-        InvalidValue::new(format!("`{value}` is not an address with a port"), help)
+    socket_address(value, 8_080)
+        .map(Some)
+        .map_err(|help| InvalidValue::new(format!("`{value}` is neither an address with a port nor `off`"), help))
+}
+
+/// Parses an address and a port. The error suggests what to write, with `port` as an example.
+pub(crate) fn socket_address(text: &str, port: u16) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| match (text.rsplit_once(':'), text.parse::<IpAddr>()) {
+        (Some(("" | "*", port)), _) => format!("write `0.0.0.0:{port}` for all addresses, or `127.0.0.1:{port}`"),
+        (Some(("localhost", port)), _) => format!("write `127.0.0.1:{port}`"),
+        (_, Ok(address)) => format!("add a port: `{}`", SocketAddr::new(address, port)),
+        _ if text.parse::<u16>().is_ok() => format!("write `127.0.0.1:{text}`"),
+        _ => format!("write an address and a port such as `127.0.0.1:{port}` or `[::]:{port}`"),
     })
 }
 
@@ -101,7 +105,8 @@ pub(super) fn span(least: Duration, most: Duration) -> impl Fn(&str) -> Result<D
         if (least..=most).contains(&span) {
             return Ok(span);
         }
-        Err(InvalidValue::new(format!("`{value}` is out of range"), format!("write {least:?} to {most:?}")))
+        let (least, most) = (Micros::from(least), Micros::from(most));
+        Err(InvalidValue::new(format!("`{value}` is out of range"), format!("write {least} to {most}")))
     }
 }
 
@@ -146,10 +151,12 @@ mod tests {
         assert_eq!(help(address(":8080")), "write `0.0.0.0:8080` for all addresses, or `127.0.0.1:8080`");
         assert_eq!(help(address("localhost:80")), "write `127.0.0.1:80`");
         assert_eq!(help(address("127.0.0.1")), "add a port: `127.0.0.1:8080`");
+        assert_eq!(help(address("::1")), "add a port: `[::1]:8080`");
         assert_eq!(help(address("8080")), "write `127.0.0.1:8080`");
         assert!(help(address("here")).contains("`127.0.0.1:8080`"));
         assert_eq!(flag("maybe").unwrap_err().help, "write `true` or `false`");
         assert_eq!(count(1, 9)("10").unwrap_err().help, "write 1 to 9");
+        assert_eq!(span(Duration::ZERO, Duration::from_secs(3_600))("2h").unwrap_err().help, "write 0s to 1h");
         assert!(share("0.5").is_ok() && share("1.5").is_err() && share("NaN").is_err() && share("-0.1").is_err());
         assert_eq!(
             choice(&[("text", 1), ("json", 2)])("jason").unwrap_err().help,

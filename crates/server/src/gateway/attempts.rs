@@ -103,7 +103,7 @@ impl Forwarder {
             };
             let (protocol, is_new) = match &transport {
                 Transport::Own { is_new, .. } => (UpstreamProtocol::Http1, *is_new),
-                Transport::Shared(_) => (UpstreamProtocol::Http2, true),
+                Transport::Shared { is_new, .. } => (UpstreamProtocol::Http2, *is_new),
             };
             head::address_to(head, host, &upstream.address, protocol, self.settings.keep_host);
             let retry_head =
@@ -113,8 +113,8 @@ impl Forwarder {
             let begun = self.metrics.instant();
             let sent = match transport {
                 Transport::Own { mut conn, .. } => conn.send(request).await.map(|response| (response, Some(conn))),
-                Transport::Shared(shared) => {
-                    let sending = self.send_among_others(shared, request, upload.as_deref());
+                Transport::Shared { sender, .. } => {
+                    let sending = self.send_among_others(sender, request, upload.as_deref());
                     Box::pin(sending).await.map(|response| (response, None))
                 }
             };
@@ -155,8 +155,10 @@ impl Forwarder {
                     };
                     is_unseen = false;
                     // An idle connection may close just as it is used. This does not count as a failure of the
-                    // upstream.
-                    if is_new && why != Failure::ClientStalls {
+                    // upstream. A timeout on a shared connection does: requests go on using that connection, so a new
+                    // one, on which a timeout would count, may never follow.
+                    let is_failure = is_new || (protocol == UpstreamProtocol::Http2 && why != Failure::Broken);
+                    if is_failure && why != Failure::ClientStalls {
                         self.failed(upstream, &error);
                         tried.push(number);
                     }
@@ -173,9 +175,9 @@ impl Forwarder {
     /// Records a failure of an address.
     fn failed(&self, upstream: &Upstream, error: &dyn std::fmt::Display) {
         let upstream_address = &upstream.address;
-        if let Some(rest) = upstream.health.failed(self.clock.now(), self.settings.backoff_time.into()) {
-            let rest = Duration::from(rest);
-            tracing::warn!(upstream = %upstream_address, %error, ?rest, "upstream failed: skipped while other upstreams are available");
+        if let Some(backoff) = upstream.health.failed(self.clock.now(), self.settings.backoff_time.into()) {
+            let backoff = Duration::from(backoff);
+            tracing::warn!(upstream = %upstream_address, %error, ?backoff, "upstream failed: skipped while other upstreams are available");
         } else {
             tracing::debug!(upstream = %upstream_address, %error, "upstream failed");
         }
@@ -184,7 +186,7 @@ impl Forwarder {
     /// Sends the request on a shared connection.
     async fn send_among_others(
         &self,
-        mut shared: Http2Sender,
+        mut sender: Http2Sender,
         request: Request<ForwardedBody>,
         upload: Option<&Upload>,
     ) -> Result<Response<Incoming>, SendError> {
@@ -203,7 +205,7 @@ impl Forwarder {
         });
         tokio::select! {
             biased;
-            sent = shared.try_send_request(request) => sent.map_err(SendError::from),
+            sent = sender.try_send_request(request) => sent.map_err(SendError::from),
             error = too_slow => Err(error),
             never = in_flight => never,
         }

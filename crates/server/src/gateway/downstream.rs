@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use http::{HeaderValue, Request};
-use tidegate_http::HeaderStyle;
 
-use super::Settings;
+use super::connection_settings::ConnectionSettings;
 use super::logged_request::LoggedRequest;
 use super::response_body::ResponseOrigin;
 use super::tunnel::Tunnels;
 use crate::access_log::AccessLog;
 use crate::engine::Engine;
 use crate::listen::{RequestCount, Stream};
-use crate::local_replies::LocalReplies;
 use crate::metrics::{Ended, GatewayMetrics, ListenerKind};
 
 /// A client's connection, as seen by its requests.
@@ -25,25 +23,13 @@ pub(super) struct Downstream {
     /// Whether the client is a trusted proxy.
     pub(super) is_trusted: bool,
     pub(super) is_encrypted: bool,
-    pub(super) style: Arc<AnswerStyle>,
+    pub(super) settings: Arc<ConnectionSettings>,
     pub(super) tunnels: Tunnels,
     pub(super) requests: RequestCount,
     /// Number of unambiguous requests at the start of the connection.
     unambiguous: AtomicU64,
     is_tunnel: AtomicBool,
     telemetry: Arc<Telemetry>,
-}
-
-/// Style of rate-limit headers, and of the gateway's own responses.
-pub(super) struct AnswerStyle {
-    pub(super) headers: HeaderStyle,
-    pub(super) answers: LocalReplies,
-}
-
-impl AnswerStyle {
-    pub(super) fn of(settings: &Settings) -> AnswerStyle {
-        AnswerStyle { headers: settings.style, answers: settings.answers.clone() }
-    }
 }
 
 /// Metrics and access log of requests.
@@ -56,18 +42,17 @@ pub(super) struct Telemetry {
 impl Downstream {
     pub(super) fn new(
         address: IpAddr,
-        is_trusted: bool,
         stream: &Stream,
-        style: Arc<AnswerStyle>,
+        settings: Arc<ConnectionSettings>,
         telemetry: Arc<Telemetry>,
     ) -> Downstream {
         Downstream {
             address,
             address_text: HeaderValue::try_from(address.to_string())
                 .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
-            is_trusted,
+            is_trusted: settings.sources.trusts(address),
             is_encrypted: stream.is_encrypted(),
-            style,
+            settings,
             tunnels: Tunnels::default(),
             requests: RequestCount::default(),
             unambiguous: AtomicU64::new(u64::MAX),

@@ -84,7 +84,7 @@ impl Forward {
     fn prepare(&self, request: Request<SentBody>) -> Result<ForwardedRequest, Box<Response<ForwardBody>>> {
         let ConnContext { forwarder, downstream } = &*self.0;
         let (mut head, body) = request.into_parts();
-        let form = FailureForm::of(&head.headers, &downstream.style.answers.bodies);
+        let form = FailureForm::of(&head.headers, &downstream.settings.style.answers.bodies);
         if downstream.is_in_doubt() || head::has_unclear_length(&head) || head::has_blanks_around_a_value(&head) {
             let form = FailureForm::Problem { has_page: false };
             return Err(Box::new(last(failure_response(Failure::Ambiguous, form), head.version)));

@@ -22,6 +22,7 @@ use crate::metrics::GatewayMetrics;
 
 /// Forwards requests along their routes.
 pub(super) struct Forwarder {
+    /// Settings of the start. Those that a reload changes are in `ConnectionSettings`.
     pub(super) settings: Settings,
     /// Routes, in order of precedence.
     routes: Vec<Route>,

@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
 use smallvec::SmallVec;
-use tidegate_http::{ForwardingHeader, TrustedProxies, is_plain_host};
+use tidegate_http::{ForwardingHeader, is_plain_host};
 
 use super::Settings;
 use super::address::{UpstreamAddress, UpstreamScheme};
@@ -204,7 +204,7 @@ pub(super) fn request(
         // Trailers of requests are not forwarded.
         headers.remove(TRAILER);
     }
-    forwarded(headers, has, host, downstream, &settings.proxies);
+    forwarded(headers, has, host, downstream);
     if settings.via {
         add_via(headers, head.version);
     }
@@ -219,14 +219,8 @@ fn says_trailers(te: &HeaderValue) -> bool {
 }
 
 /// Sets the headers that state the client's address, host and protocol.
-fn forwarded(
-    headers: &mut HeaderMap,
-    has: PresentFields,
-    host: &HeaderValue,
-    downstream: &Downstream,
-    proxies: &TrustedProxies,
-) {
-    let is_trusted = downstream.is_trusted;
+fn forwarded(headers: &mut HeaderMap, has: PresentFields, host: &HeaderValue, downstream: &Downstream) {
+    let (is_trusted, proxies) = (downstream.is_trusted, downstream.settings.sources.proxies());
     match proxies.header() {
         ForwardingHeader::XForwardedFor => {
             if has.forwarded {

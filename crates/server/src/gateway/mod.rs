@@ -1,14 +1,15 @@
 //! The gateway: a reverse proxy that forwards the requests that the middleware allows.
 //!
-//! A connection (`connections.rs`, `downstream.rs`) delivers requests. Ambiguous framing is detected as bytes are read
-//! (`checked_io.rs`, `framing.rs`), and ambiguous paths are refused before any decision. The connection's service
-//! (`service.rs`) identifies the client of each request (`header_sanitizer.rs`, `proxy_identity.rs`) and passes the
-//! request to `tidegate-tower`'s layer, which answers denied requests and passes allowed ones to `forward.rs`. That
-//! module finds the route (`forwarder.rs`, `route.rs`), chooses an address (`upstream_group.rs`, `health.rs`, `concurrency.rs`;
-//! `shedding.rs` refuses requests under overload), takes a connection to it (`upstream.rs`, `dial.rs`,
-//! `upstream_conn.rs`), rewrites the head (`head.rs`), retries where that is safe (`attempts.rs`, `retry_budget.rs`,
-//! `retry_head.rs`), and returns the response with a streamed body (`response_body.rs`, `client_body.rs`), or an
-//! upgraded connection (`upgrades.rs`, `tunnel.rs`). Failures, and which side is at fault, are in `failure.rs`.
+//! A connection (`connections.rs`, `connection_settings.rs`, `downstream.rs`) delivers requests. Ambiguous framing is
+//! detected as bytes are read (`checked_io.rs`, `framing.rs`), and ambiguous paths are refused before any decision. The
+//! connection's service (`service.rs`) identifies the client of each request (`header_sanitizer.rs`,
+//! `proxy_identity.rs`) and passes the request to `tidegate-tower`'s layer, which answers denied requests and passes
+//! allowed ones to `forward.rs`. That module finds the route (`forwarder.rs`, `route.rs`), chooses an address
+//! (`upstream_group.rs`, `health.rs`, `concurrency.rs`; `shedding.rs` refuses requests under overload), takes a
+//! connection to it (`upstream.rs`, `dial.rs`, `upstream_conn.rs`), rewrites the head (`head.rs`), retries where that
+//! is safe (`attempts.rs`, `retry_budget.rs`, `retry_head.rs`), and returns the response with a streamed body
+//! (`response_body.rs`, `client_body.rs`), or an upgraded connection (`upgrades.rs`, `tunnel.rs`). Failures, and which
+//! side is at fault, are in `failure.rs`.
 
 mod address;
 mod attempts;
@@ -16,6 +17,7 @@ mod body_pace;
 mod checked_io;
 mod client_body;
 mod concurrency;
+mod connection_settings;
 mod connections;
 mod dial;
 mod downstream;
@@ -144,7 +146,7 @@ pub struct Settings {
     pub concurrency: Option<UpstreamLimit>,
     /// Load shedding; `None` if it is off.
     pub shedding: Option<Shedding>,
-    /// Requests that are never shed, by rules neither, nor held to the adaptive limit.
+    /// Requests that are never shed, not even by rules, and are exempt from the adaptive limit.
     pub overload_exempt: OverloadExempt,
     /// Initial backoff time of a failing address.
     pub backoff_time: Duration,
@@ -208,6 +210,21 @@ impl Settings {
         }
     }
 
+    /// These settings, with those of `next` that need no restart.
+    fn reloaded(&self, next: &Settings) -> Settings {
+        Settings {
+            proxies: next.proxies.clone(),
+            style: next.style,
+            answers: next.answers.clone(),
+            auth_headers: next.auth_headers.clone(),
+            header_bytes: next.header_bytes,
+            header_time: next.header_time,
+            streams: next.streams,
+            write_time: next.write_time,
+            ..self.clone()
+        }
+    }
+
     /// Minimum rate of request bodies.
     const fn body_pace(&self) -> BodyPace {
         BodyPace { time: self.body_time, rate: self.body_rate, grace: self.body_grace }
@@ -239,8 +256,8 @@ impl GatewayServer {
         GatewayServer(Arc::new(GatewayConnections::new(engine, settings, tokens, stop)))
     }
 
-    /// Applies the headers, response bodies and CORS origins of these settings to new connections. Other settings need
-    /// a restart.
+    /// Applies to new connections those of these settings that need no restart: trusted proxies and their headers,
+    /// style and form of responses, and limits on connections. Connections to upstreams keep their settings.
     pub(crate) fn apply(&self, settings: &Settings) {
         self.0.apply(settings);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Method;
 use http::request::Parts;
 
-/// Requests that are never shed, by rules neither, nor held to the adaptive limit.
+/// Requests that are never shed, not even by rules, and are exempt from the adaptive limit.
 #[derive(Clone, Debug, Default)]
 pub struct OverloadExempt {
     /// Paths that are exempt with any method.

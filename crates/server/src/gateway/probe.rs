@@ -76,7 +76,7 @@ impl Probe {
             if failures > 0 && failures < FAILURES {
                 continue;
             }
-            if !self.upstream.health.is_found(problem.is_none()) {
+            if !self.upstream.health.record_check(problem.is_none()) {
                 continue;
             }
             let upstream = &self.upstream.address;
@@ -91,7 +91,7 @@ impl Probe {
 
     /// Sends one health check, on a new connection.
     async fn ask(&self) -> Result<(), String> {
-        let transport = self.upstream.transport(true).await.map_err(|error| error.to_string())?;
+        let transport = self.upstream.unshared_transport().await.map_err(|error| error.to_string())?;
         let mut request = Request::new(ForwardedBody::default());
         *request.uri_mut() = self.path.clone().into();
         let (mut head, body) = request.into_parts();
@@ -106,9 +106,9 @@ impl Probe {
                 let answer = conn.send(Request::from_parts(head, body)).await;
                 answer.map_err(|_| "it disconnected".to_owned())?.status()
             }
-            Transport::Shared(mut shared) => {
+            Transport::Shared { mut sender, .. } => {
                 address(&mut head, UpstreamProtocol::Http2);
-                let answer = shared.send_request(Request::from_parts(head, body)).await;
+                let answer = sender.send_request(Request::from_parts(head, body)).await;
                 answer.map_err(|error| error.to_string())?.status()
             }
         };

@@ -38,6 +38,11 @@ impl IdentitySources {
         }
     }
 
+    /// Trusted proxies.
+    pub(super) const fn proxies(&self) -> &TrustedProxies {
+        &self.proxies
+    }
+
     /// Whether this is the address of a trusted proxy.
     pub(super) fn trusts(&self, address: IpAddr) -> bool {
         self.proxies.trusts(address)
@@ -84,18 +89,17 @@ impl TokenVerifier {
 /// Identifies the requests of one connection.
 pub(super) struct ProxyIdentity {
     downstream: Arc<Downstream>,
-    sources: Arc<IdentitySources>,
 }
 
 impl ProxyIdentity {
-    pub(super) fn new(downstream: &Arc<Downstream>, sources: &Arc<IdentitySources>) -> ProxyIdentity {
-        ProxyIdentity { downstream: Arc::clone(downstream), sources: Arc::clone(sources) }
+    pub(super) fn new(downstream: &Arc<Downstream>) -> ProxyIdentity {
+        ProxyIdentity { downstream: Arc::clone(downstream) }
     }
 }
 
 impl Identify for ProxyIdentity {
     fn identify<'a>(&self, head: &'a Parts, facts: HttpFacts<'a>) -> HttpFacts<'a> {
-        let (downstream, sources) = (&self.downstream, &*self.sources);
+        let (downstream, sources) = (&self.downstream, &self.downstream.settings.sources);
         let mut facts = facts.address(if downstream.is_trusted {
             sources.proxies.client(downstream.address, &head.headers)
         } else {

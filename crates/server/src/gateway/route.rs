@@ -98,7 +98,7 @@ impl FromStr for Route {
             }
         }
         if upstreams.is_empty() {
-            return Err(AddressError::new(format!("`{text}` leads nowhere"), EXAMPLE));
+            return Err(AddressError::new(format!("`{text}` names no upstream"), EXAMPLE));
         }
         let (host, path) = which.split_at(which.find('/').unwrap_or(which.len()));
         let host = host.to_ascii_lowercase();

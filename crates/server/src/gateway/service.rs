@@ -18,7 +18,6 @@ use super::downstream::Downstream;
 use super::failure::{ClientGone, Failure, FailureForm};
 use super::forward::{Forward, failure_response};
 use super::forwarder::Forwarder;
-use super::header_sanitizer::IncomingHeaders;
 use super::observed_request::ObservedRequest;
 use super::proxy_identity::{CertificateUser, TokenVerifier};
 use super::response_body::ForwardBody;
@@ -36,12 +35,9 @@ pub(super) struct GatewayService {
     pub(super) downstream: Arc<Downstream>,
     /// Responses that an HTTP/2 client may leave unread.
     pub(super) responses: Arc<UnreadResponses<ObservedBody>>,
-    pub(super) incoming: Arc<IncomingHeaders>,
     pub(super) forwarder: Arc<Forwarder>,
     pub(super) tokens: Option<Arc<TokenVerifier>>,
     pub(super) certificate_user: Option<CertificateUser>,
-    /// Whether users are taken from basic authentication.
-    pub(super) is_basic: bool,
 }
 
 impl GatewayService {
@@ -50,7 +46,7 @@ impl GatewayService {
         if let Some(user) = &self.certificate_user {
             request.extensions_mut().insert(user.clone());
         }
-        if self.is_basic && has_several_credentials(request.headers()) {
+        if self.downstream.settings.sources.is_basic() && has_several_credentials(request.headers()) {
             return Err(Failure::SeveralCredentials);
         }
         self.tokens.as_ref().map_or(Ok(()), |tokens| tokens.verify(request))
@@ -66,9 +62,10 @@ impl Service<Request<Incoming>> for GatewayService {
         let version = request.version();
         let mut request = request.map(|body| InboundBody::new(body, version));
         let mut observed = ObservedRequest::begin(&self.downstream, &mut request);
-        self.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
+        let settings = &self.downstream.settings;
+        settings.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
         let responses = (version == Version::HTTP_2).then(|| Arc::clone(&self.responses));
-        let reader = match &self.downstream.style.answers.cors {
+        let reader = match &settings.style.answers.cors {
             Some(cors) => cors.reader(request.headers()),
             None => None,
         };
@@ -81,7 +78,7 @@ impl Service<Request<Incoming>> for GatewayService {
                 ResponseStage::Limited { future: tower_service::Service::call(&mut self.limited.clone(), request) }
             }
             Err(why) => {
-                let form = FailureForm::of(request.headers(), &self.downstream.style.answers.bodies);
+                let form = FailureForm::of(request.headers(), &settings.style.answers.bodies);
                 ResponseStage::Refused { response: Some(Box::new(failure_response(why, form))) }
             }
         };
@@ -127,7 +124,7 @@ impl Future for GatewayFuture {
         let mut observed = this.observed.take();
         if let Some(observed) = &mut observed {
             observed.respond(&response);
-            if let Some(cors) = &observed.downstream().style.answers.cors {
+            if let Some(cors) = &observed.downstream().settings.style.answers.cors {
                 if response.body().get_ref().is_none_or(ForwardBody::is_own) {
                     cors.write(this.reader.as_ref(), response.headers_mut());
                 } else if this.reader.is_some() {

@@ -69,11 +69,11 @@ async fn forward(client: OnUpgrade, conn: Box<UpstreamConn>, idle_time: Duration
     let Some((upstream, ahead)) = conn.upgraded().await else { return Ok(()) };
     let mut client = TokioIo::new(client.await?);
     client.write_all(&ahead).await?;
-    let (client_says, client_hears) = tokio::io::split(client);
-    let (upstream_says, upstream_hears) = tokio::io::split(upstream);
+    let (client_reader, client_writer) = tokio::io::split(client);
+    let (upstream_reader, upstream_writer) = tokio::io::split(upstream);
     let activity = Activity::new();
-    let mut up = pin!(copy(WatchedReader { says: client_says, activity: &activity }, upstream_hears));
-    let mut down = pin!(copy(WatchedReader { says: upstream_says, activity: &activity }, client_hears));
+    let mut up = pin!(copy(WatchedReader { reader: client_reader, activity: &activity }, upstream_writer));
+    let mut down = pin!(copy(WatchedReader { reader: upstream_reader, activity: &activity }, client_writer));
     tokio::select! {
         () = activity.idle(idle_time) => return Err(TunnelError::Idle(idle_time)),
         ended = &mut up => {
@@ -89,9 +89,9 @@ async fn forward(client: OnUpgrade, conn: Box<UpstreamConn>, idle_time: Duration
 }
 
 /// Copies from one side to the other, including the end of the stream.
-async fn copy(mut says: impl AsyncRead + Unpin, mut hears: impl AsyncWrite + Unpin) -> io::Result<()> {
-    tokio::io::copy(&mut says, &mut hears).await?;
-    hears.shutdown().await
+async fn copy(mut reader: impl AsyncRead + Unpin, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
+    tokio::io::copy(&mut reader, &mut writer).await?;
+    writer.shutdown().await
 }
 
 /// Time of the last activity.
@@ -125,13 +125,13 @@ impl Activity {
 
 /// One side of a tunnel, whose reads count as activity.
 struct WatchedReader<'a, R> {
-    says: R,
+    reader: R,
     activity: &'a Activity,
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for WatchedReader<'_, R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.says).poll_read(cx, buf))?;
+        ready!(Pin::new(&mut self.reader).poll_read(cx, buf))?;
         self.activity.note();
         Poll::Ready(Ok(()))
     }

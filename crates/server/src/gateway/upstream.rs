@@ -50,7 +50,7 @@ pub(super) enum Transport {
     /// Exclusive to this request.
     Own { conn: Box<UpstreamConn>, is_new: bool },
     /// Shared with other requests.
-    Shared(Http2Sender),
+    Shared { sender: Http2Sender, is_new: bool },
 }
 
 /// The connection attempt failed.
@@ -133,7 +133,16 @@ impl Upstream {
             return Ok(transport);
         }
         // Boxed, to keep the state of connecting out of the future of requests that find a connection.
-        let connecting = Box::pin(tokio::time::timeout(self.connect_time, self.new_transport()));
+        let transport = Box::pin(self.unshared_transport()).await?;
+        if let Transport::Shared { sender, .. } = &transport {
+            *self.shared() = Some(sender.clone());
+        }
+        Ok(transport)
+    }
+
+    /// Opens a connection without sharing it with other requests.
+    pub(super) async fn unshared_transport(&self) -> Result<Transport, ConnectError> {
+        let connecting = tokio::time::timeout(self.connect_time, self.new_transport());
         let connected = connecting.await.unwrap_or(Err(ConnectError::TooSlow));
         self.counts.connected(connected.is_ok());
         connected
@@ -149,7 +158,8 @@ impl Upstream {
             return Some(Transport::Own { conn, is_new: false });
         }
         let shared = self.shared();
-        shared.as_ref().filter(|shared| !shared.is_closed()).cloned().map(Transport::Shared)
+        let sender = shared.as_ref().filter(|sender| !sender.is_closed()).cloned()?;
+        Some(Transport::Shared { sender, is_new: false })
     }
 
     async fn new_transport(&self) -> Result<Transport, ConnectError> {
@@ -168,8 +178,7 @@ impl Upstream {
                         tracing::debug!(%error, "a connection to an upstream broke");
                     }
                 });
-                *self.shared() = Some(sender.clone());
-                Ok(Transport::Shared(sender))
+                Ok(Transport::Shared { sender, is_new: true })
             }
         }
     }

@@ -52,7 +52,7 @@ impl UpstreamGroup {
         let in_turn = (first..).zip(from).chain((0..).zip(before));
         let healthy = in_turn.filter(|(_, upstream)| !upstream.health.is_down());
         healthy.min_by_key(|(number, upstream)| {
-            (tried.contains(number), upstream.health.is_resting(&now), upstream.is_full(), upstream.outstanding())
+            (tried.contains(number), upstream.health.is_in_backoff(&now), upstream.is_full(), upstream.outstanding())
         })
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct LimitColumn {
     remaining: Vec<u64>,
     /// In microseconds: time to retry after a denial, or the delay of an allowed request.
     wait: Vec<u64>,
-    /// For each decision, one number per name in [`Described::state`].
+    /// For each decision, one number per name in [`LimitDescription::state`].
     state: Vec<f64>,
 }
 
@@ -65,13 +65,13 @@ impl LimitColumn {
         self.wait.push(wait);
     }
 
-    /// State of a limit as the spent part of its capacity, for limits of which only the decision is available.
-    pub(super) fn stands_at_what_is_spent(&mut self, decision: &Decision) {
+    /// Adds the state of a limit as the spent part of its capacity, for limits of which only the decision is available.
+    pub(super) fn push_spent(&mut self, decision: &Decision) {
         self.state.push(decision.limit.saturating_sub(decision.remaining) as f64);
     }
 
-    /// State of the client's key after an arrival.
-    pub(super) fn stands(&mut self, simulation: &Simulation, number: usize, arrival: &Arrival, start: u64) {
+    /// Adds the state of the client's key after an arrival.
+    pub(super) fn push_state(&mut self, simulation: &Simulation, number: usize, arrival: &Arrival, start: u64) {
         let Some(limit) = simulation.present_limit(number) else { return };
         let Some(decision) = simulation.decisions().get(number) else { return };
         if let Some(in_server) = simulation.in_server(number) {
@@ -82,11 +82,11 @@ impl LimitColumn {
             return self.state.extend([in_server as f64, thousandths(tokens as f64 * 1e6 / period as f64)]);
         }
         if simulation.is_leased(number) {
-            return self.stands_at_what_is_spent(decision);
+            return self.push_spent(decision);
         }
         // Drawing a log or slots would need every entry, so only the spent part is sent.
         if matches!(limit.algorithm(), Algorithm::SlidingLog(_) | Algorithm::Concurrency(_)) {
-            return self.stands_at_what_is_spent(decision);
+            return self.push_spent(decision);
         }
         match simulation.picture(number, arrival.client, arrival.at) {
             Some(Picture::Tokens { tokens, .. }) => self.state.push(thousandths(tokens)),
@@ -102,7 +102,7 @@ impl LimitColumn {
                     self.state.extend(spent.iter().map(|&counter| counter as f64));
                 }
             }
-            Some(Picture::Log { .. } | Picture::Slots { .. }) | None => self.stands_at_what_is_spent(decision),
+            Some(Picture::Log { .. } | Picture::Slots { .. }) | None => self.push_spent(decision),
         }
     }
 }
@@ -122,7 +122,7 @@ const fn counters(limit: &Limit) -> u32 {
 
 /// Description of a limit in a run.
 #[derive(Debug, Serialize)]
-pub(super) struct Described {
+pub(super) struct LimitDescription {
     /// The limit in the notation of rules.
     limit: String,
     algorithm: &'static str,
@@ -156,7 +156,7 @@ struct DescribedServer {
     adapts: bool,
 }
 
-impl Described {
+impl LimitDescription {
     /// A limit in its original notation, in front of a server.
     pub(super) fn served(
         self,
@@ -164,7 +164,7 @@ impl Described {
         limit: &Limit,
         server: ServerModel,
         adaptation: Option<&Adaptation>,
-    ) -> Described {
+    ) -> LimitDescription {
         let (tokens, period) = limit.tokens_per_period().map_or((0, 1), |(tokens, period)| (tokens, period.get()));
         let rate = thousandths(tokens as f64 * 1e6 / period as f64);
         let (value, highest, initial) = match adaptation {
@@ -175,16 +175,16 @@ impl Described {
         };
         let (workers, service, adapts) = (server.workers(), server.service().get(), adaptation.is_some());
         let server = DescribedServer { workers, service, highest, initial, adapts };
-        Described { limit: text.to_owned(), server: Some(server), state: vec!["server", value], ..self }
+        LimitDescription { limit: text.to_owned(), server: Some(server), state: vec!["server", value], ..self }
     }
 
     /// A limit in its original notation, leased by the nodes of a fleet. Each node reports the cost that it knows to be
     /// spent.
-    pub(super) fn leased(self, text: &str) -> Described {
-        Described { limit: text.to_owned(), state: vec!["spent"], ..self }
+    pub(super) fn leased(self, text: &str) -> LimitDescription {
+        LimitDescription { limit: text.to_owned(), state: vec!["spent"], ..self }
     }
 
-    pub(super) fn of(limit: &Limit, store: &StoreChoice, expected: Expectation) -> Described {
+    pub(super) fn of(limit: &Limit, store: &StoreChoice, expected: Expectation) -> LimitDescription {
         let rate = |rate: Rate| Some((rate.tokens(), rate.period().get()));
         let (algorithm, rate, window, parts, state) = match limit.algorithm() {
             Algorithm::TokenBucket(it) => ("token-bucket", rate(it.refill()), None, None, vec!["tokens"]),
@@ -207,7 +207,7 @@ impl Described {
             Algorithm::Concurrency(it) => ("concurrent", None, Some(it.ttl().get()), None, vec!["spent"]),
         };
         let state = if *store == StoreChoice::Memory { state } else { vec!["spent"] };
-        Described {
+        LimitDescription {
             limit: limit.to_string(),
             algorithm,
             capacity: limit.capacity(),
@@ -248,14 +248,14 @@ mod tests {
         ] {
             let limit: Limit = text.parse().unwrap();
             let expected = expect(&traffic, &limit, START, length, None);
-            let described = Described::of(&limit, &StoreChoice::Memory, expected);
+            let described = LimitDescription::of(&limit, &StoreChoice::Memory, expected);
             assert_eq!(described.limit, text);
             let mut simulation = Simulation::new(&[limit]);
             let mut column = LimitColumn::default();
             for arrival in traffic.arrivals(length, 1) {
                 let decision = simulation.take(&arrival)[0];
                 column.decided(&decision);
-                column.stands(&simulation, 0, &arrival, START.as_micros());
+                column.push_state(&simulation, 0, &arrival, START.as_micros());
             }
             assert_eq!(column.outcome.len(), 150);
             assert_eq!(column.state.len(), 150 * described.state.len(), "{text}");

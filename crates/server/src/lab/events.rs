@@ -19,7 +19,7 @@ use tidegate_core::{Limit, Micros, StoreError};
 use tidegate_lab::expect::expect;
 use tidegate_lab::traffic::START;
 
-use super::batch::Described;
+use super::batch::LimitDescription;
 use super::run::{NextEvent, Run};
 use super::run_decider::RunDecider;
 use super::run_position::RunPosition;
@@ -38,7 +38,7 @@ struct ExpectedFigures {
     start: u64,
     clients: u32,
     holding: Option<u64>,
-    limits: Vec<Described>,
+    limits: Vec<LimitDescription>,
 }
 
 const NO_SUCH_POSITION: &str = "`Last-Event-ID` is not the id of an event of this run.";
@@ -52,7 +52,7 @@ enum RunStage {
 
 pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: HeaderMap) -> Result<Response, Problem> {
     let SharedLab { settings, places } = &*state.0;
-    refuse_strangers(&headers)?;
+    check_fetch_site(&headers)?;
     let last = last_position(&headers)?;
     let request =
         RunRequest::read(uri.query().unwrap_or_default(), settings.redis.is_some()).map_err(Problem::in_fields)?;
@@ -84,7 +84,7 @@ pub(super) async fn run(State(state): State<LabState>, uri: Uri, headers: Header
 }
 
 /// Rejects requests from pages of other sites.
-fn refuse_strangers(headers: &HeaderMap) -> Result<(), Problem> {
+fn check_fetch_site(headers: &HeaderMap) -> Result<(), Problem> {
     match headers.get("sec-fetch-site").map(HeaderValue::as_bytes) {
         Some(b"cross-site" | b"same-site") => {
             Err(Problem::new(StatusCode::FORBIDDEN, "Runs are for the lab's own page and for programs."))
@@ -111,7 +111,7 @@ async fn expected(request: RunRequest) -> Result<(RunRequest, ExpectedFigures), 
             if let Some(error) = request.too_many(expected.arrivals) {
                 return Err(Problem::in_fields(vec![error]));
             }
-            let described = Described::of(limit, store, expected);
+            let described = LimitDescription::of(limit, store, expected);
             let text = request.texts.get(number).map_or("", String::as_str);
             Ok(match request.server {
                 Some(server) => {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /lab/` | the page and its files (`files.rs`) |
 //! | `GET /lab/about` | the capabilities of this lab |
-//! | `GET /lab/run?…` | a run, as server-sent events (`run.rs`) |
+//! | `GET /lab/run?…` | a run, as server-sent events (`events.rs`, `run.rs`) |
 //!
 //! A run is fully described by its query (`run_request.rs`), so a link identifies a run. The same routes are on the
 //! listener of `tidegate lab` and, with the live view, on the admin listener.
@@ -22,9 +22,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{Redirect, Response};
 use axum::routing::get;
-use http::header::CONTENT_TYPE;
 use http::{StatusCode, Uri};
 use serde::Serialize;
 use tidegate_redis::RedisStore;
@@ -32,6 +31,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use self::listener::{LabServer, serve_connection};
+use crate::json_response::json;
 use crate::problem::Problem;
 
 /// Maximum number of concurrent runs.
@@ -128,14 +128,6 @@ async fn about(State(state): State<LabState>) -> Response {
 
 async fn nothing_here(request: Request) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, format!("There is nothing at {}. The page is at /lab/.", request.uri().path()))
-}
-
-/// A JSON response.
-fn json(document: &impl Serialize) -> Response {
-    match serde_json::to_vec(document) {
-        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
-        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
 }
 
 #[cfg(test)]

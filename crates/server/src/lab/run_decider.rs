@@ -58,7 +58,7 @@ impl RunDecider {
                     for (number, column) in batch.limits.iter_mut().enumerate() {
                         let Some(decision) = simulation.decisions().get(number) else { continue };
                         column.decided(decision);
-                        column.stands(simulation, number, arrival, start);
+                        column.push_state(simulation, number, arrival, start);
                     }
                 }
                 Ok(())
@@ -137,7 +137,7 @@ impl RedisRun {
                 let answer = answer.as_ref().map_err(Clone::clone)?;
                 let Some(decision) = answer.decisions.first() else { continue };
                 column.decided(decision);
-                column.stands_at_what_is_spent(decision);
+                column.push_spent(decision);
                 totals.add(arrival, decision);
                 if let (Some(receipt), Some(holding)) = (&answer.receipt, self.holding) {
                     self.held.push_back((Instant::now() + holding.into(), receipt.clone()));

@@ -291,7 +291,7 @@ impl RunFields {
         if request.traffic.clients() > MOST_CLIENTS {
             self.wrong("traffic", format!("the lab keeps {MOST_CLIENTS} clients apart: write fewer, or lower numbers"));
         }
-        if request.traffic.turns(request.length) > MOST_TURNS {
+        if request.traffic.phases(request.length) > MOST_TURNS {
             self.wrong("traffic", "it changes too often for so long a run: write longer periods or a shorter time");
         }
         if let RunPace::Times(times) = request.pace

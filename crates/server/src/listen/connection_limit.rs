@@ -14,7 +14,7 @@ pub(super) struct ConnectionLimit {
     open: AtomicUsize,
     /// Notified when a permit may be available. Only the accepting task waits for it.
     changed: Notify,
-    /// Number of connections that had to wait.
+    /// Times that the limit was reached.
     full: AtomicU64,
     full_log: LogThrottle,
 }
@@ -64,7 +64,7 @@ impl ConnectionLimit {
         self.most.load(Ordering::Acquire)
     }
 
-    /// Number of connections that had to wait.
+    /// Times that the limit was reached.
     pub(super) fn times_full(&self) -> u64 {
         self.full.load(Ordering::Relaxed)
     }

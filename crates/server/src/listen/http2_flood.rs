@@ -35,17 +35,18 @@ pub(super) enum FrameMeter {
 pub(super) struct Frames {
     /// Head of the current frame, as far as received.
     head: [u8; HEAD],
-    came: usize,
+    /// Received bytes of the head.
+    head_bytes: usize,
     /// Remaining bytes of the current frame.
     left: usize,
     since: Instant,
-    idle: u32,
-    busy: u32,
+    control_frames: u32,
+    request_frames: u32,
 }
 
 /// A client sends far more control frames than request frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a client floods its HTTP/2 connection with frames that ask for nothing")]
+#[error("the client floods its HTTP/2 connection with control frames")]
 pub(super) struct Flood;
 
 impl FrameMeter {
@@ -60,18 +61,25 @@ impl FrameMeter {
     }
 
     fn begin(&mut self, bytes: &[u8]) -> Result<(), Flood> {
-        let came = if let FrameMeter::Preface(came) = self { *came } else { 0 };
-        let expected = &HTTP2_PREFACE[came..];
+        let received = if let FrameMeter::Preface(received) = self { *received } else { 0 };
+        let expected = &HTTP2_PREFACE[received..];
         let length = expected.len().min(bytes.len());
         if bytes[..length] != expected[..length] {
             *self = FrameMeter::Other;
             return Ok(());
         }
         if length < expected.len() {
-            *self = FrameMeter::Preface(came + length);
+            *self = FrameMeter::Preface(received + length);
             return Ok(());
         }
-        let frames = Frames { head: [0; HEAD], came: 0, left: 0, since: Instant::now(), idle: 0, busy: 0 };
+        let frames = Frames {
+            head: [0; HEAD],
+            head_bytes: 0,
+            left: 0,
+            since: Instant::now(),
+            control_frames: 0,
+            request_frames: 0,
+        };
         *self = FrameMeter::Http2(frames);
         self.follow(&bytes[length..])
     }
@@ -86,12 +94,12 @@ impl Frames {
             if bytes.is_empty() {
                 return Ok(());
             }
-            let taken = (HEAD - self.came).min(bytes.len());
-            self.head[self.came..self.came + taken].copy_from_slice(&bytes[..taken]);
-            self.came += taken;
+            let taken = (HEAD - self.head_bytes).min(bytes.len());
+            self.head[self.head_bytes..self.head_bytes + taken].copy_from_slice(&bytes[..taken]);
+            self.head_bytes += taken;
             bytes = &bytes[taken..];
-            if self.came == HEAD {
-                self.came = 0;
+            if self.head_bytes == HEAD {
+                self.head_bytes = 0;
                 self.count()?;
             }
         }
@@ -110,7 +118,7 @@ impl Frames {
         match kind {
             DATA if self.left == 0 && flags & END_STREAM == 0 => {}
             DATA | HEADERS => {
-                self.busy = self.busy.saturating_add(1);
+                self.request_frames = self.request_frames.saturating_add(1);
                 return Ok(());
             }
             // Frames of requests and responses, or limited elsewhere.
@@ -119,14 +127,14 @@ impl Frames {
             _ => {}
         }
         // The first control frame starts the interval, so that silence before it does not count.
-        if self.idle.is_multiple_of(CHECK_EVERY) {
+        if self.control_frames.is_multiple_of(CHECK_EVERY) {
             let now = Instant::now();
-            if self.idle == 0 || now.duration_since(self.since) >= WITHIN {
-                (self.since, self.idle, self.busy) = (now, 0, 0);
+            if self.control_frames == 0 || now.duration_since(self.since) >= WITHIN {
+                (self.since, self.control_frames, self.request_frames) = (now, 0, 0);
             }
         }
-        self.idle = self.idle.saturating_add(1);
-        if self.idle >= MOST && self.busy < self.idle { Err(Flood) } else { Ok(()) }
+        self.control_frames = self.control_frames.saturating_add(1);
+        if self.control_frames >= MOST && self.request_frames < self.control_frames { Err(Flood) } else { Ok(()) }
     }
 }
 
@@ -151,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_of_frames_that_ask_for_nothing_is_noticed_in_whatever_pieces_it_comes() {
+    async fn a_flood_of_control_frames_is_noticed_in_chunks_of_any_size() {
         let most = MOST as usize;
         for what in [ping(), frame(4, 0, &[]), frame(2, 0, &[0; 5]), frame(0, 0, &[]), frame(77, 0, &[1, 2, 3])] {
             for piece in [1, 7, 9, 4_096, usize::MAX] {

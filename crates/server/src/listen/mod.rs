@@ -191,7 +191,7 @@ impl Listening {
         self.limit.most()
     }
 
-    /// Number of connections that had to wait.
+    /// Times that the limit was reached.
     #[must_use]
     pub fn times_full(&self) -> u64 {
         self.limit.times_full()

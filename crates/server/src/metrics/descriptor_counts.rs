@@ -54,7 +54,7 @@ pub(super) struct DescriptorCounts {
     /// Counters of names from files.
     written: RwLock<HashMap<Box<str>, Arc<OutcomeCounts>>>,
     /// Counters of names that contain values from requests.
-    made_up: RwLock<HashMap<Box<str>, Arc<OutcomeCounts>>>,
+    from_requests: RwLock<HashMap<Box<str>, Arc<OutcomeCounts>>>,
     other: OutcomeCounts,
 }
 
@@ -73,9 +73,9 @@ impl DescriptorCounts {
         DescriptorCounts::default()
     }
 
-    pub(super) fn count(&self, name: &str, is_made_up: bool, outcome: DescriptorOutcome, hits: u64) {
+    pub(super) fn count(&self, name: &str, is_from_request: bool, outcome: DescriptorOutcome, hits: u64) {
         let (names, most) =
-            if is_made_up { (&self.made_up, MOST_FROM_REQUESTS) } else { (&self.written, MOST_WRITTEN) };
+            if is_from_request { (&self.from_requests, MOST_FROM_REQUESTS) } else { (&self.written, MOST_WRITTEN) };
         let known = names.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = known.get(name) {
             return count.add(outcome, hits);
@@ -95,7 +95,7 @@ impl DescriptorCounts {
 
     /// All names, with their hits by outcome.
     pub(super) fn all(&self) -> Vec<(Box<str>, OutcomeHits)> {
-        let mut all: Vec<_> = [&self.written, &self.made_up]
+        let mut all: Vec<_> = [&self.written, &self.from_requests]
             .iter()
             .flat_map(|names| {
                 let names = names.read().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +111,7 @@ impl DescriptorCounts {
 
     /// Removes all counters, to make room for new names.
     pub(super) fn forget(&self) {
-        for names in [&self.written, &self.made_up] {
+        for names in [&self.written, &self.from_requests] {
             names.write().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }

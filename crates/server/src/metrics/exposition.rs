@@ -194,7 +194,7 @@ impl Metrics {
         );
         page.counter(
             "connections_full",
-            "Times that a connection had to wait because the listener was full",
+            "Times that the listener reached its maximum of open connections",
             &of_listener(Listening::times_full),
         );
         let expiry = |listener: &ConnectionCounts| listener.listening.get()?.certificate_expiry();

@@ -61,7 +61,7 @@ struct ColdCounters {
     /// Count of [`LimitEvent::Refused`].
     refused: AtomicU64,
     /// Whether the limit comes with requests, and not from a file.
-    is_brought: AtomicBool,
+    is_inline: AtomicBool,
     /// Denials reported by [`LimitCounters::denied_since`] so far, and the first one since.
     reported: Mutex<DenialReport>,
 }
@@ -105,9 +105,9 @@ impl LimitCounters {
 
     /// Marks the limit as one that comes with requests.
     #[inline]
-    pub(super) fn is_brought(&self) {
-        if !self.cold.is_brought.load(Ordering::Relaxed) {
-            self.cold.is_brought.store(true, Ordering::Relaxed);
+    pub(super) fn mark_inline(&self) {
+        if !self.cold.is_inline.load(Ordering::Relaxed) {
+            self.cold.is_inline.store(true, Ordering::Relaxed);
         }
     }
 
@@ -265,7 +265,7 @@ impl LimitTable {
         old.slots
             .iter()
             .filter_map(OnceLock::get)
-            .filter(|counters| counters.cold.is_brought.load(Ordering::Relaxed) || keep(&counters.id))
+            .filter(|counters| counters.cold.is_inline.load(Ordering::Relaxed) || keep(&counters.id))
             .for_each(|counters| {
                 table.insert(counters);
             });

@@ -236,7 +236,7 @@ impl Metrics {
 
     /// Counts a decision on a request of this cost, under a limit that the request contains.
     #[inline]
-    pub(crate) fn count_brought(
+    pub(crate) fn count_inline(
         &self,
         rule: &RuleId,
         (key, cost): (&Key<'_>, u64),
@@ -250,7 +250,7 @@ impl Metrics {
         };
         self.requests.add(outcome as usize, 1);
         let denials = self.limits.with(rule, |counters| {
-            counters.is_brought();
+            counters.mark_inline();
             counters.decided(mode, decision, *by, admitted, self.epoch.now())
         });
         self.end(sample);
@@ -273,13 +273,13 @@ impl Metrics {
     }
 
     /// Counts the outcome of a descriptor, by its name in Envoy's metrics. The number of names from requests
-    /// (`is_made_up`) is bounded.
-    pub(crate) fn count_descriptor(&self, name: &str, is_made_up: bool, outcome: DescriptorOutcome, hits: u64) {
-        self.descriptors.count(name, is_made_up, outcome, hits);
+    /// (`is_from_request`) is bounded.
+    pub(crate) fn count_descriptor(&self, name: &str, is_from_request: bool, outcome: DescriptorOutcome, hits: u64) {
+        self.descriptors.count(name, is_from_request, outcome, hits);
     }
 
     /// Sets the name of the node. Only the first call has an effect.
-    pub(crate) fn call_node(&self, name: &str) {
+    pub(crate) fn set_node_name(&self, name: &str) {
         let _ = self.node.set(name.into());
     }
 

@@ -139,7 +139,7 @@ pub struct StoreView {
     pub trouble: Option<String>,
     /// Number of keys in memory, and the capacity. Unknown for Redis.
     pub keys: Option<(u64, u64)>,
-    /// Number of new keys rejected for lack of room.
+    /// Times that a new key found no room and shared a bucket with others.
     pub overflowed: u64,
     /// Requests decided without the store.
     pub without: u64,

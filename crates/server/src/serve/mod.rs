@@ -8,7 +8,7 @@ mod memory_pressure;
 mod open_files;
 pub(crate) mod regions;
 mod reload;
-mod rule_sources;
+pub(crate) mod rule_sources;
 mod saved_state;
 mod signals;
 mod stopping;
@@ -90,6 +90,8 @@ pub struct Server {
     source: ConfigSource,
     /// Paths of the rules.
     paths: Vec<PathBuf>,
+    /// Whether each folder among them must contain a file.
+    rules_required: bool,
     are_published: Arc<AtomicBool>,
     operators: AdminState,
     listeners: Listeners,
@@ -172,7 +174,7 @@ impl Server {
         limiter = limiter.in_region(configuration.region.as_deref());
         regions::warn_of_missing_share(&limiter);
         let engine = Arc::new(Engine::new(limiter).with_traces(traces));
-        engine.metrics().call_node(configuration.node.name());
+        engine.metrics().set_node_name(configuration.node.name());
         let region = match (configuration.store.region()?, &configuration.region) {
             (Some(control), Some(name)) => {
                 let following = regions::follow(&control, configuration.node.id(), name, &engine)?;
@@ -252,6 +254,8 @@ impl Server {
             admin::Settings {
                 open_metrics: configuration.open_metrics,
                 rules: paths.clone(),
+                rules_required: configuration.rules_required,
+                known,
                 are_published: Arc::clone(&are_published),
                 configuration: source.shown(),
                 regions,
@@ -271,7 +275,7 @@ impl Server {
         if let Some(control) = configuration.store.region()? {
             regions::warn_of_merging_replication(control);
         }
-        let watch = follow_files(&paths, loaded.files, &engine, &are_published, known)?;
+        let watch = follow_files(&paths, loaded.files, loaded.contents, &engine, &are_published, known)?;
         let certificates = configuration.certificates;
         let succeeded = CancellationToken::new();
         let manager = ServiceManager::of_environment();
@@ -291,6 +295,7 @@ impl Server {
             made_up_token,
             source,
             paths,
+            rules_required: configuration.rules_required,
             are_published,
             operators,
             listeners,

@@ -32,8 +32,8 @@ impl Server {
     /// are logged. On any error, nothing changes.
     pub async fn reload(&mut self) {
         tracing::info!("reloading");
-        let (source, paths) = (self.source.clone(), self.paths.clone());
-        match tokio::task::spawn_blocking(move || read(&source, &paths)).await {
+        let (source, present) = (self.source.clone(), PresentRules::of(self));
+        match tokio::task::spawn_blocking(move || read(&source, &present)).await {
             Ok(Ok(next)) => self.apply(next).await,
             Ok(Err(refused)) => {
                 tracing::error!("the configuration cannot be used: the current one stays in force\n{refused}");
@@ -104,26 +104,22 @@ impl Server {
     }
 
     async fn follow_rules(&mut self, paths: Vec<PathBuf>, rules: Option<Loaded>) {
-        let Some(loaded) = rules else {
+        let Some(Loaded { rules, files, contents, .. }) = rules else {
             if let Some(watch) = &self.watch {
                 watch.reload();
             }
             return;
         };
-        match follow_files(&paths, loaded.files, &self.engine, &self.are_published, self.known) {
-            Ok(watch) => {
-                let before = std::mem::replace(&mut self.watch, watch);
-                // Dropping the watch waits for its thread.
-                let _ = tokio::task::spawn_blocking(move || drop(before)).await;
-                self.paths = paths;
-                self.engine.metrics().reloaded(None);
-                if let Some(known) = self.known {
-                    known.warn(&loaded.rules);
-                }
-                put_in_force(&self.engine, loaded.rules, &self.are_published);
-            }
-            Err(error) => tracing::error!(%error, "the current rules stay in force"),
+        let before = self.watch.take();
+        // Dropping the watch waits for its thread, which therefore puts nothing in force after these rules.
+        let _ = tokio::task::spawn_blocking(move || drop(before)).await;
+        self.engine.metrics().reloaded(None);
+        put_in_force(&self.engine, rules, &self.are_published, self.known);
+        match follow_files(&paths, files, contents, &self.engine, &self.are_published, self.known) {
+            Ok(watch) => self.watch = watch,
+            Err(error) => tracing::error!(%error, "changes of the rules files take effect only after a restart"),
         }
+        self.paths = paths;
     }
 
     /// If the token is removed from the configuration, the current one stays in force: operators would not know a
@@ -141,11 +137,28 @@ impl Server {
     }
 }
 
-fn read(source: &ConfigSource, paths: &[PathBuf]) -> Result<NextConfiguration, ReloadError> {
+/// Paths of the rules, and what decides about missing ones, which stays as it was at the start.
+struct PresentRules {
+    paths: Vec<PathBuf>,
+    has_gateway: bool,
+    are_required: bool,
+}
+
+impl PresentRules {
+    fn of(server: &Server) -> PresentRules {
+        PresentRules {
+            paths: server.paths.clone(),
+            has_gateway: server.known.is_some(),
+            are_required: server.rules_required,
+        }
+    }
+}
+
+fn read(source: &ConfigSource, present: &PresentRules) -> Result<NextConfiguration, ReloadError> {
     let configuration = source.read_again()?;
-    let is_elsewhere = configuration.rules != paths;
+    let is_elsewhere = configuration.rules != present.paths;
     let rules = is_elsewhere
-        .then(|| load_rules(&configuration.rules, configuration.gateway.is_some(), configuration.rules_required))
+        .then(|| load_rules(&configuration.rules, present.has_gateway, present.are_required))
         .transpose()
         .map_err(ReloadError::Rules)?;
     Ok(NextConfiguration { configuration, rules })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate_redis::fleet::{Event, FleetControl, Following, ModeChange, NoRuntime, NodeIdentity};
-use tidegate_rules::{Diagnostics, Loaded, RuleCounts, RuleSet, load, rules_files};
+use tidegate_rules::{Diagnostics, FilesHash, Loaded, RuleCounts, RuleSet, load, rules_files};
 
 use super::EXAMPLE_RULES;
 use super::regions::warn_of_missing_share;
@@ -16,7 +16,7 @@ use crate::watch::{Watch, WatchError};
 
 /// Loads the rules in these files. Without files, uses the example, or no rules if there is a gateway, whose traffic is
 /// real. Empty folders yield no rules, unless a file is required.
-pub(super) fn load_rules(paths: &[PathBuf], has_gateway: bool, is_required: bool) -> Result<Loaded, Diagnostics> {
+pub(crate) fn load_rules(paths: &[PathBuf], has_gateway: bool, is_required: bool) -> Result<Loaded, Diagnostics> {
     let loaded = match paths {
         [] if has_gateway => RuleSet::parse("no rules", "rules: []")?,
         [_, ..] if !is_required && rules_files(paths).is_empty() => {
@@ -97,11 +97,12 @@ pub(super) fn follow_fleet(
     })
 }
 
-/// Follows the rules files, of which `files` were read; `None` without files. A broken file changes nothing, and
-/// neither does any file while published rules are in force.
+/// Follows the rules files, of which `files` with these `contents` were read; `None` without files. A broken file
+/// changes nothing, and neither does any file while published rules are in force.
 pub(super) fn follow_files(
     paths: &[PathBuf],
     files: Vec<PathBuf>,
+    contents: FilesHash,
     engine: &Arc<Engine>,
     are_published: &Arc<AtomicBool>,
     known: Option<KnownFacts>,
@@ -110,38 +111,46 @@ pub(super) fn follow_files(
         return Ok(None);
     }
     let (engine, are_published) = (Arc::clone(engine), Arc::clone(are_published));
-    let watch = Watch::start(paths.to_vec(), files, move |result| {
+    let watch = Watch::start(paths.to_vec(), files, contents, move |result| {
         engine.metrics().reloaded(result.as_ref().err().map(Diagnostics::to_string));
         match result {
             Ok(loaded) => {
-                if let Some(known) = known {
-                    known.warn(&loaded.rules);
-                }
-                put_in_force(&engine, loaded.rules, &are_published);
+                put_in_force(&engine, loaded.rules, &are_published, known);
             }
-            Err(findings) => {
-                let errors = findings.errors();
-                // Part of the message, because fields would follow its last line.
-                tracing::error!(
-                    "the rules cannot be used: the current rules stay in force; errors={errors}\n{findings}"
-                );
-            }
+            Err(findings) => log_refused(&findings),
         }
     })?;
     Ok(Some(watch))
 }
 
-/// Puts rules from files in force, unless published rules are in force.
-pub(super) fn put_in_force(engine: &Engine, rules: RuleSet, are_published: &AtomicBool) {
+/// Logs why rules from files are not put in force.
+pub(crate) fn log_refused(findings: &Diagnostics) {
+    let errors = findings.errors();
+    // Part of the message, because fields would follow its last line.
+    tracing::error!("the rules cannot be used: the current rules stay in force; errors={errors}\n{findings}");
+}
+
+/// Puts rules from files in force, and logs warnings about them. Returns their generation; `None` if published rules
+/// are in force, and stay so.
+pub(crate) fn put_in_force(
+    engine: &Engine,
+    rules: RuleSet,
+    are_published: &AtomicBool,
+    known: Option<KnownFacts>,
+) -> Option<u64> {
     if are_published.load(Ordering::Relaxed) {
         tracing::warn!("the rules files are not used: rules published for the fleet are in force");
-        return;
+        return None;
+    }
+    if let Some(known) = known {
+        known.warn(&rules);
     }
     let RuleCounts { rules: number, descriptors, .. } = rules.counts();
     let generation = engine.limiter().replace(rules);
     tracing::info!(generation, rules = number, descriptors, "new rules are in force");
     engine.limiter().with_rules(|present| warn_of_built_in_key(&present.rules));
     warn_of_missing_share(engine.limiter());
+    Some(generation)
 }
 
 /// Warns about rules whose secrets are hashed with the built-in key in Redis.

@@ -69,7 +69,7 @@ impl SpanAttributes {
         }
     }
 
-    pub(crate) fn of_brought(rule: &RuleId, decision: &Decision, by: DecidedBy) -> SpanAttributes {
+    pub(crate) fn of_inline(rule: &RuleId, decision: &Decision, by: DecidedBy) -> SpanAttributes {
         SpanAttributes {
             outcome: word(decision.outcome),
             rule: Some(rule.as_str().to_owned()),

@@ -40,9 +40,9 @@ fn a_key_is_shown_and_reset() {
 fn a_key_of_cl_throttle_is_shown_and_reset() {
     let server = Server::start();
     let limit: Limit = "gcra 1/day burst 2".parse().unwrap();
-    let brought = InlineLimit::new(RuleId::new("@cl.throttle"), limit, OnStoreFailure::Deny);
+    let inline = InlineLimit::new(RuleId::new("@cl.throttle"), limit, OnStoreFailure::Deny);
     for _ in 0..3 {
-        server.engine.charge(&brought, &Key::from("user123"), 1).now().unwrap();
+        server.engine.charge(&inline, &Key::from("user123"), 1).now().unwrap();
     }
     let top = server.get("/v1/keys/top?by=denials").good();
     assert_eq!(
@@ -102,6 +102,36 @@ descriptors:
     assert_eq!((&listed[0]["requests_per_unit"], &listed[0]["unit"]), (&2.into(), &"day".into()));
     assert_eq!((&listed[0]["name"], &listed[1]["shadow_mode"]), (&"each_user".into(), &true.into()));
     assert_eq!(listed[2].get("unit"), None);
+}
+
+#[test]
+fn a_cut_value_that_several_keys_begin_with_names_none_of_them() {
+    let server = Server::ruled_by(
+        "
+domain: edge
+descriptors:
+  - { key: user, rate_limit: { unit: day, requests_per_unit: 2 } }
+",
+    );
+    let ask = |user: &str| {
+        let generation = server.engine.limiter().rules();
+        let (domain, terms) = (generation.rules.domain("edge").unwrap(), DomainTerms::default());
+        let asked = [DescriptorRequest { entries: &[("user", user)], hits: Hits::ONE, limit: None }];
+        for _ in 0..3 {
+            now_or_never(server.engine.check_descriptors(&generation, domain, &asked, &terms)).unwrap();
+        }
+    };
+    let [one, other] = ["1", "2"].map(|end| "a".repeat(100) + end);
+    let cut = json!({ "rule": "@edge|user", "key": [format!("{}…", "a".repeat(80))] }).to_string();
+    ask(&one);
+    assert_eq!(server.post("/v1/keys/reset", &cut).good()["forgotten"], 1);
+    ask(&other);
+    for path in ["/v1/keys/peek", "/v1/keys/reset"] {
+        let detail = server.post(path, &cut).problem(404)["detail"].to_string();
+        assert!(detail.contains("2 keys of `@edge|user` begin with aaa"), "{detail}");
+    }
+    let full = json!({ "rule": "@edge|user", "key": [other] }).to_string();
+    assert_eq!(server.post("/v1/keys/reset", &full).good()["forgotten"], 1);
 }
 
 #[test]

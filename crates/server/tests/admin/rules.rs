@@ -53,6 +53,21 @@ fn files_are_read_again_when_asked_and_a_broken_one_changes_nothing() {
 }
 
 #[test]
+fn a_folder_without_files_has_no_rules_only_if_none_are_required() {
+    let folder = tempdir().unwrap();
+    let server = |is_required: bool| {
+        Server::with(|settings| {
+            settings.rules = vec![folder.path().to_owned()];
+            settings.rules_required = is_required;
+        })
+    };
+    let problem = server(true).post("/v1/rules/reload", "").problem(422);
+    assert_eq!(problem["findings"][0]["problem"], "the folder has no YAML file", "{problem}");
+    let reloaded = server(false).post("/v1/rules/reload", "").good();
+    assert_eq!((&reloaded["generation"], &reloaded["rules"]), (&2.into(), &0.into()));
+}
+
+#[test]
 fn rules_that_come_from_no_file_cannot_be_read_again() {
     let problem = Server::start().post("/v1/rules/reload", "").problem(409);
     assert!(problem["detail"].as_str().unwrap().contains("--rules"));

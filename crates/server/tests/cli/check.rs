@@ -64,6 +64,16 @@ fn rules_can_come_by_standard_input() {
 }
 
 #[test]
+fn standard_input_that_cannot_be_read_is_told_as_such() {
+    let folder = Folder::with(&[]);
+    let file = folder.0.path().join("latin1.yaml");
+    std::fs::write(&file, b"rules: [{ id: caf\xe9, limit: 5/s }]\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let ran = Ran(command.args(["check", "-"]).stdin(std::fs::File::open(file).unwrap()).output().unwrap());
+    assert!(ran.bad().starts_with("error: standard input cannot be read: "), "{}", ran.err());
+}
+
+#[test]
 fn the_output_of_init_passes_check_and_a_configuration_is_not_taken_for_rules() {
     let folder = Folder::with(&[]);
     folder.run(&["init", "here"]).good();

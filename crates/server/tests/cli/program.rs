@@ -69,12 +69,12 @@ fn help_of_top_names_every_key() {
 fn an_address_for_the_lab_without_a_port_or_host_comes_with_what_to_write() {
     let folder = Folder::with(&[]);
     for (address, wanted) in [
-        ("9700", "write 127.0.0.1:9700"),
-        (":9700", "write 0.0.0.0:9700 for all addresses, or 127.0.0.1:9700"),
-        ("localhost:9700", "write 127.0.0.1:9700"),
-        ("127.0.0.1", "add a port: 127.0.0.1:9700"),
-        ("::1", "add a port: [::1]:9700"),
-        ("here", "such as 127.0.0.1:9700"),
+        ("9700", "write `127.0.0.1:9700`"),
+        (":9700", "write `0.0.0.0:9700` for all addresses, or `127.0.0.1:9700`"),
+        ("localhost:9700", "write `127.0.0.1:9700`"),
+        ("127.0.0.1", "add a port: `127.0.0.1:9700`"),
+        ("::1", "add a port: `[::1]:9700`"),
+        ("here", "such as `127.0.0.1:9700`"),
     ] {
         let ran = folder.run(&["lab", "--listen", address]);
         assert!(ran.usage_error().contains(wanted), "{address}: {}", ran.err());
@@ -106,6 +106,10 @@ fn a_real_bash_completes_commands_and_options() {
 fn every_command_has_a_manual_page() {
     let folder = Folder::with(&[]);
     folder.run(&["man", "man1"]).good();
+    // Pages of other programs are not counted.
+    let pages = std::fs::read_dir(folder.0.path().join("man1")).unwrap().count();
+    std::fs::write(folder.0.path().join("man1/other.1"), "").unwrap();
+    assert_eq!(folder.run(&["man", "man1"]).good(), format!("{pages} pages in man1\n"));
     for command in ["tidegate", "tidegate-serve", "tidegate-rules-push", "tidegate-completions"] {
         let page = std::fs::read_to_string(folder.0.path().join(format!("man1/{command}.1"))).unwrap();
         assert!(page.contains(".TH") && page.contains(".SH NAME"), "{command}: {page}");

@@ -11,6 +11,38 @@ use crate::support::{Answer, Server, until};
 const LOGIN: &str = r#"{"path":"/login","address":"203.0.113.7"}"#;
 const MISTAKE: &str = "rules:\n  - { id: login, key: adress, limit: 5/min }\n";
 
+/// How closely a pattern such as `store.*`, `*.listen` or `region` describes a setting; `None` if it describes others.
+fn closeness(pattern: &str, setting: &str) -> Option<u8> {
+    let (is_covered, closeness) = match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), _) => (setting.ends_with(end), 2),
+        (None, Some(section)) => (setting.starts_with(section), 1),
+        (None, None) => (setting == pattern, 3),
+    };
+    is_covered.then_some(closeness)
+}
+
+#[test]
+fn the_guide_says_of_every_setting_whether_a_reload_applies_it() {
+    let guide = guide("operating.md");
+    let (_, section) = guide.prose.split_once("\n## Reloading the configuration\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let (applied, others) = section.split_once("\nAll other settings need a restart.").unwrap();
+    let cells = applied.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split('|').nth(1));
+    let applied: Vec<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let items = others.lines().filter(|line| line.starts_with("- "));
+    let others: Vec<&str> = items.flat_map(|item| item.split('`').skip(1).step_by(2)).collect();
+    let reference = crate::tidegate(&["config", "--reference"]);
+    let rows: Vec<&str> = reference.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(rows.len() > 100);
+    for row in rows {
+        let name = row.split('`').nth(1).unwrap();
+        let closest = |patterns: &[&str]| patterns.iter().filter_map(|pattern| closeness(pattern, name)).max();
+        let (is_applied, needs_restart) = (closest(&applied), closest(&others));
+        assert_ne!(is_applied, needs_restart, "{name}");
+        assert_eq!(needs_restart > is_applied, row.starts_with(&format!("| `{name}` \\* |")), "{name}");
+    }
+}
+
 /// A server with the rules of the guide, and what it was asked.
 struct Asked(Server);
 

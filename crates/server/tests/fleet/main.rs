@@ -454,7 +454,11 @@ rules:
     place.write("import.csv", "k_1,paid\nk_2,piad\n");
     let unchecked = place.run(&["keys", "set", "k_0", "piad"]);
     assert_eq!(unchecked.good(), "set: 1 API key\n");
-    assert!(unchecked.err().contains("no rules are published, so only the servers know"), "{}", unchecked.err());
+    assert!(
+        unchecked.err().contains("the tier was not checked, because no rules are published"),
+        "{}",
+        unchecked.err()
+    );
     let refused = "error: the rules know no tier `piad`: did you mean `paid`? Known are free, paid. To set it in advance, add --force\n";
     let config = ["--config", "tidegate.yaml"];
     for (source, key) in [(["--rules", "tiers.yaml"], &[][..]), (config, &config[..])] {

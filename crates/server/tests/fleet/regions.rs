@@ -204,6 +204,18 @@ fn the_servers_of_regions_can_be_in_the_configuration_file() {
     assert!(told.err().contains("a region has no name") && !told.err().contains("hunter2"), "{}", told.err());
 }
 
+#[test]
+fn regions_on_the_command_line_override_only_the_servers_of_the_configuration_file() {
+    let world = World::new();
+    let text = "rules: rules.yaml\nstore: { redis: { prefix: shop } }\n";
+    std::fs::write(world.folder.path().join("tidegate.yaml"), text).unwrap();
+    assert_eq!(world.run(&["regions", "init", "rules.yaml", "-c", "tidegate.yaml"]).good(), "recorded: eu, us\n");
+    assert_eq!(world.eu.run::<u32>(&["EXISTS", "shop:{#steering}:regions"]), 1);
+    let moved = world.run(&["regions", "set", "eu=70", "us=30", "-c", "tidegate.yaml"]);
+    // Without rules, the command prints a warning.
+    assert_eq!((moved.good(), moved.err()), ("moved: 10% from us to eu\n", ""));
+}
+
 const RECORD: &str = "tidegate:{#steering}:regions";
 
 #[test]

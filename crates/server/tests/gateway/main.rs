@@ -5,6 +5,7 @@ mod access_log;
 mod adaptive_rate;
 mod budgets;
 mod client_aborts;
+mod config_reload;
 mod denials;
 mod downgrade;
 mod duplicate_parts;

@@ -29,7 +29,7 @@ gateway:
         "`127.0.0.1:3001` has no scheme",
         "write `http://127.0.0.1:3001`",
         "t.yaml:5:7",
-        "`/videos` leads nowhere",
+        "`/videos` names no upstream",
         "t.yaml:6:7",
         "t.yaml:7:18",
         "200 is out of range",

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::peers::{Curled, Gateway, NO_RULES, Nobody, Upstream};
@@ -75,7 +76,7 @@ fn the_address_with_the_fewest_requests_under_way_gets_the_next() {
 }
 
 #[test]
-fn an_address_that_fails_is_passed_over_and_rests() {
+fn an_address_that_fails_is_passed_over_and_in_backoff() {
     let (nobody, healthy) = (Nobody::anywhere(), Upstream::saying("ok"));
     let gateway = Gateway::start(NO_RULES, &[&nobody.url(), &healthy.url()], &["--gateway-backoff-time", "1h"]);
     for _ in 0..50 {
@@ -281,4 +282,64 @@ fn an_unhealthy_address_gets_nothing_until_it_is_healthy() {
     assert_eq!(gateway.left("plain", "/"), before);
     is_healthy.store(true, Ordering::SeqCst);
     until("it is healthy again", || (gateway.curl("/", &[]).status == 200).then_some(()));
+}
+
+/// An HTTP/2 upstream, by its URL. `answer` is passed the number of the connection and that of the request on it, and
+/// returns the body of the response. `None` closes the connection.
+fn http2_upstream(answer: impl Fn(usize, usize) -> Option<String> + Send + Sync + 'static) -> String {
+    let (up, address) = mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            up.send(listener.local_addr().unwrap()).unwrap();
+            let answer = Arc::new(answer);
+            for connection in 0.. {
+                let (stream, _) = listener.accept().await.unwrap();
+                let answer = Arc::clone(&answer);
+                tokio::spawn(async move {
+                    let mut requests = h2::server::handshake(stream).await.unwrap();
+                    let mut number = 0;
+                    while let Some(Ok((_, mut respond))) = requests.accept().await {
+                        let Some(text) = answer(connection, number) else { return };
+                        let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+                        body.send_data(text.into(), true).unwrap();
+                        number += 1;
+                    }
+                });
+            }
+        });
+    });
+    format!("h2c://{}", address.recv().unwrap())
+}
+
+#[test]
+fn a_shared_connection_that_closes_as_it_is_used_is_no_failure_of_the_upstream() {
+    // The first connection closes at its second request.
+    let upstream = http2_upstream(|connection, request| {
+        let is_answered = connection > 0 || request == 0;
+        is_answered.then(|| connection.to_string())
+    });
+    let gateway = Gateway::start(NO_RULES, &[&upstream], &[]);
+    for connection in ["0", "1", "1"] {
+        assert_eq!(gateway.curl("/", &[]).body, connection);
+    }
+    let log = gateway.server.log();
+    assert!(!log.contains("upstream failed"), "{log}");
+}
+
+#[test]
+fn health_checks_leave_the_shared_connection_of_requests_alone() {
+    let last = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&last);
+    let upstream = http2_upstream(move |connection, _| {
+        seen.fetch_max(connection, Ordering::SeqCst);
+        Some(connection.to_string())
+    });
+    let args = ["--gateway-health-path", "/healthz", "--gateway-health-interval", "20ms"];
+    let gateway = Gateway::start(NO_RULES, &[&upstream], &args);
+    let connection = gateway.curl("/", &[]).body;
+    let before = last.load(Ordering::SeqCst);
+    until("two more health checks", || (last.load(Ordering::SeqCst) > before + 1).then_some(()));
+    assert_eq!(gateway.curl("/", &[]).body, connection);
 }

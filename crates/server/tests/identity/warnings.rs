@@ -24,6 +24,21 @@ fn a_gateway_says_at_its_start_and_with_new_rules_which_need_what_it_cannot_know
 }
 
 #[test]
+fn operators_who_reload_the_rules_are_warned_as_well() {
+    let upstream = Files::start(&[("index.html", "hello")]);
+    let server = gateway(&upstream, RULES, &[], &["--admin-token", "an-operators-token"]);
+    let warned = |times: usize| {
+        let log = server.log();
+        (log.matches("rule `per-user` is keyed by `user`").count() == times).then_some(())
+    };
+    until("the warning at the start", || warned(1));
+    let url = format!("http://{}/v1/rules/reload", server.listener("Admin"));
+    let headers = [("authorization", "Bearer an-operators-token"), ("content-type", "application/json")];
+    assert_eq!(server.post_to(&url, &headers, "").good()["generation"], 2);
+    until("the second warning", || warned(2));
+}
+
+#[test]
 fn a_gateway_that_verifies_tokens_has_nothing_to_warn_of() {
     let upstream = Files::start(&[("index.html", "hello")]);
     let files = [("jwks.json", &*jwks("old"))];

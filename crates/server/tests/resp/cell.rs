@@ -138,6 +138,19 @@ fn throttle_answers_as_throttlecrab_does() {
 }
 
 #[test]
+fn clients_are_told_where_the_keys_are() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut keys = |words: &str| run::<Vec<String>>(&mut client, &format!("COMMAND GETKEYS {words}")).unwrap();
+    assert_eq!(keys("CL.THROTTLE k 15 30 3600"), ["k"]);
+    assert_eq!(keys("DEL a b c"), ["a", "b", "c"]);
+    let info: Vec<Vec<redis::Value>> = run(&mut client, "COMMAND INFO cl.throttle del ping").unwrap();
+    for (entry, wanted) in info.iter().zip([[1, 1, 1], [1, -1, 1], [0, 0, 0]]) {
+        assert_eq!(entry[3..6], wanted.map(redis::Value::Int));
+    }
+}
+
+#[test]
 fn a_key_starts_afresh_once_it_is_deleted() {
     let server = Server::start();
     let mut client = server.client();

@@ -173,6 +173,7 @@ fn unauthenticated_clients_get_noauth() {
         assert!(raw.ask(line).starts_with("-NOAUTH "), "{line}");
     }
     assert!(raw.ask("AUTH wrong").starts_with("-WRONGPASS "));
+    assert!(raw.ask("AUTH default s3cret more").starts_with("-ERR wrong number of arguments for 'auth' command"));
     assert!(raw.ask("HELLO 2 AUTH default wrong").starts_with("-WRONGPASS "));
     assert!(raw.ask("HELLO 4").starts_with("-NOPROTO "));
     assert_eq!(raw.ask("AUTH s3cret"), "+OK");

@@ -104,7 +104,7 @@ fn everything_that_is_wrong_is_said_at_once_with_its_place() {
     let ran = run(&[("t.yaml", file)], &variables, &["config", "--config", "t.yaml", "--limits-header-time", "soon"]);
     assert_eq!(ran.code, Some(1));
     for said in [
-        "`api.listen`: `8080` is not an address with a port",
+        "`api.listen`: `8080` is neither an address with a port nor `off`",
         "--> t.yaml:2:11",
         "write `127.0.0.1:8080`",
         "--> t.yaml:3:8",

@@ -3,7 +3,7 @@
 use redis::RedisResult;
 use rustix::process::Signal;
 
-use crate::support::{Answer, Server, until};
+use crate::support::{Answer, Server, free_port, until};
 
 const RULES: &str = "rules: [{ id: api, key: user, limit: 10/h }]";
 const MORE_RULES: &str = "rules: [{ id: api, key: user, limit: 20/h }]";
@@ -106,6 +106,49 @@ log: { format: json }
     let (status, shown) = config("another-operators-token");
     assert_eq!(status, 200);
     assert!(shown.contains(r#"{"name":"store.keys","value":["16777216"],"from":"default"}"#), "{shown}");
+}
+
+#[test]
+fn readiness_depends_on_the_store_once_a_reload_says_so() {
+    // Nobody listens there.
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let file = |is_required: bool| {
+        format!("rules: rules.yaml\nstore: {{ kind: redis, required: {is_required}, redis: {{ urls: '{url}' }} }}\n")
+    };
+    let server = started(&file(false), &[]);
+    until("the outage", || (server.get("/readyz?store=required").status == 503).then_some(()));
+    let ready = || ["/readyz", "/healthcheck"].map(|path| server.get(path).status);
+    assert_eq!(ready(), [200, 200]);
+    for (is_required, status) in [(true, 503), (false, 200)] {
+        reload(&server, &file(is_required), IN_FORCE);
+        assert_eq!(ready(), [status, status]);
+    }
+    assert!(!server.log().contains("need a restart"), "{}", server.log());
+}
+
+#[test]
+fn basic_authentication_waits_for_a_restart() {
+    let server = started("rules: rules.yaml\n", &[]);
+    let left = |login: &str| {
+        let headers = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/"), ("authorization", login)];
+        let answer = server.get_with("/v1/auth", &headers);
+        answer.header("x-ratelimit-remaining").unwrap().to_owned()
+    };
+    let (ann, bob) = ("Basic YW5uOng=", "Basic Ym9iOng=");
+    assert_eq!([ann, bob].map(left), ["9", "8"], "both are unknown");
+    let changed = "rules: rules.yaml\nauth: { basic: true }\nheaders: { ietf: false }\n";
+    reload(&server, changed, "changed settings need a restart to take effect");
+    assert_eq!([ann, bob].map(left), ["7", "6"]);
+}
+
+#[test]
+fn whether_rules_are_required_is_decided_at_the_start() {
+    let server = started("rules: rules.yaml\n", &[]);
+    std::fs::create_dir(server.path("empty")).unwrap();
+    let changed = "rules: empty\nrules_required: false\n";
+    reload(&server, changed, "the configuration cannot be used: the current one stays in force");
+    until("the reason", || server.log().contains("the folder has no YAML file").then_some(()));
+    assert_eq!(limit(&server), 10);
 }
 
 #[test]

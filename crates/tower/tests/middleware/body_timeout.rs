@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
+use tidegate_rules::PathPolicy;
 use tidegate_tower::{RateLimitLayer, RequestBody};
 use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
@@ -75,6 +76,26 @@ async fn the_rest_of_a_body_has_no_inspection_timeout() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "{\"n\": 7} the rest");
     // The rest of the body might have contained another number.
     assert_eq!(spent(&limiter), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_body_of_an_exempt_request_is_not_awaited() {
+    // Exemptions see the path that the policy results in.
+    for (policy, path, status) in [
+        (PathPolicy::AsIs, "/healthz", StatusCode::OK),
+        (PathPolicy::Canonical, "/x/../healthz", StatusCode::OK),
+        (PathPolicy::Canonical, "/healthz/../ask", StatusCode::REQUEST_TIMEOUT),
+    ] {
+        let layer = RateLimitLayer::new(limiter(RULES)).paths(policy);
+        let layer = layer.exempt_with(|head| head.uri.path().starts_with("/healthz")).read_bodies();
+        let service = layer.layer(service_fn(|_: Request<RequestBody<ChannelBody>>| async {
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::new())))
+        }));
+        let (_tell, body) = channel_body();
+        let answering = service.oneshot(Request::post(path).body(body).unwrap());
+        let response = timeout(Duration::from_secs(600), answering).await.expect("an answer").unwrap();
+        assert_eq!(response.status(), status, "{path}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Tidegate's CSV: a header that names the columns, then one request per line.
 
-use tidegate_core::{Micros, Timestamp};
+use tidegate_core::Timestamp;
 
 use super::LineError;
 use super::columns::{Column, Columns, Row, cells};
@@ -31,7 +31,6 @@ impl Columns {
                 Column::Duration => {
                     let millis = text.trim().parse::<f64>().ok().filter(|millis| (0.0..1e12).contains(millis));
                     entry.took = millis.map(|millis| std::time::Duration::from_secs_f64(millis / 1e3).into());
-                    entry.took = entry.took.filter(|took: &Micros| !took.is_zero());
                 }
                 Column::Header(_) | Column::Claim(_) => {}
             }

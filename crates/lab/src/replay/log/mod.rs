@@ -131,9 +131,6 @@ pub enum LineError {
     /// The line is not UTF-8.
     #[error("it is not UTF-8")]
     NotUtf8,
-    /// The line is too long.
-    #[error("it is longer than a line may be")]
-    TooLong,
     /// The header of a table lacks a time.
     #[error("the header of the table has no `time` column")]
     NoTimeColumn,

@@ -179,6 +179,18 @@ fn our_own_as_a_table_and_as_json() {
 }
 
 #[test]
+fn a_duration_of_zero_is_a_duration() {
+    let mut csv = LineReader::new(LogFormat::Csv);
+    csv.begin("time,duration_ms").unwrap();
+    let took = |reader: &LineReader, line: &str| reader.read(line).unwrap().took;
+    assert_eq!(took(&csv, "10.5,0"), Some(Micros::ZERO));
+    assert_eq!(took(&csv, "10.5,"), None);
+    let jsonl = LineReader::new(LogFormat::Jsonl);
+    assert_eq!(took(&jsonl, "{\"time\": 10.5, \"duration_ms\": 0}"), Some(Micros::ZERO));
+    assert_eq!(took(&jsonl, "{\"time\": 10.5}"), None);
+}
+
+#[test]
 fn broken_lines_say_why() {
     use LineError::*;
     let combined = LineReader::new(LogFormat::Combined);

@@ -49,7 +49,7 @@ impl ServerUrl {
             "redis" | "valkey" => tcp(&parts, false),
             "rediss" | "valkeys" => tcp(&parts, true),
             "unix" | "redis+unix" | "valkey+unix" => unix(&parts),
-            _ => Err("its scheme is not redis, rediss or unix".to_owned()),
+            _ => Err("its scheme is not redis, rediss, valkey, valkeys or unix".to_owned()),
         }
         .map_err(wrong)
     }
@@ -135,9 +135,12 @@ fn decoded(what: &str, text: &str) -> Result<String, String> {
 /// The URL without user and password, for errors and logs.
 pub(super) fn without_login(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
-    if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") }
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // The login of a Unix socket is in the query. In other URLs, a `?` before an `@` may be part of the password, and neither
+    // half may be displayed.
+    let is_login_cut = query.contains('@') && !scheme.ends_with("unix");
+    let shown = if is_login_cut { "…" } else { rest.rsplit_once('@').map_or(rest, |(_, rest)| rest) };
+    if scheme.is_empty() { shown.to_owned() } else { format!("{scheme}://{shown}") }
 }
 
 #[cfg(test)]
@@ -159,6 +162,21 @@ mod tests {
         let database = u32::try_from(settings.db()).ok()?;
         let (user, password) = (settings.username().map(str::to_owned), settings.password().map(str::to_owned));
         Some(ServerUrl { address, tls, login: Login { user, password, database } })
+    }
+
+    #[test]
+    fn a_login_is_never_shown() {
+        for (url, shown) in [
+            ("redis://me:p@ss@a:7000/3?x=1", "redis://a:7000/3"),
+            ("unix:///s.sock?user=u&pass=se@cret", "unix:///s.sock"),
+            ("valkey+unix://localhost/s.sock?pass=se@cret", "valkey+unix://localhost/s.sock"),
+            ("unix:///a@b.sock", "unix://b.sock"),
+            ("redis://me:p?ss@a", "redis://…"),
+            ("redis://a?pass=se@cret", "redis://…"),
+            ("me:ss@a", "a"),
+        ] {
+            assert_eq!(without_login(url), shown, "{url}");
+        }
     }
 
     #[test]

@@ -6,17 +6,21 @@ use super::{Servers, Settings, SettingsError};
 /// The kind of servers that a scheme selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
-    /// `redis`, `rediss` or `unix`: one server, or a cluster if there are several.
+    /// `redis`, `rediss`, `unix` or a scheme of Valkey: one server, or a cluster if there are several.
     Server,
     Cluster,
     Sentinel,
 }
 
 /// The schemes, the equivalent scheme of a connection, and the kind of servers.
-const SCHEMES: [(&str, &str, Scheme); 9] = [
+const SCHEMES: [(&str, &str, Scheme); 13] = [
     ("redis", "redis", Scheme::Server),
     ("rediss", "rediss", Scheme::Server),
+    ("valkey", "redis", Scheme::Server),
+    ("valkeys", "rediss", Scheme::Server),
     ("unix", "unix", Scheme::Server),
+    ("redis+unix", "unix", Scheme::Server),
+    ("valkey+unix", "unix", Scheme::Server),
     ("cluster", "redis", Scheme::Cluster),
     ("redis+cluster", "redis", Scheme::Cluster),
     ("rediss+cluster", "rediss", Scheme::Cluster),
@@ -31,6 +35,8 @@ impl Settings {
     /// - `redis://host`, `rediss://host` (TLS) or `unix:///path`: one server. Several of them are nodes of a cluster.
     /// - `cluster://host,host` or `rediss+cluster://…`: nodes of a cluster.
     /// - `sentinel://host,host/primary` or `rediss+sentinel://…`: sentinels, and the name of the primary that they monitor.
+    ///
+    /// `valkey://…` and `valkeys://…` are equivalent to `redis://…` and `rediss://…`.
     ///
     /// Further hosts follow a comma and have the scheme, user and password of the first one, or are separate URLs. A comma
     /// in a password is written `%2C`.
@@ -54,7 +60,15 @@ impl Settings {
             .filter(|url| !url.is_empty())
             .collect();
         let first = urls.first().ok_or(SettingsError::NoServer)?;
+        // A comma in a password has split the URL, so neither half may be displayed.
+        if urls.len() > 1 && urls.iter().any(|url| url.contains('@') && !url.contains("://")) {
+            return Err(SettingsError::CommaInLogin);
+        }
         let (name, connection, kind) = scheme(first)?;
+        // What follows the comma may be the rest of a password as well.
+        if urls.len() > 1 && connection == "unix" {
+            return Err(SettingsError::UnixSocket);
+        }
         let login = first.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(login, _)| login);
         let login = login.map(|login| format!("{login}@")).unwrap_or_default();
         let mut servers = Vec::with_capacity(urls.len());
@@ -62,8 +76,6 @@ impl Settings {
             match url.split_once("://") {
                 Some((other, _)) if other != name => return Err(SettingsError::Differ("their scheme")),
                 Some((_, rest)) => servers.push(format!("{connection}://{rest}")),
-                // A comma in a password has split the URL, so neither half may be displayed.
-                None if url.contains('@') => return Err(SettingsError::CommaInLogin),
                 None => servers.push(format!("{connection}://{login}{url}")),
             }
         }
@@ -109,7 +121,7 @@ fn scheme(url: &str) -> Result<(&'static str, &'static str, Scheme), SettingsErr
     };
     match SCHEMES.iter().find(|(known, ..)| *known == name) {
         Some(scheme) => Ok(*scheme),
-        None => wrong("its scheme is not redis, rediss, unix, cluster or sentinel".to_owned()),
+        None => wrong("its scheme is not redis, rediss, valkey, valkeys, unix, cluster or sentinel".to_owned()),
     }
 }
 
@@ -149,6 +161,13 @@ mod tests {
         ] {
             assert_eq!(servers(urls), cluster, "{urls:?}");
         }
+        for url in ["valkey://a", "valkeys://a"] {
+            assert_eq!(servers(&[url]), Servers::Standalone(a.clone()), "{url}");
+        }
+        for url in ["redis+unix:///s.sock", "valkey+unix:///s.sock"] {
+            assert_eq!(servers(&[url]), Servers::Standalone(Address::unix("/s.sock".into())), "{url}");
+        }
+        assert_eq!(servers(&["valkey://a,b:7000"]), cluster);
         assert_eq!(servers(&["cluster://a"]), Servers::Cluster(vec![a]));
         let Servers::Sentinel { primary, sentinels, .. } = servers(&["sentinel://a:26379,b:26379/main"]) else {
             panic!("no sentinels")
@@ -170,13 +189,19 @@ mod tests {
             "127.0.0.1:6379: a URL begins with its scheme: write `redis://127.0.0.1:6379`"
         );
         assert!(refused(&["sentinel://a:26379"]).contains("`sentinel://host:26379/mymaster`"));
-        assert!(refused(&["memcached://me:hunter2@a"]).ends_with("redis, rediss, unix, cluster or sentinel"));
+        assert!(
+            refused(&["memcached://me:hunter2@a"])
+                .ends_with("redis, rediss, valkey, valkeys, unix, cluster or sentinel")
+        );
         for url in [
             "memcached://me:hun@a",
             "redis://me:hun,ter2@cache",
             "redis://me:hun/ter2@cache",
             "sentinel://:hun/ter2@a:26379/main",
             "cluster://me:hun,ter2@a,b",
+            "redss://me:hun,ter2@cache",
+            "unix:///s.sock?user=me&pass=ter@hun&db=x",
+            "unix:///s.sock?user=me&pass=ter,hun",
         ] {
             assert!(!refused(&[url]).contains("hun"), "{url}: {}", refused(&[url]));
         }

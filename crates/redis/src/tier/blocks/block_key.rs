@@ -18,7 +18,7 @@ const LONGEST_CALL: Micros = Micros::from_secs(1);
 /// The factor by which peeks at the store are rarer than renewals of leases.
 const RENEWALS_PER_POLL: u64 = 5;
 /// Denials for lack of slots are remembered for one part in this many of the renewal interval.
-const DENIALS: u64 = 10;
+const DENIAL_SPAN_DIVISOR: u64 = 10;
 
 /// A key with the blocks of slots that this node holds of it.
 pub(in crate::tier) struct BlockKey {
@@ -269,7 +269,7 @@ impl BlockKey {
     pub(super) fn not_granted(&self, retry_after: Option<Micros>, now: Timestamp) {
         let mut slots = self.slots();
         let pause = match retry_after {
-            Some(_) => Micros::new(self.leasing.every().get() / DENIALS),
+            Some(_) => Micros::new(self.leasing.every().get() / DENIAL_SPAN_DIVISOR),
             None => self.leasing.every(),
         };
         (slots.asking_until, slots.not_before) = (Timestamp::EPOCH, now + pause);

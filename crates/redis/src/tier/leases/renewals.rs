@@ -92,7 +92,7 @@ pub(in crate::tier) async fn renew<S: Store, C: Clock>(tier: &TierInner<S, C>, k
     }
 }
 
-/// A renewal of one key, on its way. It counts as lost if nobody waits for the answer any more.
+/// A renewal of one key, on its way. It counts as lost if it is dropped before the answer.
 struct RenewalInFlight<'t, S, C: Clock> {
     tier: &'t TierInner<S, C>,
     leases: &'t Leases,

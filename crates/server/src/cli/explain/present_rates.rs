@@ -22,7 +22,7 @@ struct RuleInForce {
     adaptive: Option<RateSummary>,
 }
 
-/// The rates that a server has told, by rule, and why others are not known.
+/// Rates reported by a server, by rule, and the reasons why others are unknown.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PresentRates {
     known: Vec<(String, String)>,

@@ -8,6 +8,7 @@ use tidegate_redis::fleet::{FleetControl, FleetError, Published};
 use tidegate_rules::RuleSet;
 use tidegate_rules::yaml::closest;
 
+use crate::cli::meant;
 use crate::cli::secret::SecretArgs;
 use crate::cli::serve::refuse;
 
@@ -31,10 +32,6 @@ pub(super) enum TierError {
     Unknown { rules: String, tier: String, closest: Option<String>, known: Vec<String> },
     #[error(transparent)]
     Fleet(#[from] FleetError),
-}
-
-fn meant(closest: &Option<String>) -> String {
-    closest.as_ref().map_or_else(|| ".".to_owned(), |meant| format!(": did you mean `{meant}`?"))
 }
 
 fn listed(tiers: &[String]) -> String {

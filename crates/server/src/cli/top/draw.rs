@@ -55,7 +55,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
 }
 
 fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
-    let state = match &model.line {
+    let state = match &model.link {
         LinkState::Connecting => Span::styled("connecting …", DOUBTFUL),
         LinkState::Live if model.is_paused => Span::styled("paused", DOUBTFUL),
         LinkState::Live => Span::styled("live", GOOD),

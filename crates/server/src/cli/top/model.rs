@@ -59,7 +59,7 @@ pub(super) enum SecondRanking {
 #[derive(Clone, Debug)]
 pub(super) struct TopModel {
     pub(super) url: String,
-    pub(super) line: LinkState,
+    pub(super) link: LinkState,
     pub(super) order: Order,
     pub(super) ranking: SecondRanking,
     /// Whether the screen is paused: new views are ignored.
@@ -94,7 +94,7 @@ impl TopModel {
     pub(super) fn new(url: &str) -> TopModel {
         TopModel {
             url: url.to_owned(),
-            line: LinkState::Connecting,
+            link: LinkState::Connecting,
             order: Order::Denied,
             ranking: SecondRanking::Denials,
             is_paused: false,
@@ -108,15 +108,20 @@ impl TopModel {
     pub(super) fn learn(&mut self, news: FeedEvent) {
         match news {
             FeedEvent::Lost(reason) => {
-                self.line = LinkState::Lost(reason);
-                // Events during the pause do not belong to any second on the screen.
+                self.link = LinkState::Lost(reason);
+                // Requests while the connection was lost belong to no second on the screen.
                 self.before = None;
             }
             FeedEvent::View(_) if self.is_paused => {}
             FeedEvent::View(view) => {
-                let goes_on = self.line == LinkState::Live;
-                self.line = LinkState::Live;
+                let goes_on = self.link == LinkState::Live;
+                self.link = LinkState::Live;
                 self.before = self.view.take().filter(|before| goes_on && !restarted(before, &view));
+                // After a reconnect, the server sends all denials that it keeps, known ones among them.
+                let is_known = |denial: &Denial| self.denials.back().is_some_and(|last| denial.number <= last.number);
+                if view.denials.first().is_some_and(is_known) {
+                    self.denials.clear();
+                }
                 self.denials.extend(view.denials.iter().cloned());
                 self.denials.drain(..self.denials.len().saturating_sub(DENIALS));
                 self.view = Some(*view);
@@ -236,6 +241,8 @@ pub(super) fn rounded(number: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_rules::Mode;
+
     use super::*;
     use crate::metrics::Requests;
 
@@ -270,9 +277,38 @@ mod tests {
         model.learn(view(3_000, 4, 0));
         assert_eq!(model.speed().all(), 1.0);
         model.learn(FeedEvent::Lost("gone".to_owned()));
-        assert_eq!((model.line.clone(), model.knows_speed()), (LinkState::Lost("gone".to_owned()), false));
+        assert_eq!((model.link.clone(), model.knows_speed()), (LinkState::Lost("gone".to_owned()), false));
         model.learn(view(60_000, 1_000_000, 0));
-        assert_eq!((model.line.clone(), model.speed().all()), (LinkState::Live, 0.0));
+        assert_eq!((model.link.clone(), model.speed().all()), (LinkState::Live, 0.0));
+    }
+
+    #[test]
+    fn denials_that_the_server_sends_again_are_shown_once() {
+        let denial = |&number: &u64| Denial {
+            number,
+            at_ms: 0,
+            rule: "a".to_owned(),
+            mode: Mode::Enforce,
+            key: Vec::new(),
+            retry_after_ms: None,
+            without_store: false,
+        };
+        let view = |numbers: &[u64]| {
+            let denials = numbers.iter().map(denial).collect();
+            FeedEvent::View(Box::new(View { denials, ..View::default() }))
+        };
+        let shown = |model: &TopModel| model.denials.iter().map(|denial| denial.number).collect::<Vec<_>>();
+        let mut model = TopModel::new("http://a");
+        model.learn(view(&[1, 2]));
+        model.learn(view(&[3]));
+        assert_eq!(shown(&model), [1, 2, 3]);
+        model.learn(FeedEvent::Lost("gone".to_owned()));
+        model.learn(view(&[1, 2, 3, 4]));
+        assert_eq!(shown(&model), [1, 2, 3, 4]);
+        model.learn(FeedEvent::Lost("gone".to_owned()));
+        // The numbers of another process begin at 1.
+        model.learn(view(&[1, 2]));
+        assert_eq!(shown(&model), [1, 2]);
     }
 
     #[test]

@@ -23,14 +23,9 @@ pub(super) fn limits() -> Vec<Setting> {
         Setting::new(
             "limits.body_bytes",
             &["1048576"],
-            "Maximum size in bytes of a request body at the HTTP API and admin listeners. The gateway forwards bodies \
-             of any size.",
+            "Maximum size in bytes of a request body at the HTTP API. The gateway forwards bodies of any size.",
         ),
-        Setting::new(
-            "limits.request_time",
-            &["10s"],
-            "Timeout for receiving a request body, and for computing the response.",
-        ),
+        Setting::new("limits.request_time", &["10s"], "Timeout for receiving a request body at the HTTP API."),
         Setting::new("limits.write_time", &["30s"], "Timeout for a client that does not read its response."),
         Setting::new(
             "limits.connections_per_address",

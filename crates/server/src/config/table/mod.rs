@@ -28,8 +28,8 @@ pub(crate) fn about_section(section: &str) -> &'static str {
              only. These must set or remove them on every request."
         }
         "auth.jwt" => {
-            "JSON Web Tokens, verified with one source of keys: `jwks_url`, `jwks_file`, `public_key_file` or \
-             `secret_file`."
+            "JSON Web Tokens, verified with keys from `jwks_url`, `jwks_file`, `public_key_file`, `secret_file`, or \
+             several of these."
         }
         "tls" => "Certificates for listeners with `tls: on` or `tls: mutual`. Reloaded when they change.",
         "store" => "Store: where the state of limits is kept.",
@@ -65,7 +65,7 @@ pub(crate) static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
             "rules",
             &[],
             "Rules files, or folders of rules files. Changes take effect without a restart. Default: a small set of \
-             example rules.",
+             example rules, or none with a gateway, which then limits nothing.",
         )
         .of(SettingKind::Many)
         .such_as("rules.yaml")

@@ -25,7 +25,7 @@ pub(super) fn answer<'d>(
         reply.error("ERR", "AUTH was sent, but this server has no password: is this the right server?");
         return CommandAnswer::Now;
     }
-    match come_in(service, session, user, password, reply) {
+    match authenticate(service, session, user, password, reply) {
         Ok(()) => {
             reply.ok();
             CommandAnswer::Now
@@ -36,7 +36,7 @@ pub(super) fn answer<'d>(
 
 /// Authenticates a client. On failure, the session is unchanged, an error is written, and `Err` is the result of the
 /// command. Delays clients that guess.
-pub(super) fn come_in<'d>(
+pub(super) fn authenticate<'d>(
     service: &RespServer,
     session: &mut RespSession,
     user: &[u8],

@@ -11,8 +11,9 @@ pub(super) struct CommandEntry {
     pub(super) command: RespCommand,
     /// Number of words including the name, as in Redis: exact if positive, the minimum if negative.
     arity: i64,
-    /// Whether the first argument is a key.
-    has_key: bool,
+    /// Index of the last key, as in Redis: 0 without keys, 1 if the first argument is the only key, -1 if all arguments are
+    /// keys.
+    last_key: i64,
     group: &'static str,
     summary: &'static str,
     arguments: &'static [Argument],
@@ -57,14 +58,18 @@ const fn entry(
         name,
         command,
         arity,
-        has_key: matches!(command, RespCommand::Throttle(_) | RespCommand::Delete),
+        last_key: match command {
+            RespCommand::Throttle(_) => 1,
+            RespCommand::Delete => -1,
+            _ => 0,
+        },
         group,
         summary,
         arguments,
     }
 }
 
-const BROUGHT_LIMIT: &[Argument] = &[
+const INLINE_LIMIT: &[Argument] = &[
     argument("key", "key"),
     argument("max_burst", "integer"),
     argument("count", "integer"),
@@ -77,13 +82,13 @@ static COMMANDS: [CommandEntry; 22] = [
         ("CL.THROTTLE", RespCommand::Throttle(ThrottleDialect::RedisCell), -5),
         "limiting",
         "Charges a key under a limit in the arguments: count per period seconds, with a burst of max_burst more",
-        BROUGHT_LIMIT,
+        INLINE_LIMIT,
     ),
     entry(
         ("THROTTLE", RespCommand::Throttle(ThrottleDialect::Throttlecrab), -5),
         "limiting",
         "Like CL.THROTTLE, as in throttlecrab: a burst of max_burst, and 1 if it is allowed",
-        BROUGHT_LIMIT,
+        INLINE_LIMIT,
     ),
     entry(("DEL", RespCommand::Delete, -2), "limiting", "Resets keys of CL.THROTTLE", &[many(argument("key", "key"))]),
     entry(
@@ -105,7 +110,7 @@ static COMMANDS: [CommandEntry; 22] = [
         &[argument("receipt", "string"), many(argument("actual", "integer"))],
     ),
     entry(
-        ("TG.RESET", RespCommand::Forgive, -3),
+        ("TG.RESET", RespCommand::ResetKeys, -3),
         "limiting",
         "Resets the keys of a request, under all rules that apply to it or under one",
         &[optional(after("RULE", argument("id", "string"))), many(argument("fact value | fact name value", "string"))],
@@ -180,6 +185,7 @@ impl CommandEntry {
         let most = match self.command {
             RespCommand::Throttle(_) => 6,
             RespCommand::Ping => 2,
+            RespCommand::Auth => 3,
             _ => i64::MAX,
         };
         if self.arity < 0 { words >= -self.arity && words <= most } else { words == self.arity }
@@ -211,9 +217,11 @@ pub(super) fn answer(words: RequestWords<'_>, reply: &mut ReplyWriter<'_>) {
         (b"DOCS", 2) => docs(COMMANDS.iter(), reply),
         (b"DOCS", _) => docs(named().flatten(), reply),
         (b"GETKEYS", 4..) => match find(words.get(2).unwrap_or_default()) {
-            Some(entry) if entry.has_key => {
-                reply.array(1);
-                reply.bulk(words.get(3).unwrap_or_default());
+            Some(entry) if entry.last_key != 0 => {
+                let arguments = words.after(3);
+                let keys = if entry.last_key < 0 { arguments.len() } else { 1 };
+                reply.array(keys);
+                arguments.iter().take(keys).for_each(|key| reply.bulk(key));
             }
             Some(_) => reply.error("ERR", "The command has no key arguments"),
             None => reply.error("ERR", "Invalid command specified"),
@@ -234,15 +242,16 @@ fn list(entries: impl Iterator<Item = Option<&'static CommandEntry>>, reply: &mu
             reply.null();
             continue;
         };
-        let key = i64::from(entry.has_key);
+        let has_key = i64::from(entry.last_key != 0);
         reply.array(10);
         reply.bulk(entry.name.to_ascii_lowercase());
         reply.integer(entry.arity);
         reply.array(1);
         reply.simple("fast");
-        reply.integer(key);
-        reply.integer(key);
-        reply.integer(key);
+        // First key, last key, and the step between keys.
+        reply.integer(has_key);
+        reply.integer(entry.last_key);
+        reply.integer(has_key);
         // Empty lists of ACL categories, tips, key specifications and subcommands.
         (0..4).for_each(|_| reply.array(0));
     }

@@ -221,7 +221,7 @@ impl Facts for RequestFacts<'_> {
     }
 }
 
-/// Passes the facts in words to `look`.
+/// Passes the facts in words to `read`.
 #[cfg(test)]
 pub(crate) fn with_facts<T>(words: &[&str], read: impl FnOnce(&dyn Facts) -> T) -> T {
     let mut end = 0;

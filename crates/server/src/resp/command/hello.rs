@@ -71,7 +71,7 @@ pub(super) fn answer<'d>(
         return CommandAnswer::Now;
     }
     if let Some((user, password)) = asked.user
-        && let Err(answer) = auth::come_in(service, session, user, password, reply)
+        && let Err(answer) = auth::authenticate(service, session, user, password, reply)
     {
         return answer;
     }

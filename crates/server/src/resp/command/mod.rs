@@ -56,7 +56,7 @@ pub(super) enum RespCommand {
     Check,
     Peek,
     Settle,
-    Forgive,
+    ResetKeys,
     Delete,
     Multi,
     Exec,
@@ -77,7 +77,7 @@ pub(super) enum RespCommand {
 
 impl RespCommand {
     /// Whether the command is allowed before authentication.
-    const fn is_for_strangers(self) -> bool {
+    const fn is_allowed_unauthenticated(self) -> bool {
         matches!(self, RespCommand::Hello | RespCommand::Auth | RespCommand::Reset | RespCommand::Quit)
     }
 
@@ -121,7 +121,7 @@ fn answer_as<'d>(
     words: RequestWords<'_>,
     reply: &mut ReplyWriter<'_>,
 ) -> CommandAnswer<'d> {
-    if session.user.is_none() && !entry.command.is_for_strangers() {
+    if session.user.is_none() && !entry.command.is_allowed_unauthenticated() {
         reply.error("NOAUTH", "Authentication required: send AUTH with the password first");
         return CommandAnswer::Now;
     }
@@ -144,7 +144,7 @@ fn answer_as<'d>(
         RespCommand::Check => return check::check(service, words, reply),
         RespCommand::Peek => return check::peek(service, words, reply),
         RespCommand::Settle => return settle::answer(service, words, reply),
-        RespCommand::Forgive => return reset::answer(service, words, reply),
+        RespCommand::ResetKeys => return reset::answer(service, words, reply),
         RespCommand::Delete => return delete::answer(service, words, reply),
         RespCommand::Multi => transaction::multi(session, reply),
         RespCommand::Exec => return transaction::exec(session, reply),

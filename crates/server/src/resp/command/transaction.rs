@@ -120,7 +120,7 @@ fn validate(
         RespCommand::Check => {
             Request::decode(words.after(1))?;
         }
-        RespCommand::Peek | RespCommand::Forgive => {
+        RespCommand::Peek | RespCommand::ResetKeys => {
             KeyTarget::decode(words.after(1))?;
         }
         RespCommand::Settle => settle::validate(words)?,
