@@ -132,12 +132,12 @@ impl Monitor {
         let window = limit.window().expect("a rate").get();
         let moment = u128::from(limit.capacity()) * u128::from(NOTICE.get()) / u128::from(window);
         let burst = limit.capacity() + u64::try_from(moment).expect("a small number");
-        let roomy = limit.clone().burst(burst);
+        let roomy = limit.burst(burst);
         Monitor {
             clock: SystemClock::new(),
             ideal: limit.fresh(),
             noted: roomy.fresh(),
-            limit: limit.clone(),
+            limit: *limit,
             roomy,
             outcome: Outcome::default(),
         }
