@@ -160,8 +160,8 @@ async fn deadlines_and_the_pace_are_kept() {
     }
 }
 
-/// Sends two gRPC calls with ten seconds each, of which the second waits for half a second before it is sent. Checks that the
-/// server is told the remaining time.
+/// Sends two gRPC calls with ten seconds each, of which the second waits for more than a second before it is sent. Checks that
+/// the server is told the remaining time.
 async fn check_timeout_after_wait(adapter: &Adapter, responses: &[&'static str]) {
     let server = Server::start(responses);
     for _ in 0..2 {
@@ -172,20 +172,20 @@ async fn check_timeout_after_wait(adapter: &Adapter, responses: &[&'static str])
     }
     let timeouts = server.timeouts.lock().unwrap().clone();
     let micros: u64 = timeouts[1].strip_suffix('u').unwrap_or_else(|| panic!("{timeouts:?}")).parse().unwrap();
-    assert!(micros < 9_800_000, "{timeouts:?}");
+    assert!(micros < 9_900_000, "{timeouts:?}");
 }
 
 #[tokio::test]
 async fn a_grpc_timeout_is_lowered_after_a_wait_for_the_pace() {
     for adapter in Adapter::both(&PaceLayer::new()) {
-        check_timeout_after_wait(&adapter, &["429 Too Many Requests\r\nretry-after-ms: 500", OK]).await;
+        check_timeout_after_wait(&adapter, &["429 Too Many Requests\r\nretry-after-ms: 1500", OK]).await;
     }
 }
 
 #[cfg(feature = "shared")]
 #[tokio::test]
 async fn a_grpc_timeout_is_lowered_after_a_wait_for_the_shared_pace() {
-    let rules = "rules: [{ id: calls, limit: 2/s burst 1 }]";
+    let rules = "rules: [{ id: calls, limit: 40/min burst 1 }]";
     let rules = tidegate_rules::RuleSet::parse("rules.yaml", rules).unwrap().rules;
     let limiter = Arc::new(tidegate_rules::Limiter::new(rules, tidegate_core::MemoryStore::new()));
     let pace = tidegate_client::SharedPaceLayer::new(limiter);

@@ -80,7 +80,7 @@ fn a_proxy_that_is_removed_is_not_believed_on_new_connections() {
     assert_eq!(["dave", "erin"].map(|user| ask_for(&gateway, user)), [200, 429], "strangers share one limit");
     assert_eq!(forwarded(&upstream, "x-user"), None);
     assert_eq!(forwarded(&upstream, "x-forwarded-for").as_deref(), Some("127.0.0.1"));
-    // Whoever is connected keeps what was agreed on.
+    // An open connection keeps the settings with which it was opened.
     assert_eq!(["frank", "grace"].map(|user| open.ask("/user", &format!("X-User: {user}\r\n"))), [200, 200]);
     assert_eq!(forwarded(&upstream, "x-user").as_deref(), Some("grace"));
 
