@@ -278,7 +278,7 @@ impl fmt::Debug for Key<'_> {
 pub struct RuleId(Arc<RuleName>);
 
 struct RuleName {
-    salt: u128,
+    hash: u128,
     name: Box<str>,
 }
 
@@ -286,7 +286,7 @@ impl RuleId {
     /// The rule of this name.
     #[must_use]
     pub fn new(name: &str) -> RuleId {
-        RuleId(Arc::new(RuleName { salt: salt(name.as_bytes()), name: name.into() }))
+        RuleId(Arc::new(RuleName { hash: stable_hash(name.as_bytes()), name: name.into() }))
     }
 
     /// The rule's name.
@@ -298,17 +298,12 @@ impl RuleId {
     /// A hash of the name, the same on every machine and in every run.
     #[must_use]
     pub fn stable_hash(&self) -> u128 {
-        self.0.salt
-    }
-
-    /// A hash of the name, the same on every machine, to be combined with a keyed hash of a [`Key`].
-    pub(crate) fn salt(&self) -> u128 {
-        self.0.salt
+        self.0.hash
     }
 }
 
 /// FNV-1a with 128 bits. Operators name the rules, so this hash needs no secret key. The hash of a [`Key`] has one.
-fn salt(name: &[u8]) -> u128 {
+fn stable_hash(name: &[u8]) -> u128 {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     name.iter().fold(start, |hash, &byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
@@ -322,7 +317,7 @@ impl From<&str> for RuleId {
 
 impl PartialEq for RuleId {
     fn eq(&self, other: &RuleId) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.salt == other.0.salt && self.0.name == other.0.name
+        Arc::ptr_eq(&self.0, &other.0) || self.0.hash == other.0.hash && self.0.name == other.0.name
     }
 }
 

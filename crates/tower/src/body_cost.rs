@@ -150,8 +150,7 @@ where
         }
         let fields = if body.is_end_stream() { Vec::new() } else { self.limited.settings.body_fields(&head) };
         let state = if fields.is_empty() {
-            let request = Request::from_parts(head, RequestBody::unread(body));
-            BodyCostState::Limited { limited: self.limited.call(request) }
+            BodyCostState::Limited { limited: self.limited.call_after_path_policy(head, RequestBody::unread(body)) }
         } else {
             // The request uses the service that reported ready; a clone replaces it.
             let clone = self.limited.clone();
@@ -265,7 +264,7 @@ where
                     let limited = match inspected {
                         Ok((body, fields)) => {
                             head.extensions.insert(fields);
-                            limited.call(Request::from_parts(head, body))
+                            limited.call_after_path_policy(head, body)
                         }
                         Err(TooSlow) => ResponseFuture::refused(timeout_response(&head)),
                     };

@@ -49,6 +49,17 @@ where
         if let Err(refusal) = self.settings.apply_path_policy(&mut head) {
             return ResponseFuture::refused(*refusal);
         }
+        self.call_after_path_policy(head, body)
+    }
+}
+
+impl<Svc, S: Store + 'static, C: Clock + 'static> RateLimit<Svc, S, C> {
+    /// Decides a request whose path the path policy accepts, and calls the service if it is admitted.
+    pub(crate) fn call_after_path_policy<B, R>(&mut self, head: Parts, body: B) -> ResponseFuture<Svc, B, S, C>
+    where
+        Svc: Service<Request<B>, Response = Response<R>> + Clone,
+        R: Body<Data = Bytes>,
+    {
         if let Some(admission) = self.settings.check_now(&head) {
             let mut request = Request::from_parts(head, body);
             return match admission {
@@ -62,9 +73,7 @@ where
         }
         ResponseFuture::deciding(self.decide(head), self.take_ready(), body)
     }
-}
 
-impl<Svc, S: Store + 'static, C: Clock + 'static> RateLimit<Svc, S, C> {
     // `inline(never)`: keeps the future of a remote decision out of the stack frame of requests that are decided at once.
     #[inline(never)]
     fn decide(&self, head: Parts) -> DecisionFuture<S, C> {

@@ -44,7 +44,7 @@ impl ProbeAddress {
 
 #[inline]
 fn salt(rule: &RuleId) -> u64 {
-    (rule.salt() >> 64) as u64
+    (rule.stable_hash() >> 64) as u64
 }
 
 /// The part of a key's hash that determines its shard and its place.
@@ -121,7 +121,7 @@ impl Fingerprints {
     pub(super) fn shared(&self, rule: &RuleId) -> Fingerprint {
         // A number is hashed differently from any part of a key, so no key can be made to collide with it. Each rule has a
         // different number, so floods under many rules do not meet in one shard.
-        let (first, second) = (self.first.hash_one(rule.salt()), self.second.hash_one(rule.salt()));
+        let (first, second) = (self.first.hash_one(rule.stable_hash()), self.second.hash_one(rule.stable_hash()));
         KeyHash(first).under(rule).with(LowHash(second), rule)
     }
 

@@ -34,7 +34,7 @@ pub enum FleetError {
     /// The data, or its place in a cluster, kept changing during the call.
     #[error("{reason}; try again")]
     Busy {
-        /// What changed.
+        /// Description of the concurrent change.
         reason: String,
     },
     /// The data would become too large.

@@ -99,7 +99,7 @@ impl Switchboard {
     }
 
     /// Removes expired switches. A rule whose mode was changed by other means meanwhile keeps it. Returns the targets
-    /// whose modes changed.
+    /// that have their previous modes again.
     pub(super) fn expire<S, C: Clock>(&self, limiter: &Limiter<S, C>, now: Timestamp) -> Vec<SwitchTarget> {
         let mut timed = self.timed();
         // One change for all expired switches, so that no request sees only some of them.

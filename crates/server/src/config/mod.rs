@@ -12,6 +12,7 @@ mod identity;
 mod known_facts;
 mod layers;
 mod listeners;
+mod observability;
 mod print;
 mod reference;
 mod regions;
@@ -21,7 +22,6 @@ mod store;
 mod table;
 mod values;
 
-use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,15 +45,13 @@ pub(crate) use self::secrets::{built_in_key_warning, key_needed_note, secret_giv
 pub use self::store::StoreSettings;
 pub(crate) use self::table::SETTINGS;
 pub(crate) use self::values::socket_address;
-use self::values::{choice, count, flag, header, login, share, span, span_or_off, text, token};
-use crate::access_log::{self, AccessLogFormat, AccessLogTarget};
+use self::values::{choice, count, flag, header, login, span, span_or_off, text, token};
 use crate::admin::Token;
 use crate::cross_site::AllowedHosts;
 use crate::identity::jwt;
 use crate::listen::{self, ListenerTls};
-use crate::log::{self, LogLineFormat};
 use crate::rls::MetadataStyle;
-use crate::{api, resp, rls, traces};
+use crate::{access_log, api, log, resp, rls, traces};
 
 /// Configuration of a server.
 #[derive(Debug)]
@@ -294,18 +292,6 @@ impl ConfigReader<'_> {
         TrustedProxies::parse(&found.values, header?).ok()
     }
 
-    fn log(&mut self) -> Option<log::Settings> {
-        let format = self.value("log.format", choice(&[("text", LogLineFormat::Text), ("json", LogLineFormat::Json)]));
-        let level = self.value("log.level", |value| {
-            let help = "write error, warn, info, debug or trace, or by module: `info,tidegate_redis=debug`";
-            log::level(value).ok_or_else(|| error::InvalidValue::new(format!("`{value}` is not a log level"), help))
-        });
-        let queue_bytes = self.value("log.queue_bytes", count(1 << 10, 1 << 30));
-        let repeats = self.value("log.repeats", count(1, 1_000_000));
-        let repeats = repeats.and_then(|repeats| u32::try_from(repeats).ok().and_then(NonZero::new));
-        Some(log::Settings { format: format?, level: level?, queue_bytes: queue_bytes?, repeats: repeats? })
-    }
-
     fn node(&mut self) -> Option<NodeIdentity> {
         let node = NodeIdentity::here();
         match self.value("node.name", text) {
@@ -331,51 +317,6 @@ impl ConfigReader<'_> {
         let help = "write 1 to 100 letters, digits, `-`, `_`, `.` or `:`, as in the `regions` of the rules";
         self.wrong("region", &format!("`{name}` cannot name a region"), help);
         None
-    }
-
-    /// `None` on an error, `Some(None)` if it is off.
-    fn access_log(&mut self) -> Option<Option<access_log::Settings>> {
-        let formats = [
-            ("json", Some(AccessLogFormat::Json)),
-            ("combined", Some(AccessLogFormat::Combined)),
-            ("off", None),
-            ("false", None),
-        ];
-        let format = self.value("access_log.format", choice(&formats));
-        let queue_bytes = self.value("access_log.queue_bytes", count(1 << 10, 1 << 30));
-        let target = match self.value("access_log.path", text)?.as_str() {
-            "-" | "stdout" => AccessLogTarget::Stdout,
-            "" => {
-                self.wrong("access_log.path", "it is empty", "write the path of a file, or `-` for standard output");
-                return None;
-            }
-            _ => AccessLogTarget::File(self.path("access_log.path")?),
-        };
-        let queue_bytes = queue_bytes?;
-        if format == Some(None) && self.layers.rank("access_log.path") > 0 {
-            let warning =
-                "`access_log.path` has no effect while `access_log.format` is off: set it to `json` or `combined`";
-            self.warnings.push(warning.to_owned());
-        }
-        Some(format?.map(|format| access_log::Settings { format, target, queue_bytes }))
-    }
-
-    /// `None` on an error, `Some(None)` if traces are off.
-    fn traces(&mut self) -> Option<Option<traces::Settings>> {
-        let sample = self.value("traces.sample", share);
-        let service = self.value("traces.service", text);
-        let Some(endpoint) = self.value("traces.endpoint", text) else { return Some(None) };
-        if !cfg!(feature = "otel") {
-            let help = "build with `--features otel`, or remove this setting";
-            self.wrong("traces.endpoint", "this build has no support for traces", help);
-            return None;
-        }
-        if !endpoint.starts_with("http://") {
-            let problem = format!("`{endpoint}` is not the address of a collector");
-            self.wrong("traces.endpoint", &problem, "write one such as `http://127.0.0.1:4317`");
-            return None;
-        }
-        Some(Some(traces::Settings { endpoint, sample: sample?, service: service? }))
     }
 
     fn http(&mut self, proxies: TrustedProxies) -> Option<api::Settings> {

@@ -7,7 +7,7 @@ use hyper_util::rt::TokioExecutor;
 use tidegate_http::HeaderStyle;
 
 use super::Settings;
-use super::header_sanitizer::IncomingHeaders;
+use super::header_sanitizer::HeaderSanitizer;
 use super::proxy_identity::IdentitySources;
 use crate::listen::{Http2Limits, Lifetime, http1_builder, http2_builder};
 use crate::local_replies::LocalReplies;
@@ -25,7 +25,7 @@ pub(super) struct ConnectionSettings {
     pub(super) write_time: Duration,
     pub(super) style: AnswerStyle,
     pub(super) sources: IdentitySources,
-    pub(super) incoming: IncomingHeaders,
+    pub(super) sanitizer: HeaderSanitizer,
 }
 
 /// Style of rate-limit headers, and of the gateway's own responses.
@@ -56,7 +56,7 @@ impl ConnectionSettings {
             write_time,
             style: AnswerStyle { headers: settings.style, answers: settings.answers.clone() },
             sources: IdentitySources::of(settings),
-            incoming: IncomingHeaders::new(settings),
+            sanitizer: HeaderSanitizer::new(settings),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Connections of clients.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hyper::server::conn::{http1, http2};
@@ -32,7 +31,6 @@ use crate::store::AnyStore;
 pub(super) struct GatewayConnections {
     /// Settings of new connections.
     settings: ArcSwap<ConnectionSettings>,
-    inspection_time: Duration,
     layer: RateLimitLayer<AnyStore>,
     forwarder: Arc<Forwarder>,
     telemetry: Arc<Telemetry>,
@@ -72,7 +70,6 @@ impl GatewayConnections {
         };
         GatewayConnections {
             settings: ArcSwap::from_pointee(connection_settings),
-            inspection_time: forwarder.settings.inspection_time,
             layer,
             forwarder,
             telemetry: Arc::new(telemetry),
@@ -148,7 +145,7 @@ impl GatewayConnections {
             let settings = Arc::clone(&downstream.settings);
             layer = layer.exempt_with(move |head| settings.style.answers.passes_preflight(&head.method, &head.headers));
         }
-        let layer = layer.read_bodies().timeout(self.inspection_time);
+        let layer = layer.read_bodies().timeout(self.forwarder.settings.inspection_time);
         layer.layer(Forward::new(&self.forwarder, downstream))
     }
 }

@@ -39,22 +39,22 @@ const OVERWRITTEN: [&str; 3] = ["x-forwarded-for", "x-forwarded-host", "x-forwar
 
 /// Removes headers that rules and upstreams must not see.
 #[derive(Debug)]
-pub(super) struct IncomingHeaders {
+pub(super) struct HeaderSanitizer {
     /// Configured headers that only trusted proxies may set.
-    vouched: SmallVec<[HeaderName; 4]>,
+    proxy_only: SmallVec<[HeaderName; 4]>,
     /// Header in which clients send their own API key.
     api_key: Option<HeaderName>,
     /// Whether names with an underscore or another special character are kept.
     underscores: bool,
 }
 
-impl IncomingHeaders {
-    pub(super) fn new(settings: &Settings) -> IncomingHeaders {
+impl HeaderSanitizer {
+    pub(super) fn new(settings: &Settings) -> HeaderSanitizer {
         let configured = settings.priority_header.iter().chain(settings.auth_headers.names());
         let api_key = settings.api_key_header.clone();
         // The API key header is kept: clients send it themselves.
-        let vouched = configured.filter(|name| Some(*name) != api_key.as_ref()).cloned().collect();
-        IncomingHeaders { vouched, api_key, underscores: settings.underscores }
+        let proxy_only = configured.filter(|name| Some(*name) != api_key.as_ref()).cloned().collect();
+        HeaderSanitizer { proxy_only, api_key, underscores: settings.underscores }
     }
 
     /// Removes headers from a request, depending on whether the sender is a trusted proxy.
@@ -92,25 +92,25 @@ impl IncomingHeaders {
     fn is_needed(&self, name: &HeaderName) -> bool {
         [HOST, CONTENT_LENGTH, TE, FORWARDED].contains(name)
             || self.api_key.as_ref() == Some(name)
-            || self.vouched.contains(name)
-            || is_said_by_proxies(name.as_str())
+            || self.proxy_only.contains(name)
+            || is_proxy_header(name.as_str())
     }
 
     fn is_refused(&self, name: &HeaderName, is_trusted: bool) -> bool {
         let is_odd = is_odd(name);
-        (is_odd && !self.underscores) || (!is_trusted && self.is_unvouched(name, is_odd))
+        (is_odd && !self.underscores) || (!is_trusted && self.is_forged(name, is_odd))
     }
 
-    fn is_unvouched(&self, name: &HeaderName, is_odd: bool) -> bool {
+    fn is_forged(&self, name: &HeaderName, is_odd: bool) -> bool {
         let text = name.as_str();
         if is_odd {
             // CGI and WSGI treat `X_User` as `X-User`, and some servers also `X.User`.
             let alike = text.replace(|char: char| !char.is_ascii_alphanumeric(), "-");
-            return self.vouched.iter().any(|known| known.as_str() == alike)
+            return self.proxy_only.iter().any(|known| known.as_str() == alike)
                 || alike == "forwarded"
-                || is_said_by_proxies(&alike);
+                || is_proxy_header(&alike);
         }
-        self.vouched.contains(name) || (is_said_by_proxies(text) && !OVERWRITTEN.contains(&text))
+        self.proxy_only.contains(name) || (is_proxy_header(text) && !OVERWRITTEN.contains(&text))
     }
 }
 
@@ -120,7 +120,7 @@ fn is_odd(name: &HeaderName) -> bool {
     name.as_str().bytes().any(|byte| !matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
-fn is_said_by_proxies(name: &str) -> bool {
+fn is_proxy_header(name: &str) -> bool {
     // Fast path: few names start with these letters, and this runs for every header.
     matches!(name.as_bytes().first(), Some(b'x' | b'c' | b'f' | b'p' | b's' | b't'))
         && (name.starts_with("x-forwarded-") || PROXY_HEADERS.contains(&name))
@@ -131,13 +131,13 @@ mod tests {
     use super::*;
     use crate::api::AuthHeaders;
 
-    fn incoming(api_key: Option<&'static str>) -> IncomingHeaders {
-        IncomingHeaders { underscores: true, ..without_underscores(api_key) }
+    fn sanitizer(api_key: Option<&'static str>) -> HeaderSanitizer {
+        HeaderSanitizer { underscores: true, ..without_underscores(api_key) }
     }
 
-    fn without_underscores(api_key: Option<&'static str>) -> IncomingHeaders {
+    fn without_underscores(api_key: Option<&'static str>) -> HeaderSanitizer {
         let name = |name| Some(HeaderName::from_static(name));
-        IncomingHeaders::new(&Settings {
+        HeaderSanitizer::new(&Settings {
             priority_header: name("x-priority"),
             api_key_header: api_key.map(HeaderName::from_static),
             auth_headers: AuthHeaders { user: name("x-user"), api_key: name("x-key"), tier: name("x-tier") },
@@ -146,11 +146,11 @@ mod tests {
     }
 
     /// The remaining headers.
-    fn left(incoming: &IncomingHeaders, is_trusted: bool, lines: &[(&str, &str)]) -> Vec<String> {
+    fn left(sanitizer: &HeaderSanitizer, is_trusted: bool, lines: &[(&str, &str)]) -> Vec<String> {
         let name = |name: &str| name.parse::<HeaderName>().unwrap();
         let mut headers: HeaderMap =
             lines.iter().map(|(key, value)| (name(key), value.parse::<HeaderValue>().unwrap())).collect();
-        incoming.clean(&mut headers, is_trusted);
+        sanitizer.clean(&mut headers, is_trusted);
         let mut left: Vec<String> = headers.keys().map(ToString::to_string).collect();
         left.sort_unstable();
         left
@@ -180,10 +180,10 @@ mod tests {
 
     #[test]
     fn headers_of_trusted_proxies_are_removed_from_others() {
-        assert_eq!(left(&incoming(None), false, &CLAIMS), ["cookie", "host", "x-other", "x-under_score"]);
-        assert_eq!(left(&incoming(None), true, &CLAIMS).len(), CLAIMS.len());
+        assert_eq!(left(&sanitizer(None), false, &CLAIMS), ["cookie", "host", "x-other", "x-under_score"]);
+        assert_eq!(left(&sanitizer(None), true, &CLAIMS).len(), CLAIMS.len());
         // A client's own API key header is kept.
-        let own = left(&incoming(Some("x-key")), false, &CLAIMS);
+        let own = left(&sanitizer(Some("x-key")), false, &CLAIMS);
         assert_eq!(own, ["cookie", "host", "x-key", "x-other", "x-under_score"]);
     }
 
@@ -200,7 +200,7 @@ mod tests {
         for is_trusted in [false, true] {
             assert_eq!(left(&without_underscores(Some("x-key")), is_trusted, &lines), ["x-key", "x-other"]);
         }
-        assert_eq!(left(&incoming(Some("x-key")), true, &lines).len(), lines.len());
+        assert_eq!(left(&sanitizer(Some("x-key")), true, &lines).len(), lines.len());
     }
 
     #[test]
@@ -218,8 +218,8 @@ mod tests {
             ("host", "a"),
         ];
         let kept = ["connection", "forwarded", "host", "upgrade", "x-api", "x-forwarded-for", "x-priority", "x-user"];
-        assert_eq!(left(&incoming(Some("x-api")), true, &lines), kept);
-        assert_eq!(left(&incoming(None), true, &[("connection", "keep-alive"), ("x-a", "1")]), ["connection", "x-a"]);
-        assert_eq!(left(&incoming(None), true, &[("connection", "x-a"), ("x-a", "1")]), [""; 0]);
+        assert_eq!(left(&sanitizer(Some("x-api")), true, &lines), kept);
+        assert_eq!(left(&sanitizer(None), true, &[("connection", "keep-alive"), ("x-a", "1")]), ["connection", "x-a"]);
+        assert_eq!(left(&sanitizer(None), true, &[("connection", "x-a"), ("x-a", "1")]), [""; 0]);
     }
 }

@@ -63,7 +63,7 @@ impl Service<Request<Incoming>> for GatewayService {
         let mut request = request.map(|body| InboundBody::new(body, version));
         let mut observed = ObservedRequest::begin(&self.downstream, &mut request);
         let settings = &self.downstream.settings;
-        settings.incoming.clean(request.headers_mut(), self.downstream.is_trusted);
+        settings.sanitizer.clean(request.headers_mut(), self.downstream.is_trusted);
         let responses = (version == Version::HTTP_2).then(|| Arc::clone(&self.responses));
         let reader = match &settings.style.answers.cors {
             Some(cors) => cors.reader(request.headers()),

@@ -24,7 +24,7 @@ const LONGEST: Micros = Micros::from_secs(366 * 86_400);
 /// Maximum length of a run in real time.
 const LONGEST_WATCH: Micros = Micros::from_secs(3_600);
 /// Maximum number of steps of the traffic generator: steps without arrivals take time too.
-const MOST_TURNS: u64 = 5_000_000;
+const MOST_PHASES: u64 = 5_000_000;
 /// Maximum length of a parameter.
 const MOST_TEXT: usize = 1_000;
 
@@ -291,7 +291,7 @@ impl RunFields {
         if request.traffic.clients() > MOST_CLIENTS {
             self.wrong("traffic", format!("the lab keeps {MOST_CLIENTS} clients apart: write fewer, or lower numbers"));
         }
-        if request.traffic.phases(request.length) > MOST_TURNS {
+        if request.traffic.phases(request.length) > MOST_PHASES {
             self.wrong("traffic", "it changes too often for so long a run: write longer periods or a shorter time");
         }
         if let RunPace::Times(times) = request.pace

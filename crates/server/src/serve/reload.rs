@@ -32,8 +32,10 @@ impl Server {
     /// are logged. On any error, nothing changes.
     pub async fn reload(&mut self) {
         tracing::info!("reloading");
-        let (source, present) = (self.source.clone(), PresentRules::of(self));
-        match tokio::task::spawn_blocking(move || read(&source, &present)).await {
+        let (source, paths) = (self.source.clone(), self.paths.clone());
+        // Both need a restart, so the new configuration does not decide them.
+        let (has_gateway, rules_required) = (self.known.is_some(), self.rules_required);
+        match tokio::task::spawn_blocking(move || read(&source, &paths, has_gateway, rules_required)).await {
             Ok(Ok(next)) => self.apply(next).await,
             Ok(Err(refused)) => {
                 tracing::error!("the configuration cannot be used: the current one stays in force\n{refused}");
@@ -137,28 +139,16 @@ impl Server {
     }
 }
 
-/// Paths of the rules, and what decides about missing ones, which stays as it was at the start.
-struct PresentRules {
-    paths: Vec<PathBuf>,
+fn read(
+    source: &ConfigSource,
+    paths: &[PathBuf],
     has_gateway: bool,
-    are_required: bool,
-}
-
-impl PresentRules {
-    fn of(server: &Server) -> PresentRules {
-        PresentRules {
-            paths: server.paths.clone(),
-            has_gateway: server.known.is_some(),
-            are_required: server.rules_required,
-        }
-    }
-}
-
-fn read(source: &ConfigSource, present: &PresentRules) -> Result<NextConfiguration, ReloadError> {
+    rules_required: bool,
+) -> Result<NextConfiguration, ReloadError> {
     let configuration = source.read_again()?;
-    let is_elsewhere = configuration.rules != present.paths;
+    let is_elsewhere = configuration.rules != paths;
     let rules = is_elsewhere
-        .then(|| load_rules(&configuration.rules, present.has_gateway, present.are_required))
+        .then(|| load_rules(&configuration.rules, has_gateway, rules_required))
         .transpose()
         .map_err(ReloadError::Rules)?;
     Ok(NextConfiguration { configuration, rules })

@@ -11,14 +11,14 @@ use crate::support::{Answer, Server, until};
 const LOGIN: &str = r#"{"path":"/login","address":"203.0.113.7"}"#;
 const MISTAKE: &str = "rules:\n  - { id: login, key: adress, limit: 5/min }\n";
 
-/// How closely a pattern such as `store.*`, `*.listen` or `region` describes a setting; `None` if it describes others.
-fn closeness(pattern: &str, setting: &str) -> Option<u8> {
-    let (is_covered, closeness) = match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+/// Specificity of a pattern such as `store.*`, `*.listen` or `region` for a setting; `None` if it does not match.
+fn specificity(pattern: &str, setting: &str) -> Option<u8> {
+    let (is_match, specificity) = match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => (setting.ends_with(end), 2),
         (None, Some(section)) => (setting.starts_with(section), 1),
         (None, None) => (setting == pattern, 3),
     };
-    is_covered.then_some(closeness)
+    is_match.then_some(specificity)
 }
 
 #[test]
@@ -36,8 +36,8 @@ fn the_guide_says_of_every_setting_whether_a_reload_applies_it() {
     assert!(rows.len() > 100);
     for row in rows {
         let name = row.split('`').nth(1).unwrap();
-        let closest = |patterns: &[&str]| patterns.iter().filter_map(|pattern| closeness(pattern, name)).max();
-        let (is_applied, needs_restart) = (closest(&applied), closest(&others));
+        let highest = |patterns: &[&str]| patterns.iter().filter_map(|pattern| specificity(pattern, name)).max();
+        let (is_applied, needs_restart) = (highest(&applied), highest(&others));
         assert_ne!(is_applied, needs_restart, "{name}");
         assert_eq!(needs_restart > is_applied, row.starts_with(&format!("| `{name}` \\* |")), "{name}");
     }
