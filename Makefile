@@ -1,29 +1,43 @@
-# The entries to this repository: `make run`, `make test`, `make bench`, `make dist`.
+# The entries to this repository: `make run`, `make test`, `make nightly`, `make bench`, `make dist`.
 
-.PHONY: run tour test setup lint features audit unit stores bench dist docs fuzz soundness
+export SEED
 
-# The server, with state in memory, example rules, and all listeners on this machine only.
+.PHONY: run tour test nightly setup lint unit features audit stores bench dist docs fuzz soundness
+
+# The server, with state in memory, example rules, and all listeners on this machine only. It is compiled to start soon;
+# `make run PROFILE=release` takes longer, and answers faster.
 run:
-	@cargo run --release --package tidegate -- serve
+	@./tools/run $(PROFILE)
 
 # Every algorithm, deciding.
 tour:
 	@cargo run --quiet --package tidegate-examples --bin quickstart
 
-# A whole run compiles almost everything once, and caches of increments would only make that slower.
-test: export CARGO_INCREMENTAL = 0
-test: setup lint unit
+# All that is claimed: installs what the tests need and this machine lacks, checks the code, and runs the tests. Says at the end
+# how long each step took.
+test:
+	@./tools/toolchain clippy rustfmt
+	@command -v python3 >/dev/null || ./tools/setup
+	@./tools/test setup lint unit doc
+
+# What is long by nature, at full strength: soak, all cases of random tests, fuzzing, other servers and browsers, sanitizers.
+nightly:
+	@./tools/toolchain clippy rustfmt
+	@command -v python3 >/dev/null || ./tools/setup
+	@./tools/test nightly
 
 # Installs, through apt, what the tests need and this machine lacks.
 setup:
 	@./tools/setup
 
-lint:
-	cargo fmt --all --check
-	cargo fmt --manifest-path bench/Cargo.toml --all --check
-	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	./tools/deny licenses bans sources
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --quiet
+lint: setup
+	@./tools/toolchain clippy rustfmt
+	@./tools/test lint
+
+# Unit, property, contract, example and documentation tests. SEED=random draws other random cases than those of every run.
+unit: setup
+	@./tools/toolchain
+	@./tools/test unit doc
 
 # The client with each of its features alone, which compiles its dependencies anew for each. So this is no part of `make test`.
 features:
@@ -32,17 +46,6 @@ features:
 # Known vulnerabilities of dependencies. The database of advisories is cloned from GitHub, so this is no part of `make test`.
 audit: setup
 	@./tools/deny advisories
-
-# Unit, property, contract, example and documentation tests. Most wait for servers and clocks, so more run at once than there are cores.
-# Random tests draw the same cases in every run, so that a change is judged by itself. SEED=random draws other ones, as the scheduled workflow does.
-SEED ?= 1
-unit: export RUST_TEST_THREADS ?= 4
-ifneq ($(SEED),random)
-unit: export PROPTEST_RNG_SEED ?= $(SEED)
-unit: export BOLERO_RANDOM_SEED ?= $(SEED)
-endif
-unit:
-	cargo test --workspace --all-features
 
 # The tests of the Redis store against other servers than the installed one: Redis 6.2 and 8, Valkey 8.1 and 9.1.
 stores:

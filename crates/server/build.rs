@@ -1,4 +1,4 @@
-//! Tells the program which commit it is built of.
+//! Tells the program which commit it is built of, and with which profile.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,21 @@ fn main() {
     println!("cargo:rerun-if-env-changed={VARIABLE}");
     println!("cargo:rerun-if-changed=build.rs");
     let given = std::env::var(VARIABLE).ok().filter(|commit| !commit.is_empty());
-    // Other profiles are for tests, which would compile everything anew after each commit.
-    let is_release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    let commit = given.or_else(|| is_release.then(commit_of_source).flatten()).unwrap_or_default();
+    let profile = profile();
+    // Other profiles are for tests and for first steps, which would compile the server anew after each commit.
+    let commit = given.or_else(|| (profile == "release").then(commit_of_source).flatten()).unwrap_or_default();
     println!("cargo:rustc-env={VARIABLE}={commit}");
+    println!("cargo:rustc-env=TIDEGATE_PROFILE={profile}");
+}
+
+/// The name of the profile. Cargo's variable `PROFILE` names only `debug` or `release`, from which others inherit, but the
+/// folder for output is `…/PROFILE/build/PACKAGE/out`.
+fn profile() -> String {
+    let inherited = std::env::var("PROFILE").unwrap_or_default();
+    let out = std::env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
+    let names = out.iter().map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>();
+    let named = names.iter().rposition(|name| name == "build").and_then(|build| names.get(build.checked_sub(1)?));
+    named.cloned().unwrap_or(inherited)
 }
 
 /// The commit of the repository that this package belongs to; `None` if git does not tell.

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_client::{Hint, HintSource, limits};
-use tidegate_fuzz::{target, text};
+use tidegate_test_support::fuzz::{target, text};
 
 const WORDS: [&str; 44] = [
     "ratelimit: ",

@@ -1,7 +1,6 @@
 //! nginx with `limit_req`, which states neither its limit nor a time to wait. A shared pace with the same rate is not
 //! denied.
 #![cfg(all(feature = "reqwest", feature = "shared"))]
-#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::fs;
 use std::net::TcpStream;
@@ -31,7 +30,7 @@ impl Drop for Nginx {
 impl Nginx {
     /// Allows 5 requests per second, and 3 more at once.
     async fn start() -> Nginx {
-        let port = tidegate_test_redis::free_port();
+        let port = tidegate_test_support::free_port();
         let folder = tempfile::tempdir().unwrap();
         let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
         let temp = temp.map(|what| format!("{what}_temp_path {what};")).concat();

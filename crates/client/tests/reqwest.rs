@@ -1,6 +1,5 @@
 //! The adapters for `reqwest` and `reqwest-middleware`, over loopback.
 #![cfg(all(feature = "reqwest-middleware", feature = "adaptive"))]
-#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;

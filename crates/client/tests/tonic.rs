@@ -1,5 +1,4 @@
 //! tonic's generated clients through the layer, against a real tonic server.
-#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::collections::VecDeque;
 use std::error::Error;

@@ -1,6 +1,5 @@
 //! The memory of a store: it stays within the cap for all kinds of state, and the store reports it.
 #![allow(unsafe_code, reason = "counting bytes means standing in for the allocator")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,7 +1,5 @@
 //! Client addresses behind trusted proxies, and headers that try to forge them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
-
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

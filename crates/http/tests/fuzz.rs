@@ -1,7 +1,5 @@
 //! Fuzz targets: JSON, events and forwarding headers, compared with independent parsers.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
-
 use std::fmt;
 use std::net::IpAddr;
 
@@ -9,9 +7,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use tidegate_core::time::MAX_EXACT;
-use tidegate_fuzz::{in_pieces, target, text};
 use tidegate_http::{CostFinder, EventFinder, FieldFinder, ForwardingHeader, TrustedProxies};
 use tidegate_rules::{BodyNumber, FieldPath};
+use tidegate_test_support::fuzz::{in_pieces, target, text};
 
 const PATHS: [&str; 6] = ["n", "a.n", "a.b.n", "a.b", "usage.total_tokens", "é"];
 

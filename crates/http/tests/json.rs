@@ -1,7 +1,5 @@
 //! Finds numbers in JSON that arrives in pieces, with the same result as serde_json for any pieces.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so and stop")]
-
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 use tidegate_http::{CostFinder, EventFinder, FieldFinder};

@@ -1,5 +1,4 @@
 //! Expectations, compared with the simulation.
-#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! Replays of complete logs with complete rules.
-#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

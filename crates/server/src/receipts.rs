@@ -110,7 +110,7 @@ impl<'b> ByteReader<'b> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_fuzz::{target, text};
+    use tidegate_test_support::fuzz::{target, text};
 
     use super::*;
 

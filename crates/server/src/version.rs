@@ -9,6 +9,9 @@ const COMMIT: Option<&str> = {
     if commit.is_empty() { None } else { Some(commit) }
 };
 
+/// Cargo's profile of this build: `release`, `quick` for `make run`, or `debug`.
+pub(crate) const PROFILE: &str = env!("TIDEGATE_PROFILE");
+
 static SHORT: LazyLock<String> = LazyLock::new(|| {
     let commit = COMMIT.map(|commit| format!(" ({commit})")).unwrap_or_default();
     format!("{}{commit}", env!("CARGO_PKG_VERSION"))
@@ -22,15 +25,30 @@ static LONG: LazyLock<String> = LazyLock::new(|| {
     };
     let traces = if cfg!(feature = "otel") { "otel" } else { "none" };
     let commit = COMMIT.unwrap_or("unknown");
-    format!("{}\ncommit: {commit}\ntarget: {ARCH}-{OS}{libc}\nfeatures: {traces}", env!("CARGO_PKG_VERSION"))
+    format!(
+        "{}\ncommit: {commit}\ntarget: {ARCH}-{OS}{libc}\nprofile: {PROFILE}\nfeatures: {traces}",
+        env!("CARGO_PKG_VERSION")
+    )
 });
+
+/// How fast this build is, unless it is as fast as a release: `compiled for …`.
+pub(crate) fn slowness() -> Option<&'static str> {
+    match PROFILE {
+        "release" => None,
+        "debug" => Some("not optimised: its speed says nothing"),
+        "quick" => {
+            Some("compiled to start soon, at about 0.8 of the speed of profile release: make run PROFILE=release")
+        }
+        _ => Some("of a speed that nobody has compared with profile release"),
+    }
+}
 
 /// The version and, if known, the commit: `0.1.0 (1a2b3c4)`.
 pub(crate) fn short() -> &'static str {
     &SHORT
 }
 
-/// The version, the commit, the target and the features, one per line.
+/// The version, the commit, the target, the profile and the features, one per line.
 pub(crate) fn long() -> &'static str {
     &LONG
 }

@@ -1,5 +1,4 @@
 //! Archive and Debian package: their contents, and installation, upgrade and removal in a separate root folder.
-#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tidegate_test_redis::free_port;
+use tidegate_test_support::free_port;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -92,7 +91,7 @@ fn the_archive_has_program_manual_completions_licences_and_materials() {
     for linked in ["tokio", "rustls", "opentelemetry", "tidegate-core"] {
         assert!(names.contains(linked), "{linked}: {names:?}");
     }
-    for tests_only in ["proptest", "fantoccini", "tidegate-test-redis"] {
+    for tests_only in ["proptest", "fantoccini", "tidegate-test-support"] {
         assert!(!names.contains(tests_only), "{tests_only}");
     }
     let licences = fs::read_to_string(folder.join("THIRD-PARTY-LICENSES.txt")).unwrap();

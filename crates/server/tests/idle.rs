@@ -1,8 +1,5 @@
 //! Ten thousand idle connections to each listener: other clients are served, and memory stays bounded. The memory
-//! per connection is printed (`cargo test --test idle -- --nocapture`).
-#![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
-
-mod support;
+//! per connection is printed (`cargo test -p tidegate --test tests idle:: -- --nocapture`).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use self::support::Server;
+use crate::support::Server;
 
 const WANTED: usize = 10_000;
 /// Open files of this process and of the server besides these connections.

@@ -1,5 +1,4 @@
 //! Tests of `tidegate replay` and `tidegate simulate`.
-#![expect(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

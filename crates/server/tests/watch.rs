@@ -1,7 +1,5 @@
 //! Rules that change under a running limiter.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

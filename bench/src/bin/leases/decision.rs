@@ -11,7 +11,7 @@ use tidegate_bench::report::{Report, Row, lowest};
 use tidegate_bench::sample::median;
 use tidegate_core::store::{Answer, NowOrLater};
 use tidegate_core::{Charge, Key, Limit, MemoryStore, Question, RuleId, Store};
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 use tokio::runtime::Handle;
 
 use crate::node;

@@ -11,7 +11,7 @@ use tidegate_core::store::Answer;
 use tidegate_core::{Charge, Clock, Key, Limit, Micros, Question, RuleId, Store, SystemClock};
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::Tier;
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 

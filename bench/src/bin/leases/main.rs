@@ -12,7 +12,7 @@ use tidegate_bench::machine::pin_to_core;
 use tidegate_bench::report::Report;
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 
 fn main() {
     let server = Server::start_pinned();

@@ -6,12 +6,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client};
 use tidegate_redis::{RedisStore, Settings};
 
-pub struct Server(tidegate_test_redis::Server);
+pub struct Server(tidegate_test_support::redis::Server);
 
 impl Server {
     /// Starts a server on the first core, and waits until it responds.
     pub fn start() -> Server {
-        Server(tidegate_test_redis::Server::start_pinned())
+        Server(tidegate_test_support::redis::Server::start_pinned())
     }
 
     fn url(&self) -> String {

@@ -11,7 +11,7 @@ mod fleet;
 
 use tidegate_bench::machine::pin_to_core;
 use tidegate_bench::report::{Report, Row, lowest};
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 
 fn main() {
     let server = Server::start_pinned();

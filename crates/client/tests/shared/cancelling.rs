@@ -11,10 +11,11 @@ use http::{Request, Response};
 use tidegate_client::SharedPaceLayer;
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::{Limiter, RuleSet};
-use tidegate_test_redis::{Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::Server;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{TOKENS_AND_CALLS, estimated, left, limiter};
+use crate::shared::{TOKENS_AND_CALLS, estimated, left, limiter};
 
 /// Polls a call once.
 async fn begun<T>(call: impl Future<Output = T>) {

@@ -11,12 +11,12 @@ use tidegate_core::{Clock, Store};
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::{Limiter, RuleSet};
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::get;
+use crate::shared::get;
 
 fn store(server: &Server) -> RedisStore {
     let mut settings = Settings::standalone(&server.unix_url()).unwrap();

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{get, limiter, ok};
+use crate::shared::{get, limiter, ok};
 
 fn of(tenant: &str) -> Request<()> {
     let mut request = get();

@@ -14,7 +14,7 @@ use tidegate_rules::{Limiter, RuleSet};
 use tokio::time::{Instant, sleep};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::{PausedClock, get, ok};
+use crate::shared::{PausedClock, get, ok};
 
 struct SlowStore {
     store: MemoryStore<PausedClock>,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::client;
-use crate::server::{Server, get, reply};
+use crate::virtual_time::server::{Server, get, reply};
 
 /// Polls a call this many times, each time when it is woken, and drops it. Returns the result if it ended before that.
 async fn polled<T>(call: impl Future<Output = T>, times: usize) -> Option<T> {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use crate::client;
-use crate::server::{Client, Server, reply};
+use crate::virtual_time::server::{Client, Server, reply};
 
 const HOST: &str = "api.example.com";
 

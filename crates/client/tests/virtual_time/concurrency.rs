@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::server::{Client, get};
+use crate::virtual_time::server::{Client, get};
 
 const SERVICE_TIME: Duration = Duration::from_millis(100);
 

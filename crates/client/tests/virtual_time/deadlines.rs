@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::client;
-use crate::server::{Server, get, reply};
+use crate::virtual_time::server::{Server, get, reply};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 

@@ -11,7 +11,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::client;
-use crate::server::{Server, get, reply};
+use crate::virtual_time::server::{Server, get, reply};
 
 /// The messages of events, in order.
 #[derive(Clone, Default)]

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::client;
-use crate::server::{Server, bucket, get, reply};
+use crate::virtual_time::server::{Server, bucket, get, reply};
 
 /// When 1 000 clients return that were denied at the same instant: their number per slice of time.
 async fn comes_back(headers: &'static [(&'static str, &'static str)], slice: Duration) -> Vec<usize> {

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 
-use crate::server::{Client, get};
+use crate::virtual_time::server::{Client, get};
 
 /// Tokio's paused time as seen by a server, whose windows may begin at any instant of the client's time.
 #[derive(Clone, Copy)]

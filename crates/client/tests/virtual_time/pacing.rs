@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tower::{Service, ServiceExt};
 
 use crate::client;
-use crate::server::{Client, Server, bucket, get, reply};
+use crate::virtual_time::server::{Client, Server, bucket, get, reply};
 
 const HOST: &str = "api.example.com";
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
 use crate::client;
-use crate::server::{Client, Server, bucket, get, post, reply};
+use crate::virtual_time::server::{Client, Server, bucket, get, post, reply};
 
 const HOST: &str = "api.example.com";
 
@@ -254,7 +254,7 @@ async fn the_last_response_is_returned_after_the_most_retries() {
     assert_eq!((layer.snapshot()[HOST].calls, layer.snapshot()[HOST].retries), (1, 2));
 }
 
-fn grpc(status: &'static str, more: &[(&'static str, &str)]) -> crate::server::Reply {
+fn grpc(status: &'static str, more: &[(&'static str, &str)]) -> crate::virtual_time::server::Reply {
     let head = [("content-type", "application/grpc+proto"), ("grpc-status", status)];
     reply(200, &[&head[..], more].concat())
 }

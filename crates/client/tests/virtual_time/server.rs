@@ -117,9 +117,9 @@ pub(crate) fn post(body: &'static str) -> Request<Full<Bytes>> {
 #[macro_export]
 macro_rules! client {
     ($server:expr, $($layer:expr),+) => {{
-        let server: &$crate::server::Server = &$server;
+        let server: &$crate::virtual_time::server::Server = &$server;
         let server = server.clone();
-        $crate::server::Client::new(
+        $crate::virtual_time::server::Client::new(
             tower::ServiceBuilder::new()$(.layer($layer.clone()))+
                 .service(tower::service_fn(move |request| server.clone().answer(request)))
         )

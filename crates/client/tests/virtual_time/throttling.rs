@@ -4,7 +4,7 @@ use tidegate_client::{ClientLayer, PaceLayer, Paced, ThrottleLayer, Throttled};
 use tower::ServiceExt;
 
 use crate::client;
-use crate::server::{Server, get, reply};
+use crate::virtual_time::server::{Server, get, reply};
 
 const HOST: &str = "api.example.com";
 

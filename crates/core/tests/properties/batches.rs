@@ -11,8 +11,8 @@ use tidegate_core::{
     Charge, Clock, Decision, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Settlement, Timestamp,
 };
 
-use crate::limits::{any_limit, with_capacity};
-use crate::traces::{ClockMove, Cost, TraceClock, costs, moves, moves_ahead, starts};
+use tidegate_test_support::limits::{any_limit, with_capacity};
+use tidegate_test_support::traces::{ClockMove, Cost, TraceClock, costs, moves, moves_ahead, starts};
 
 const TTL: Micros = Micros::from_secs(10);
 
@@ -162,7 +162,7 @@ impl MapStore {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(2_000))]
+    #![proptest_config(crate::properties::cases(2_000))]
 
     #[test]
     fn a_store_decides_all_or_nothing_as_a_plain_map_would(

@@ -5,8 +5,8 @@ use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Limit, Micros, Outcome, Timestamp};
 
-use crate::limits::{Bucket, buckets};
-use crate::traces::{KeyOperation, TraceClock, requests_ahead, starts, traces};
+use tidegate_test_support::limits::{Bucket, buckets};
+use tidegate_test_support::traces::{KeyOperation, TraceClock, requests_ahead, starts, traces};
 
 /// An admission.
 struct Admission {
@@ -17,7 +17,7 @@ struct Admission {
 fn admitted_on(
     limit: &Limit,
     start: u64,
-    requests: &[(crate::traces::ClockMove, crate::traces::Cost)],
+    requests: &[(tidegate_test_support::traces::ClockMove, tidegate_test_support::traces::Cost)],
 ) -> Vec<Admission> {
     let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
     let mut admitted = Vec::new();
@@ -43,7 +43,7 @@ fn is_within(bucket: &Bucket, admitted: &[Admission], more: u64, until: u64) -> 
 }
 
 proptest! {
-    #![proptest_config(crate::cases(1_000))]
+    #![proptest_config(crate::properties::cases(1_000))]
 
     #[test]
     fn token_bucket_and_gcra_agree_on_every_trace(bucket in buckets(), start in starts(), steps in traces()) {

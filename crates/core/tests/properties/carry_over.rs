@@ -6,8 +6,8 @@ use tidegate_core::receipt::ReceiptId;
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, RuleId, Timestamp};
 
-use crate::limits::{any_limit, any_spending_limit, bucket_of, buckets, concurrencies, with_capacity};
-use crate::traces::{Cost, KeyOperation, Step, TraceClock, costs, moves_ahead, starts, traces_ahead};
+use tidegate_test_support::limits::{any_limit, any_spending_limit, bucket_of, buckets, concurrencies, with_capacity};
+use tidegate_test_support::traces::{Cost, KeyOperation, Step, TraceClock, costs, moves_ahead, starts, traces_ahead};
 
 /// The state of a key after a trace, and the instant at which the trace ended.
 fn lived(limit: &Limit, start: u64, steps: &[Step]) -> (State, Timestamp) {
@@ -51,7 +51,7 @@ fn drops(limit: &Limit, state: &State, now: Timestamp) -> u128 {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(3_000))]
+    #![proptest_config(crate::properties::cases(3_000))]
 
     #[test]
     fn raising_a_limit_never_denies_what_the_old_one_would_have_admitted(
@@ -109,7 +109,7 @@ proptest! {
         start in starts(),
         steps in traces_ahead(),
     ) {
-        let of_kind = |bucket: crate::limits::Bucket, kind: usize| {
+        let of_kind = |bucket: tidegate_test_support::limits::Bucket, kind: usize| {
             [bucket.token_bucket(), bucket.gcra(), bucket.meter(), bucket.shaper()][kind]
         };
         let (from, to) = (of_kind(old, kinds.0), of_kind(new, kinds.1));

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tidegate_core::limit::{Algorithm, SlidingWindow, State, Windows};
 use tidegate_core::{Limit, Micros, Outcome, Timestamp};
 
-use crate::limits::{any_limit, bucket_of, buckets, span_of};
-use crate::traces::{ClockMove, Cost, TraceClock, costs, moves, requests_ahead, starts};
+use tidegate_test_support::limits::{any_limit, bucket_of, buckets, span_of};
+use tidegate_test_support::traces::{ClockMove, Cost, TraceClock, costs, moves, requests_ahead, starts};
 
 /// Requests and penalties.
 fn spending() -> impl Strategy<Value = Vec<(ClockMove, Cost, bool)>> {
@@ -56,7 +56,7 @@ fn longest_wait(limit: &Limit) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(2_500))]
+    #![proptest_config(crate::properties::cases(2_500))]
 
     #[test]
     fn a_step_back_frees_nothing(

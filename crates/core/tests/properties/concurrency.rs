@@ -53,7 +53,7 @@ struct PermitHolder {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(1_000))]
+    #![proptest_config(crate::properties::cases(1_000))]
 
     #[test]
     fn no_more_slots_are_held_than_there_are(slots in 1_u64..8, acts in acts()) {

@@ -5,9 +5,9 @@ use tidegate_core::limit::State;
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Decision, Limit, Micros, Outcome, Timestamp};
 
-use crate::limits::{any_limit, calendar_windows, fixed_windows};
-use crate::model::number_of;
-use crate::traces::{KeyOperation, Step, TraceClock, costs, starts, traces, traces_ahead};
+use crate::properties::model::number_of;
+use tidegate_test_support::limits::{any_limit, calendar_windows, fixed_windows};
+use tidegate_test_support::traces::{KeyOperation, Step, TraceClock, costs, starts, traces, traces_ahead};
 
 /// Applies a trace to a key, and passes every decision with the states before and after it to `check`.
 fn watch(
@@ -56,7 +56,7 @@ fn later(now: Timestamp, wait: Micros) -> Option<Timestamp> {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(2_500))]
+    #![proptest_config(crate::properties::cases(2_500))]
 
     #[test]
     fn a_denied_request_leaves_the_state_bit_for_bit(limit in any_limit(), start in starts(), steps in traces()) {

@@ -8,7 +8,7 @@ use tidegate_core::store::Adjustment;
 use tidegate_core::time::MAX_EXACT;
 use tidegate_core::{Charge, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, RuleId, Settlement, Timestamp};
 
-use crate::limits::{Bucket, most_tokens};
+use tidegate_test_support::limits::{Bucket, most_tokens};
 
 /// The largest limit of every algorithm, at the shortest and the longest of periods.
 fn largest() -> Vec<Limit> {
@@ -58,7 +58,7 @@ fn all_of(limit: &Limit, cost: u64) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(4_000))]
+    #![proptest_config(crate::properties::cases(4_000))]
 
     #[test]
     fn no_limit_overflows(limit in select(largest()), other in select(largest()), scenes in scenes()) {

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tidegate_core::limit::State;
 use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, Timestamp};
 
-use crate::limits::{any_limit, any_spending_limit, span_of};
-use crate::traces::{Cost, costs};
+use tidegate_test_support::limits::{any_limit, any_spending_limit, span_of};
+use tidegate_test_support::traces::{Cost, costs};
 
 fn store(max_keys: usize) -> (MemoryStore<ManualClock>, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_secs(1_772_000_000));
@@ -35,7 +35,7 @@ impl ExpectedKey {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(800))]
+    #![proptest_config(crate::properties::cases(800))]
 
     #[test]
     fn a_flood_of_keys_never_makes_the_store_forgive_a_debtor(

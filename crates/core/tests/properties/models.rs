@@ -5,14 +5,14 @@ use tidegate_core::Limit;
 use tidegate_core::limit::ChargeMark;
 use tidegate_core::receipt::ReceiptId;
 
-use crate::limits::{
+use crate::properties::model::{
+    BucketModel, FixedWindowModel, Model, ModelMark, SlidingLogModel, SlidingWindowModel, SlotsModel, answer,
+};
+use tidegate_test_support::limits::{
     Bucket, buckets, calendar_windows, concurrencies, fixed_windows, sliding_logs, sliding_windows_of_one_part,
     sliding_windows_of_several_parts,
 };
-use crate::model::{
-    BucketModel, FixedWindowModel, Model, ModelMark, SlidingLogModel, SlidingWindowModel, SlotsModel, answer,
-};
-use crate::traces::{KeyOperation, Step, TraceClock, starts, traces};
+use tidegate_test_support::traces::{KeyOperation, Step, TraceClock, starts, traces};
 
 /// An admission, with its position in the engine's state and in the model's.
 struct Admission {
@@ -65,7 +65,7 @@ fn follow(limit: &Limit, mut model: impl Model, start: u64, steps: &[Step]) -> R
 }
 
 proptest! {
-    #![proptest_config(crate::cases(1_000))]
+    #![proptest_config(crate::properties::cases(1_000))]
 
     #[test]
     fn a_token_bucket_answers_as_its_model(bucket in buckets(), start in starts(), steps in traces()) {

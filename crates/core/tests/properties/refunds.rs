@@ -8,8 +8,8 @@ use tidegate_core::{
     Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Settlement, Timestamp,
 };
 
-use crate::limits::{any_limit, any_spending_limit, span_of};
-use crate::traces::{Cost, costs};
+use tidegate_test_support::limits::{any_limit, any_spending_limit, span_of};
+use tidegate_test_support::traces::{Cost, costs};
 
 /// An action on reservations. Actual costs are in 64ths of the reserved cost.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ impl TrackedReservation {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(1_500))]
+    #![proptest_config(crate::properties::cases(1_500))]
 
     #[test]
     fn a_receipt_settles_once_and_given_back_never_exceeds_taken(limit in any_spending_limit(), acts in acts()) {

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Limit, Timestamp};
 
-use crate::limits::buckets;
-use crate::traces::{TraceClock, costs, moves, requests_ahead, starts};
+use tidegate_test_support::limits::buckets;
+use tidegate_test_support::traces::{TraceClock, costs, moves, requests_ahead, starts};
 
 /// A request in the queue.
 struct Queued {
@@ -14,7 +14,7 @@ struct Queued {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(1_500))]
+    #![proptest_config(crate::properties::cases(1_500))]
 
     #[test]
     fn departures_are_as_far_apart_as_their_cost_takes(
@@ -80,7 +80,7 @@ proptest! {
 
     #[test]
     fn a_queue_of_one_never_delays(start in starts(), bucket in buckets(), requests in requests_ahead()) {
-        let limit = crate::limits::Bucket { capacity: 1, ..bucket }.shaper();
+        let limit = tidegate_test_support::limits::Bucket { capacity: 1, ..bucket }.shaper();
         let (mut state, mut clock) = (limit.fresh(), TraceClock::at(start));
         for (by, cost) in requests {
             let now = clock.go(by, &limit);

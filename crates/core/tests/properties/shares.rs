@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tidegate_core::limit::Algorithm;
 use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, Timestamp};
 
-use crate::limits::{any_limit, any_spending_limit, span_of};
-use crate::traces::costs;
+use tidegate_test_support::limits::{any_limit, any_spending_limit, span_of};
+use tidegate_test_support::traces::costs;
 
 const CAP: usize = 2_000;
 
@@ -33,7 +33,7 @@ struct Scene {
     keys: usize,
     reserve: bool,
     wait: u64,
-    asks: Vec<(usize, crate::traces::Cost)>,
+    asks: Vec<(usize, tidegate_test_support::traces::Cost)>,
 }
 
 fn scenes() -> impl Strategy<Value = Vec<Scene>> {
@@ -44,7 +44,7 @@ fn scenes() -> impl Strategy<Value = Vec<Scene>> {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(150))]
+    #![proptest_config(crate::properties::cases(150))]
 
     #[test]
     fn a_rule_below_its_share_decides_as_if_there_were_no_cap(

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tidegate_core::{Charge, Clock, Gate, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, RuleId, Timestamp};
 
-use crate::limits::{any_limit, span_of};
+use tidegate_test_support::limits::{any_limit, span_of};
 
 const START: Timestamp = Timestamp::from_secs(1_772_000_000);
 
@@ -198,7 +198,7 @@ fn flooding_the_store_with_keys_does_not_flush_ones_own_counter() {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(300))]
+    #![proptest_config(crate::properties::cases(300))]
 
     #[test]
     fn keys_of_other_parts_are_other_keys(

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use tidegate_core::limit::SlidingWindow;
 use tidegate_core::{Limit, Micros, Timestamp};
 
-use crate::limits::{calendar_windows, fixed_windows, sliding_logs, sliding_windows};
-use crate::model::number_of;
-use crate::traces::{ClockMove, Cost, TraceClock, requests_ahead, starts};
+use crate::properties::model::number_of;
+use tidegate_test_support::limits::{calendar_windows, fixed_windows, sliding_logs, sliding_windows};
+use tidegate_test_support::traces::{ClockMove, Cost, TraceClock, requests_ahead, starts};
 
 /// The admissions: instants and costs.
 fn admitted_on(limit: &Limit, start: u64, requests: &[(ClockMove, Cost)]) -> Vec<(u64, u64)> {
@@ -28,7 +28,7 @@ fn sum(admitted: &[(u64, u64)], within: impl Fn(u64) -> bool) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(1_500))]
+    #![proptest_config(crate::properties::cases(1_500))]
 
     #[test]
     fn the_log_never_holds_more_than_its_limit_in_any_window(

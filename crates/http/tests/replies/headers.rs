@@ -7,7 +7,7 @@ use tidegate_core::{Decision, Micros};
 use tidegate_http::{HeaderStyle, IetfForm, Reply, ReplyContext, ResetForm};
 use tidegate_rules::{Request, Ruled};
 
-use crate::support::{ALLOW, CONTEXT, NOW, deny, headers, limiter, list, ruled, ruling, text};
+use crate::replies::support::{ALLOW, CONTEXT, NOW, deny, headers, limiter, list, ruled, ruling, text};
 
 const RULES: &str = "
 rules:

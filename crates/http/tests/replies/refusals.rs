@@ -6,7 +6,7 @@ use tidegate_core::disclosure::{DenialKind, Disclosure};
 use tidegate_http::{Audience, Caller, HeaderStyle, Reply, ReplyContext};
 use tidegate_rules::{DecidedBy, Request, Ruled};
 
-use crate::support::{ALLOW, CONTEXT, body, deny, headers, limiter, list, ruled, ruling, text};
+use crate::replies::support::{ALLOW, CONTEXT, body, deny, headers, limiter, list, ruled, ruling, text};
 
 #[test]
 fn a_denial_names_the_denying_limits_and_the_time_to_wait() {
@@ -100,18 +100,18 @@ fn a_hidden_limit_does_not_appear_in_the_response() {
     assert_eq!(response.headers()["retry-after"], "2", "the wait is visible");
     assert_eq!(response.headers()["x-ratelimit-remaining"], "3");
     assert_eq!(response.headers()["x-ratelimit-bucket"], "burst");
-    let too_large = crate::support::ruling([hidden(ruled("global", Outcome::TooLarge { max: 77 }))]);
+    let too_large = crate::replies::support::ruling([hidden(ruled("global", Outcome::TooLarge { max: 77 }))]);
     let response = Reply::new(&too_large, &style, CONTEXT).response();
     let shown = format!("{:?} {}", response.headers(), String::from_utf8_lossy(response.body()));
     assert!(!shown.contains("77") && !shown.contains("global"), "{shown}");
     // Nor does a too large request reveal its size: the response is that of an exhausted limit.
-    let exhausted = crate::support::ruling([hidden(ruled("global", deny(2_000_000)))]);
+    let exhausted = crate::replies::support::ruling([hidden(ruled("global", deny(2_000_000)))]);
     let ordinary = Reply::new(&exhausted, &style, CONTEXT).response();
     assert_eq!((response.status(), ordinary.status()), (StatusCode::TOO_MANY_REQUESTS, StatusCode::TOO_MANY_REQUESTS));
     assert_eq!((response.headers(), response.body()), (ordinary.headers(), ordinary.body()));
     // A visible limit still answers 413, with its own size.
     let both = [hidden(ruled("global", Outcome::TooLarge { max: 77 })), ruled("burst", Outcome::TooLarge { max: 99 })];
-    let response = Reply::new(&crate::support::ruling(both), &style, CONTEXT).response();
+    let response = Reply::new(&crate::replies::support::ruling(both), &style, CONTEXT).response();
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
     let shown = String::from_utf8_lossy(response.body());
     assert!(shown.contains("99") && !shown.contains("77"), "{shown}");

@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use tidegate_http::{HeaderStyle, Reply};
 
-use crate::support::{ALLOW, CONTEXT, all, list, ruled, ruling};
+use crate::replies::support::{ALLOW, CONTEXT, all, list, ruled, ruling};
 
 /// The headers of an upstream's response, merged with Tidegate's.
 fn merged(theirs: &[(&'static str, &'static str)]) -> HeaderMap {

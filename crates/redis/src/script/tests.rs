@@ -1,6 +1,6 @@
 //! Many requests in one call of the script.
 
-#[path = "../../tests/store/server.rs"]
+#[path = "../../tests/support/server.rs"]
 #[allow(dead_code, reason = "the tests of the store use all of it")]
 mod server;
 

@@ -2,9 +2,10 @@
 
 use tidegate_redis::Settings;
 use tidegate_redis::slot_of;
-use tidegate_test_redis::{Cluster, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::Cluster;
 
-use crate::crowd::{ADDRESS, Crowd};
+use crate::faults::crowd::{ADDRESS, Crowd};
 
 async fn crowd(cluster: &Cluster) -> Crowd {
     Crowd::gather(Settings::cluster(cluster.urls()).unwrap()).await

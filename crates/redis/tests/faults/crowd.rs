@@ -10,7 +10,7 @@ use tidegate_redis::link::{BreakerState, ServerStats};
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::{DecidedBy, Limiter, Request, RuleSet, Ruling};
-use tidegate_test_redis::eventually;
+use tidegate_test_support::eventually;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};

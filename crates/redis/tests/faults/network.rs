@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tidegate_core::contract::seed::seed;
 use tidegate_redis::Settings;
-use tidegate_test_redis::{Break, Proxy, Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Break, Proxy, Server};
 
-use crate::crowd::Crowd;
+use crate::faults::crowd::Crowd;
 
 async fn crowd(server: &Server) -> (Crowd, Proxy) {
     let proxy = Proxy::start(server.port()).await;

@@ -1,9 +1,10 @@
 //! A primary behind Sentinel that is replaced.
 
 use tidegate_redis::Settings;
-use tidegate_test_redis::{PRIMARY, Sentinels, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{PRIMARY, Sentinels};
 
-use crate::crowd::Crowd;
+use crate::faults::crowd::Crowd;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_primary_killed() {

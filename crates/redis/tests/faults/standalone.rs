@@ -5,9 +5,10 @@ use std::time::Duration;
 use redis::Value;
 use tidegate_core::{Charge, Key, RuleId, Store};
 use tidegate_redis::Settings;
-use tidegate_test_redis::{Server, eventually, until};
+use tidegate_test_support::redis::Server;
+use tidegate_test_support::{eventually, until};
 
-use crate::crowd::Crowd;
+use crate::faults::crowd::Crowd;
 
 async fn crowd(server: &Server) -> Crowd {
     Crowd::gather(Settings::standalone(&server.url()).unwrap()).await

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_redis::fleet::{Event, FleetControl, PublicationTarget};
 use tidegate_rules::{Mode, RuleSet};
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 use tokio::time::Instant;
 
-use crate::nodes::{Follower, fleet_control, one_rule};
+use crate::fleet_control::nodes::{Follower, fleet_control, one_rule};
 
 async fn three(control: &FleetControl) -> Vec<Follower> {
     let followers: Vec<Follower> = ["a", "b", "c"].iter().map(|id| Follower::start(control, id)).collect();

@@ -2,10 +2,10 @@
 
 use tidegate_redis::fleet::{Event, FleetError, PublicationTarget};
 use tidegate_rules::Mode;
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 
-use crate::follower::copy;
-use crate::nodes::{Follower, fleet_control, one_rule};
+use crate::fleet_control::follower::copy;
+use crate::fleet_control::nodes::{Follower, fleet_control, one_rule};
 
 const HEAD: &str = "tidegate:{#steering}:head";
 const RULES: &str = "tidegate:{#steering}:rules";

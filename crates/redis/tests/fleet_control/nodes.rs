@@ -7,7 +7,7 @@ use tidegate_core::MemoryStore;
 use tidegate_redis::fleet::{Event, FleetControl, Following, NodeIdentity};
 use tidegate_redis::link::Settings;
 use tidegate_rules::{Limiter, Mode, Request, RuleSet};
-use tidegate_test_redis::eventually;
+use tidegate_test_support::eventually;
 
 pub(crate) fn fleet_control(url: &str) -> FleetControl {
     let mut settings = Settings::standalone(url).unwrap();

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tidegate_redis::fleet::{Event, NodeState, PublicationTarget};
 use tidegate_rules::Mode;
-use tidegate_test_redis::{Break, Proxy, Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Break, Proxy, Server};
 use tokio::time::Instant;
 
-use crate::nodes::{Follower, fleet_control, one_rule};
+use crate::fleet_control::nodes::{Follower, fleet_control, one_rule};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_cut_off_catches_up() {

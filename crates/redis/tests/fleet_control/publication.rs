@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tidegate_redis::fleet::{PublicationTarget, PublishError};
 use tidegate_rules::Mode;
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 
-use crate::nodes::{fleet_control, one_rule};
+use crate::fleet_control::nodes::{fleet_control, one_rule};
 
 fn rule(id: &str) -> PublicationTarget {
     PublicationTarget::Rule(id.to_owned())

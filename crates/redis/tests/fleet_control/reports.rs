@@ -2,9 +2,10 @@
 
 use tidegate_redis::fleet::{Event, Fleet, FleetControl, NodeState, PublicationTarget};
 use tidegate_rules::Mode;
-use tidegate_test_redis::{Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::Server;
 
-use crate::nodes::{Follower, fleet_control, one_rule};
+use crate::fleet_control::nodes::{Follower, fleet_control, one_rule};
 
 async fn fleet(control: &FleetControl, what: &str, wanted: impl Fn(&Fleet) -> bool) -> Fleet {
     eventually(what, async || control.fleet().await.ok().filter(|fleet| wanted(fleet))).await
@@ -46,7 +47,7 @@ async fn a_node_that_cannot_use_the_rules_says_why() {
     let aside = control.clone().with_prefix("aside").unwrap();
     aside.publish_rules("r.yaml", &one_rule("x"), "ann", None).await.unwrap();
     server.run::<()>(&["SET", "tidegate:{#steering}:rules", "rules: [{ id: a, limit: never }]"]);
-    crate::follower::copy(&server, &["head"]);
+    crate::fleet_control::follower::copy(&server, &["head"]);
     let refused =
         fleet(&control, "a refusal", |fleet| fleet.nodes.iter().any(|(_, state)| *state == NodeState::Refused)).await;
     let report = &refused.nodes[0].0;

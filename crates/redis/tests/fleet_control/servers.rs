@@ -9,10 +9,11 @@ use tidegate_redis::fleet::{Event, Fleet, FleetControl, PublicationTarget};
 use tidegate_redis::link::{Settings, Tls};
 use tidegate_redis::slot_of;
 use tidegate_rules::Mode;
-use tidegate_test_redis::{Cluster, Flavour, PRIMARY, Sentinels, Server, TlsServer, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Cluster, Flavour, PRIMARY, Sentinels, Server, TlsServer};
 use tokio::time::Instant;
 
-use crate::nodes::{Follower, fleet_control, one_rule};
+use crate::fleet_control::nodes::{Follower, fleet_control, one_rule};
 
 fn with(mut settings: Settings) -> FleetControl {
     settings.connect_timeout = Duration::from_secs(2);

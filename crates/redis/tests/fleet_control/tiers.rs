@@ -7,9 +7,9 @@ use std::time::Duration;
 use tidegate_core::MemoryStore;
 use tidegate_redis::fleet::{FleetControl, ServingTiers};
 use tidegate_rules::{Limiter, Request, RuleSet, Secret, TierCounts, TierDirectory, TierLookup, TierSettings};
-use tidegate_test_redis::{Break, Proxy, Server};
+use tidegate_test_support::redis::{Break, Proxy, Server};
 
-use crate::nodes::fleet_control;
+use crate::fleet_control::nodes::fleet_control;
 
 const RULES: &str = "
 tiers: { from: store, default: free }
@@ -147,7 +147,7 @@ async fn a_server_that_fails_means_the_default_and_one_that_comes_back_is_asked(
     assert_eq!(node.limit("k_1").await, 100, "it is still known");
     assert_eq!(node.counts().failed, 1);
     proxy.set(Break::Nothing);
-    let limit = tidegate_test_redis::eventually("a tier", async || {
+    let limit = tidegate_test_support::eventually("a tier", async || {
         // A new key for each attempt, because a failed look-up is not retried immediately.
         let key = format!("k_{}", fastrand::u32(1_000..));
         direct.set_tiers(&[(name(&key), "paid".to_owned())]).await.ok()?;

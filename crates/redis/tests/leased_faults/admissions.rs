@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_test_redis::{Admission, Admissions};
+use tidegate_test_support::redis::{Admission, Admissions};
 use tokio::time::Instant;
 
 #[test]

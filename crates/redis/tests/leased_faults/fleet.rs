@@ -7,7 +7,8 @@ use std::time::Duration;
 use tidegate_core::{Charge, Key, Limit, RuleId, Store};
 use tidegate_redis::tier::{LeaseStats, Tier};
 use tidegate_redis::{RedisStore, Settings};
-use tidegate_test_redis::{Admission, Admissions, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Admission, Admissions};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 

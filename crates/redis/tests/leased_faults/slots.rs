@@ -10,7 +10,8 @@ use tidegate_core::contract::seed::seed;
 use tidegate_core::{Charge, Key, Limit, RuleId, Store};
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
-use tidegate_test_redis::{Break, Proxy, Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Break, Proxy, Server};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 

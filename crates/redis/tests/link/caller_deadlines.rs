@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{Cause, Link};
-use tidegate_test_redis::{Break, Proxy, Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Break, Proxy, Server};
 use tokio::task::JoinHandle;
 
-use crate::counter_script::{AMPLE, DEADLINE, add, open_url, ready};
-use crate::load::{Load, SLACK};
+use crate::link::counter_script::{AMPLE, DEADLINE, add, open_url, ready};
+use crate::link::load::{Load, SLACK};
 
 const ROUND_TRIP: Duration = Duration::from_millis(60);
 

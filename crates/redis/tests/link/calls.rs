@@ -7,11 +7,12 @@ use tidegate_core::{ManualClock, Timestamp};
 use tidegate_redis::link::{
     BreakerState, Cause, ErrorCode, Link, LinkError, Login, Settings, SettingsError, Tls, Unreachable,
 };
-use tidegate_test_redis::{Break, Flavour, Proxy, Server, TlsServer, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Break, Flavour, Proxy, Server, TlsServer};
 use tokio::task::JoinSet;
 
-use crate::counter_script::{AMPLE, DEADLINE, SCRIPT, add, frame, open, open_url, peek, ready, unreachable};
-use crate::load::Load;
+use crate::link::counter_script::{AMPLE, DEADLINE, SCRIPT, add, frame, open, open_url, peek, ready, unreachable};
+use crate::link::load::Load;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_is_answered_by_any_kind_of_server() {

@@ -6,11 +6,12 @@ use std::time::Duration;
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{Cause, ErrorCode, Link, Settings};
 use tidegate_redis::slot_of;
-use tidegate_test_redis::{Cluster, Flavour, eventually, until};
+use tidegate_test_support::redis::{Cluster, Flavour};
+use tidegate_test_support::{eventually, until};
 use tokio::time::Instant;
 
-use crate::counter_script::{AMPLE, DEADLINE, add, frame, open, open_url, ready};
-use crate::load::{Load, Report};
+use crate::link::counter_script::{AMPLE, DEADLINE, add, frame, open, open_url, ready};
+use crate::link::load::{Load, Report};
 
 /// Maximum time until calls are answered again after the cluster has recovered.
 const BACK_WITHIN: Duration = Duration::from_secs(15);
@@ -21,7 +22,7 @@ fn link_to(cluster: &Cluster) -> Arc<Link> {
 
 /// The value of a key on any node.
 fn value(cluster: &Cluster, key: &str) -> u64 {
-    let get = |node: &tidegate_test_redis::Server| node.try_run::<Option<u64>>(&["GET", key]).ok();
+    let get = |node: &tidegate_test_support::redis::Server| node.try_run::<Option<u64>>(&["GET", key]).ok();
     cluster.nodes[..3].iter().find_map(get).expect("a node that serves the key").unwrap_or(0)
 }
 
@@ -47,7 +48,7 @@ async fn answers(link: &Link, calls: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_are_no_cluster_are_named() {
-    let [one, two] = [(); 2].map(|()| tidegate_test_redis::Server::start());
+    let [one, two] = [(); 2].map(|()| tidegate_test_support::redis::Server::start());
     let link = open(Settings::cluster([one.url(), two.url()]).unwrap());
     let failure = eventually("the reason", async || link.stats().topology_failure).await;
     assert!(failure.contains("127.0.0.1:") && failure.contains("not a node of a Redis Cluster"), "{failure}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_redis::link::{Cause, Link, Settings, Unreachable};
 use tidegate_redis::{Frame, LinkError};
-use tidegate_test_redis::eventually;
+use tidegate_test_support::eventually;
 
 /// A body begins with the number of its keys. The rest is the operation: `add` increments each key and returns the last
 /// one, `peek` returns the last one, `time` returns the time passed to the script, and `fail` raises an error.

@@ -4,12 +4,13 @@ use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use tidegate_redis::link::{BreakerState, Link};
-use tidegate_test_redis::{Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::Server;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::counter_script::{DEADLINE, add, open_url, ready};
+use crate::link::counter_script::{DEADLINE, add, open_url, ready};
 
 /// Keeps the messages of levels that are logged in production.
 #[derive(Clone, Default)]

@@ -2,9 +2,10 @@
 
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{Cause, Link, Settings};
-use tidegate_test_redis::{Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::Server;
 
-use crate::counter_script::{AMPLE, add, frame, open, open_url, peek, ready};
+use crate::link::counter_script::{AMPLE, add, frame, open, open_url, peek, ready};
 
 /// Ends all connections to a server, and waits until the link has a new one.
 async fn reconnected(server: &Server, link: &Link) {

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tidegate_redis::LinkError;
 use tidegate_redis::link::Link;
-use tidegate_test_redis::eventually;
+use tidegate_test_support::eventually;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::counter_script::{DEADLINE, add};
+use crate::link::counter_script::{DEADLINE, add};
 
 /// Additional time to a deadline that a busy machine may need in a test. On an idle machine it is less than 5 milliseconds.
 pub(crate) const SLACK: Duration = Duration::from_millis(1_500);

@@ -7,11 +7,12 @@ use redis::Value;
 use tidegate_core::contract::seed::seed;
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{BreakerState, Cause, Link, ServerStats, Settings};
-use tidegate_test_redis::{Break, Proxy, Server, eventually, until};
+use tidegate_test_support::redis::{Break, Proxy, Server};
+use tidegate_test_support::{eventually, until};
 use tokio::time::Instant;
 
-use crate::counter_script::{AMPLE, DEADLINE, add, open, open_url, ready};
-use crate::load::{Caller, Load, SLACK, recovery};
+use crate::link::counter_script::{AMPLE, DEADLINE, add, open, open_url, ready};
+use crate::link::load::{Caller, Load, SLACK, recovery};
 
 const CALLERS: usize = 32;
 /// The guaranteed time. On an idle machine it takes less than one second.

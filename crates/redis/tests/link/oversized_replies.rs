@@ -2,9 +2,10 @@
 
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{Cause, Unreachable};
-use tidegate_test_redis::{Break, Proxy, Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Break, Proxy, Server};
 
-use crate::counter_script::{AMPLE, DEADLINE, add, open_url, ready, unreachable};
+use crate::link::counter_script::{AMPLE, DEADLINE, add, open_url, ready, unreachable};
 
 /// Number of bytes that the system buffers at both ends of a connection, plus those that the link reads ahead.
 const BUFFERED: usize = 32 * 1024 * 1024;

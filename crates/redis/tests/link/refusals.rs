@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use redis::Value;
 use tidegate_redis::LinkError;
 use tidegate_redis::link::{BreakerState, Cause, ErrorCode, Link, Login, ServerError, Settings, Unreachable};
-use tidegate_test_redis::{Server, eventually, run_on, until};
+use tidegate_test_support::redis::{Server, run_on};
+use tidegate_test_support::{eventually, until};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::counter_script::{AMPLE, DEADLINE, add, frame, open, open_url, peek, ready, unreachable};
-use crate::load::{Load, SLACK, recovery};
+use crate::link::counter_script::{AMPLE, DEADLINE, add, frame, open, open_url, peek, ready, unreachable};
+use crate::link::load::{Load, SLACK, recovery};
 
 /// A script that does not catch errors of its commands.
 const CARELESS: &str = r"

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_redis::link::{Address, Link, Settings, Unreachable};
-use tidegate_test_redis::{PRIMARY, Sentinels, eventually, until};
+use tidegate_test_support::redis::{PRIMARY, Sentinels};
+use tidegate_test_support::{eventually, until};
 use tokio::time::Instant;
 
-use crate::counter_script::{AMPLE, add, open, ready, unreachable};
-use crate::load::{Load, recovery};
+use crate::link::counter_script::{AMPLE, add, open, ready, unreachable};
+use crate::link::load::{Load, recovery};
 
 /// Maximum time until calls are answered again once there is a new primary.
 const BACK_WITHIN: Duration = Duration::from_secs(15);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_test_redis::{Break, Cluster, Flavour, Proxy, Sentinels, Server, TlsServer, eventually, until};
+use tidegate_test_support::redis::{Break, Cluster, Flavour, Proxy, Sentinels, Server, TlsServer};
+use tidegate_test_support::{eventually, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};

@@ -10,10 +10,10 @@ use tidegate_redis::RedisStore;
 use tidegate_redis::fleet::{DemandSource, FollowingRegion};
 use tidegate_redis::link::Settings;
 use tidegate_rules::{Limiter, Request, RuleOutcome, RuleSet};
-use tidegate_test_redis::eventually;
+use tidegate_test_support::eventually;
 use tokio::time::Instant;
 
-use crate::world::{RULES, Region, regions};
+use crate::regions::world::{RULES, Region, regions};
 
 /// Its burst takes ten seconds to come back, so a moved burst that did not settle would be too much.
 const SLOW: &str = "{ regions: { eu: 60%, us: 40% }, rules: [{ id: api, limit: 10/s burst 100 }] }";

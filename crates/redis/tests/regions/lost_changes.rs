@@ -2,9 +2,10 @@
 
 use tidegate_core::regions::Share;
 use tidegate_redis::fleet::{RegionEvent, RegionsError};
-use tidegate_test_redis::{Break, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::Break;
 
-use crate::world::{Node, Region, regions, repair};
+use crate::regions::world::{Node, Region, regions, repair};
 
 const RECORD: &str = "tidegate:{#steering}:regions";
 

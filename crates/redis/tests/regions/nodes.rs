@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use tidegate_core::Micros;
 use tidegate_core::regions::{CONFIRMED_AFTER, Share};
 use tidegate_redis::fleet::{DemandSource, RegionEvent, RegionRecord, RegionsControl};
-use tidegate_test_redis::{Break, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::Break;
 
-use crate::world::{Node, Region, control, first_shares, regions, regions_with, sum};
+use crate::regions::world::{Node, Region, control, first_shares, regions, regions_with, sum};
 
 async fn applies(node: &Node, limit: &str) {
     eventually(limit, async || (node.limit() == limit).then_some(())).await;

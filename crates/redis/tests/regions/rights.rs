@@ -7,9 +7,10 @@ use tidegate_redis::RedisStore;
 use tidegate_redis::fleet::{FleetControl, FollowingRegion, RegionsControl};
 use tidegate_redis::link::Settings;
 use tidegate_rules::{Limiter, Request, RuleOutcome, RuleSet};
-use tidegate_test_redis::{Break, Cluster, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Break, Cluster};
 
-use crate::world::{Region, first_shares, regions, repair};
+use crate::regions::world::{Region, first_shares, regions, repair};
 
 /// The window lasts long enough, except in the last minute of a year.
 const RULES: &str = "

@@ -3,9 +3,9 @@
 use tidegate_core::Timestamp;
 use tidegate_core::regions::{Offer, Share, Transfer};
 use tidegate_redis::fleet::{Inheritance, RegionsControl, RegionsError, Resumption, TakenBack};
-use tidegate_test_redis::Break;
+use tidegate_test_support::redis::Break;
 
-use crate::world::{Region, first_shares, first_shares_with, regions, regions_with, repair, sum};
+use crate::regions::world::{Region, first_shares, first_shares_with, regions, regions_with, repair, sum};
 
 fn percent(percent: u32) -> Share {
     Share::percent(percent)

@@ -9,7 +9,8 @@ use tidegate_core::regions::{RegionShare, Share, ShareLedger};
 use tidegate_redis::fleet::{DemandSource, FleetControl, FollowingRegion, RegionEvent, RegionsControl};
 use tidegate_redis::link::Settings;
 use tidegate_rules::{Limiter, Request, RuleOutcome, RuleSet};
-use tidegate_test_redis::{Break, Proxy, Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Break, Proxy, Server};
 
 /// A region: its own Redis, and a proxy through which other regions reach it.
 pub(crate) struct Region {

@@ -10,10 +10,10 @@ use tidegate_redis::tier::{LeaseSettings, LeaseStats, Tier};
 use tidegate_redis::{RedisStore, Settings, tier};
 use tidegate_rules::{Limiter, Request, RuleSet};
 
-use crate::request::{RequestKind, RequestPlan};
-use crate::time::{NodeClock, TrueTime};
+use crate::simulation::request::{RequestKind, RequestPlan};
+use crate::simulation::time::{NodeClock, TrueTime};
 
-/// Maximum wait for the answer to a renewal. Requests wait for [less](crate::ideal::LATE).
+/// Maximum wait for the answer to a renewal. Requests wait for [less](crate::simulation::ideal::LATE).
 const RENEWAL_DEADLINE: Duration = Duration::from_millis(1_500);
 /// The time within which a reserved cost can be settled.
 const RESERVED_FOR: Micros = Micros::from_secs(60);

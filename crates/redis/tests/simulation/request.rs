@@ -6,10 +6,10 @@ use std::time::Duration;
 use tidegate_core::{Clock, Receipt, Settlement, StoreError, Timestamp};
 use tokio::time::sleep;
 
-use crate::ideal::{Admission, Ideal, Sample};
-use crate::node::Node;
-use crate::slots::{SlotSample, SlotUse};
-use crate::time::TrueTime;
+use crate::simulation::ideal::{Admission, Ideal, Sample};
+use crate::simulation::node::Node;
+use crate::simulation::slots::{SlotSample, SlotUse};
+use crate::simulation::time::TrueTime;
 
 /// The kinds of requests. All are governed by the first rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Scenes in which a fleet exceeds a limit at some moment if a safety rule is disabled, and at none otherwise.
 
-use crate::ideal::Sample;
-use crate::node::Mutant;
-use crate::redis_in_process::PathState;
-use crate::request::RequestKind;
-use crate::slots::SlotSample;
-use crate::trace::{Load, NODES, Step, Trace};
-use crate::world::{Outcome, World};
+use crate::simulation::ideal::Sample;
+use crate::simulation::node::Mutant;
+use crate::simulation::redis_in_process::PathState;
+use crate::simulation::request::RequestKind;
+use crate::simulation::slots::SlotSample;
+use crate::simulation::trace::{Load, NODES, Step, Trace};
+use crate::simulation::world::{Outcome, World};
 
 const SLOTS: SlotSample = SlotSample { text: "concurrent 64 ttl 1s", slots: 64, ttl: 1_000 };
 

@@ -2,10 +2,10 @@
 
 use fastrand::Rng;
 
-use crate::ideal::Sample;
-use crate::redis_in_process::PathState;
-use crate::request::{RequestKind, RequestPlan};
-use crate::slots::SlotSample;
+use crate::simulation::ideal::Sample;
+use crate::simulation::redis_in_process::PathState;
+use crate::simulation::request::{RequestKind, RequestPlan};
+use crate::simulation::slots::SlotSample;
 
 pub(crate) const NODES: usize = 3;
 

@@ -10,12 +10,12 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::ideal::{Ideal, LATE};
-use crate::node::{Mutant, Node};
-use crate::redis_in_process::{Dataset, ScriptedServer, SimulatedNetwork};
-use crate::request::{Client, Decided};
-use crate::time::{NodeClock, ServerClock, TrueTime};
-use crate::trace::{Load, NODES, Step, Trace};
+use crate::simulation::ideal::{Ideal, LATE};
+use crate::simulation::node::{Mutant, Node};
+use crate::simulation::redis_in_process::{Dataset, ScriptedServer, SimulatedNetwork};
+use crate::simulation::request::{Client, Decided};
+use crate::simulation::time::{NodeClock, ServerClock, TrueTime};
+use crate::simulation::trace::{Load, NODES, Step, Trace};
 
 /// The result of a trace.
 pub(crate) struct Outcome {

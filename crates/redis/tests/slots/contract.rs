@@ -13,7 +13,7 @@ use tidegate_core::{
 };
 use tidegate_redis::RedisStore;
 
-use crate::shared;
+use crate::slots::shared;
 
 /// Makes the rule a part of the key, and so of the slot.
 struct Spread {

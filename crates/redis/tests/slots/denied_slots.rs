@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tidegate_core::{Charge, Key, Limit, ManualClock, Micros, RuleId, Settlement, Store, StoreError, Timestamp};
 use tidegate_redis::{Names, RedisStore, Settings};
-use tidegate_test_redis::{Cluster, eventually, until};
+use tidegate_test_support::redis::Cluster;
+use tidegate_test_support::{eventually, until};
 
-use crate::shared::{self, slot};
+use crate::slots::shared::{self, slot};
 
 fn clock() -> ManualClock {
     ManualClock::at(Timestamp::from_secs(1_794_700_800))

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tidegate_core::contract::seed::seed;
 use tidegate_redis::{RedisStore, Settings};
-use tidegate_test_redis::{Break, Cluster, Proxy, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Break, Cluster, Proxy};
 use tokio::time::sleep;
 
-use crate::shared;
-use crate::spenders::{Spenders, check};
+use crate::slots::shared;
+use crate::slots::spenders::{Spenders, check};
 
 const FAULTS: usize = 40;
 

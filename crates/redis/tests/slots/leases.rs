@@ -11,10 +11,11 @@ use tidegate_core::store::Answer;
 use tidegate_core::{Charge, Key, Limit, ManualClock, Micros, RuleId, Store, StoreError, Timestamp};
 use tidegate_redis::tier::{self, LeaseSettings, Tier};
 use tidegate_redis::{RedisStore, Settings};
-use tidegate_test_redis::{Cluster, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::Cluster;
 use tokio::time::interval;
 
-use crate::shared;
+use crate::slots::shared;
 
 type Node = Tier<RedisStore, ManualClock>;
 

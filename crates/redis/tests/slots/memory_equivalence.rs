@@ -7,9 +7,9 @@ use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Limit, ManualClock, MemoryStore, Micros, Receipt, RuleId, Store, StoreError};
 use tidegate_redis::RedisStore;
 
-use crate::limits::any_limit;
-use crate::shared;
-use crate::traces::{Cost, TraceClock, costs, moves_ahead, starts};
+use crate::slots::shared;
+use tidegate_test_support::limits::any_limit;
+use tidegate_test_support::traces::{Cost, TraceClock, costs, moves_ahead, starts};
 
 #[derive(Clone, Copy, Debug)]
 struct Asked {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use tidegate_core::contract::seed::seed;
 use tidegate_redis::{RedisStore, Settings};
-use tidegate_test_redis::{Cluster, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::Cluster;
 
-use crate::shared;
-use crate::spenders::{Spenders, check};
+use crate::slots::shared;
+use crate::slots::spenders::{Spenders, check};
 
 /// A node is killed under load, and it or a replacement returns. The other nodes have charged exactly what was admitted.
 async fn dies(mut cluster: Cluster, what: &str, replaced: impl AsyncFnOnce(&mut Cluster)) {

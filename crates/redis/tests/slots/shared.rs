@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::{Charge, Clock, Key, Store};
 use tidegate_redis::slot_of;
 use tidegate_redis::{Names, RedisStore, Settings};
-use tidegate_test_redis::{Cluster, reap_at_exit};
+use tidegate_test_support::redis::{Cluster, reap_at_exit};
 use tokio::runtime::Runtime;
 
 pub(crate) fn cluster() -> &'static Cluster {
@@ -48,13 +48,15 @@ pub(crate) fn slot(key: &str) -> u16 {
 
 /// Waits until all refunds are made.
 pub(crate) async fn all_given_back(store: &RedisStore) {
-    tidegate_test_redis::eventually("nothing left to give back", async || (store.refunds().waiting == 0).then_some(()))
-        .await;
+    tidegate_test_support::eventually("nothing left to give back", async || {
+        (store.refunds().waiting == 0).then_some(())
+    })
+    .await;
 }
 
 /// The amount that a key has spent.
 pub(crate) async fn spent(store: &RedisStore, charge: Charge<'_>) -> u64 {
-    let left = tidegate_test_redis::eventually("a peek", async || store.peek(&[charge.cost(0)]).await.ok());
+    let left = tidegate_test_support::eventually("a peek", async || store.peek(&[charge.cost(0)]).await.ok());
     charge.limit.capacity() - left.await[0].remaining
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tidegate_core::{Charge, Key, Limit, RuleId, Store, StoreError};
 use tidegate_redis::RedisStore;
-use tidegate_test_redis::Cluster;
+use tidegate_test_support::redis::Cluster;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::shared;
+use crate::slots::shared;
 
 const CALLERS: u64 = 16;
 

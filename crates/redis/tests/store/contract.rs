@@ -6,7 +6,7 @@ use tidegate_core::contract::Subject;
 use tidegate_core::{ManualClock, Timestamp};
 use tidegate_redis::RedisStore;
 
-use crate::server;
+use crate::store::server;
 
 struct InRedis {
     store: RedisStore,

@@ -11,10 +11,10 @@ use tidegate_core::{
     Charge, Key, Limit, ManualClock, MemoryStore, Micros, Question, Receipt, RuleId, Settlement, Store, Timestamp,
 };
 
-use crate::lease_acts::{Lease, RenewalAct, leasable, renewals};
-use crate::limits::{Bucket, any_limit, any_spending_limit, buckets, with_capacity};
-use crate::remote::Remote;
-use crate::traces::{ClockMove, Cost, TraceClock, costs, moves, starts};
+use crate::store::lease_acts::{Lease, RenewalAct, leasable, renewals};
+use crate::store::remote::Remote;
+use tidegate_test_support::limits::{Bucket, any_limit, any_spending_limit, buckets, with_capacity};
+use tidegate_test_support::traces::{ClockMove, Cost, TraceClock, costs, moves, starts};
 
 /// A rule, and its limits over time.
 #[derive(Clone, Debug)]

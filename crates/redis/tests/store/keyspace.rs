@@ -7,7 +7,7 @@ use tidegate_core::limit::Algorithm;
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Limit, ManualClock, Micros, Outcome, RuleId, Store, Timestamp};
 
-use crate::server;
+use crate::store::server;
 
 fn limits() -> Vec<Limit> {
     [

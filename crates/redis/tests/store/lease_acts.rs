@@ -5,7 +5,7 @@ use proptest::sample::{Index, select};
 use tidegate_core::Limit;
 use tidegate_core::lease::{LeaseGeneration, Renewal};
 
-use crate::traces::{Cost, costs};
+use tidegate_test_support::traces::{Cost, costs};
 
 /// Limits that can be leased, most of which recover in a few epochs.
 pub(crate) fn leasable() -> impl Strategy<Value = Limit> {

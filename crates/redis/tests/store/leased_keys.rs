@@ -4,7 +4,7 @@ use tidegate_core::lease::{EPOCH, Grant, LeaseRequest, Renewal};
 use tidegate_core::{Charge, Key, Limit, ManualClock, Micros, RuleId, Store, Timestamp};
 use tidegate_redis::RedisStore;
 
-use crate::server;
+use crate::store::server;
 
 fn limit(text: &str) -> Limit {
     text.parse().unwrap()

@@ -6,7 +6,7 @@ use tidegate_core::regions::Share;
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Clock, Key, Limit, ManualClock, MemoryStore, Micros, RuleId, Store, Timestamp};
 
-use crate::server;
+use crate::store::server;
 
 fn limit(text: &str) -> Limit {
     text.parse().unwrap()

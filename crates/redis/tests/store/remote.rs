@@ -10,8 +10,8 @@ use tidegate_redis::{RedisStore, Settings};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
-use crate::redis_in_process::{ScriptedServer, SimulatedNetwork};
-use crate::server;
+use crate::store::redis_in_process::{ScriptedServer, SimulatedNetwork};
+use crate::store::server;
 
 /// An empty store with a clock of the test.
 pub(crate) enum Remote {

@@ -2,7 +2,7 @@
 
 use tidegate_core::{Charge, Key, Limit, ManualClock, Micros, RuleId, Settlement, Store, StoreError, Timestamp};
 
-use crate::server;
+use crate::store::server;
 
 fn clock() -> ManualClock {
     ManualClock::at(Timestamp::from_secs(1_794_700_800))

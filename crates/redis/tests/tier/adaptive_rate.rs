@@ -7,8 +7,8 @@ use tidegate_core::{ManualClock, MemoryStore, Micros, Store};
 use tidegate_redis::tier::LeaseStats;
 use tidegate_rules::{Limiter, Request, RuleSet};
 
-use crate::nodes::{Common, Node, drive, node};
-use crate::support::{finish, start};
+use crate::tier::nodes::{Common, Node, drive, node};
+use crate::tier::support::{finish, start};
 
 const RULES: &str = "
 rules:

@@ -9,9 +9,9 @@ use tidegate_core::store::Answer;
 use tidegate_core::{MemoryStore, Micros, Store};
 use tidegate_redis::tier::{LeaseSettings, Settings, Tier};
 
-use crate::leases::Named;
-use crate::nodes::{Common, Network, drive};
-use crate::support::{finish, start};
+use crate::tier::leases::Named;
+use crate::tier::nodes::{Common, Network, drive};
+use crate::tier::support::{finish, start};
 
 struct Counting;
 

@@ -5,9 +5,9 @@ use proptest::test_runner::Config;
 use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Clock, Micros, Receipt, Store, Timestamp};
 
-use crate::leases::Named;
-use crate::nodes::{Fleet, drive};
-use crate::support::finish;
+use crate::tier::leases::Named;
+use crate::tier::nodes::{Fleet, drive};
+use crate::tier::support::finish;
 
 const NODES: usize = 3;
 const SLOTS: usize = 64;

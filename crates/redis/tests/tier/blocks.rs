@@ -5,9 +5,9 @@ use tidegate_core::lease::Leasing;
 use tidegate_core::{Charge, Micros, Receipt, Settlement, Store};
 use tidegate_redis::tier::LeaseStats;
 
-use crate::leases::Named;
-use crate::nodes::Fleet;
-use crate::support::finish;
+use crate::tier::leases::Named;
+use crate::tier::nodes::Fleet;
+use crate::tier::support::finish;
 
 fn begin(fleet: &Fleet, node: usize, charge: Charge<'_>) -> Option<Receipt> {
     fleet.decide(node, &[charge]).unwrap().receipt

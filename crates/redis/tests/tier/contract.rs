@@ -9,7 +9,7 @@ use tidegate_core::ManualClock;
 use tidegate_core::contract::Subject;
 use tidegate_redis::tier::Tier;
 
-use crate::support::{Behind, Tiered, finish};
+use crate::tier::support::{Behind, Tiered, finish};
 
 impl Subject for Tiered {
     type Store = Tier<Behind, ManualClock>;

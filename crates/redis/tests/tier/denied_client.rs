@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::{DecidedBy, Limiter, Request, RuleSet};
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

@@ -14,8 +14,8 @@ use tidegate_core::{
 use tidegate_redis::RedisStore;
 use tidegate_redis::tier::{Settings, Tier};
 
-use crate::server;
-use crate::support::start;
+use crate::tier::server;
+use crate::tier::support::start;
 
 /// Each rule begins with the first of these limits, and is raised from time to time. A rule that is lowered by more than
 /// half, or changes its algorithm, changes the debt of its keys when it is next evaluated; `fleet` tests that.

@@ -11,7 +11,7 @@ use tidegate_core::{
 use tidegate_redis::tier::{Settings, Tier};
 use tokio::sync::Semaphore;
 
-use crate::support::{finish, start};
+use crate::tier::support::{finish, start};
 
 /// A store that several tiers stand in front of, and that can be made slow to answer.
 struct SharedStore {

@@ -5,7 +5,7 @@ use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Limit, Micros, RuleId, Store};
 use tidegate_redis::tier::Settings;
 
-use crate::support::{Tiered, finish};
+use crate::tier::support::{Tiered, finish};
 
 fn limit(text: &str) -> Limit {
     text.parse().unwrap()

@@ -3,8 +3,8 @@
 use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Key, Limit, RuleId, Store};
 
-use crate::nodes::Fleet;
-use crate::support::finish;
+use crate::tier::nodes::Fleet;
+use crate::tier::support::finish;
 
 /// This many seconds with 500 requests per second for one key, and 20 for others.
 fn load(fleet: &Fleet, charge: Charge<'_>, others: Charge<'_>, seconds: u64) {

@@ -5,9 +5,9 @@ use proptest::sample::select;
 use proptest::test_runner::Config;
 use tidegate_core::{Clock, Decision, Micros, Store, Timestamp};
 
-use crate::leases::Named;
-use crate::nodes::Fleet;
-use crate::support::finish;
+use crate::tier::leases::Named;
+use crate::tier::nodes::Fleet;
+use crate::tier::support::finish;
 
 const LIMITS: [&str; 4] = ["100/s burst 1000", "gcra 100/s burst 1000", "fixed 500/s", "sliding 500/s"];
 /// The longest interval between two renewals.

@@ -13,8 +13,8 @@ use tidegate_core::store::Adjustment;
 use tidegate_core::{Charge, Clock, Key, MemoryStore, Micros, Receipt, RuleId, Store};
 use tidegate_redis::tier::Tier;
 
-use crate::nodes::{Fleet, Mutant, drive};
-use crate::support::finish;
+use crate::tier::nodes::{Fleet, Mutant, drive};
+use crate::tier::support::finish;
 
 /// Limits to which requests are charged, each with the limit to which it is raised.
 const LIMITS: [[&str; 2]; 8] = [

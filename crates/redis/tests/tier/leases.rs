@@ -7,8 +7,8 @@ use tidegate_core::store::{Adjustment, Answer, Readiness};
 use tidegate_core::{Charge, Key, Limit, ManualClock, MemoryStore, Micros, Question, RuleId, Store, StoreError};
 use tidegate_redis::tier::{LeaseSettings, Settings, Tier};
 
-use crate::nodes::{Fleet, drive};
-use crate::support::{Behind, finish, start};
+use crate::tier::nodes::{Fleet, drive};
+use crate::tier::support::{Behind, finish, start};
 
 fn limit(text: &str) -> Limit {
     text.parse().unwrap()

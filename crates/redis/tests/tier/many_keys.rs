@@ -7,9 +7,9 @@ use tidegate_core::{Charge, Key, MemoryStore, Micros, Store};
 use tidegate_redis::tier::{LeaseSettings, Settings, Tier};
 use tokio::time::sleep;
 
-use crate::leases::Named;
-use crate::nodes::{Common, Fleet, Network};
-use crate::support::{finish, start};
+use crate::tier::leases::Named;
+use crate::tier::nodes::{Common, Fleet, Network};
+use crate::tier::support::{finish, start};
 
 /// More than are swept in one go.
 const MANY: usize = 600;

@@ -15,7 +15,7 @@ use tidegate_core::{
 };
 use tidegate_redis::tier::{LeaseSettings, LeaseStats, Settings, Tier};
 
-use crate::support::{finish, start};
+use crate::tier::support::{finish, start};
 
 /// The size of a node's table of leases. Random traces make thousands of nodes, and a table of the default size takes
 /// longer to drop than most traces take to run.

@@ -8,9 +8,9 @@ use tidegate_core::lease::Leasing;
 use tidegate_core::{Charge, Key, MemoryStore, Micros, Store};
 use tidegate_redis::tier::{LeaseSettings, Settings, Tier};
 
-use crate::leases::Named;
-use crate::nodes::{Common, Fleet, Network};
-use crate::support::{finish, start};
+use crate::tier::leases::Named;
+use crate::tier::nodes::{Common, Fleet, Network};
+use crate::tier::support::{finish, start};
 
 #[test]
 fn idle_tokens_are_returned() {

@@ -4,9 +4,9 @@ use tidegate_core::Micros;
 use tidegate_redis::tier::Tier;
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::{DecidedBy, Limiter, Mode, Request, RuleSet, Ruling};
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 
-use crate::denied_client::calls;
+use crate::tier::denied_client::calls;
 
 const RULES: &str = "
 rules:

@@ -9,7 +9,8 @@ use tidegate_core::write_behind::WriteBehind;
 use tidegate_core::{Charge, Key, Limit, RuleId, Store};
 use tidegate_redis::write_behind::{WriteBehindStats, WriteBehindTier};
 use tidegate_redis::{RedisStore, Settings};
-use tidegate_test_redis::{Break, Proxy, Server, eventually};
+use tidegate_test_support::eventually;
+use tidegate_test_support::redis::{Break, Proxy, Server};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval};
 

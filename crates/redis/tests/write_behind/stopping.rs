@@ -6,7 +6,7 @@ use tidegate_core::write_behind::WriteBehind;
 use tidegate_core::{Charge, Key, Limit, RuleId, Store};
 use tidegate_redis::write_behind::WriteBehindTier;
 use tidegate_redis::{RedisStore, Settings};
-use tidegate_test_redis::{Break, Proxy, Server};
+use tidegate_test_support::redis::{Break, Proxy, Server};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 

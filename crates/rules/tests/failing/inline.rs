@@ -4,7 +4,7 @@ use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Decision, Key, Micros, Outcome, RuleId};
 use tidegate_rules::{DecidedBy, InlineLimit, OnStoreFailure};
 
-use crate::support::{Stage, finish};
+use crate::failing::support::{Stage, finish};
 
 fn stage() -> Stage {
     Stage::new("rules: []")

@@ -4,7 +4,7 @@ use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{ManualClock, MemoryStore, Micros, RuleId, Timestamp};
 use tidegate_rules::{DecidedBy, Limiter};
 
-use crate::support::{Stage, by};
+use crate::failing::support::{Stage, by};
 
 fn unusable(rule: &str) -> Fault {
     Fault::Unusable(RuleId::new(rule))
@@ -105,7 +105,7 @@ rules:
 /// A store in memory with room for some reservations.
 fn narrow() -> (Limiter<MemoryStore<ManualClock>, ManualClock>, ManualClock) {
     let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
-    let rules = crate::support::rules(
+    let rules = crate::failing::support::rules(
         "rules: [{ id: r, key: user, limits: [{ limit: 1000/h, reserve: 1h }], on_store_failure: { local_percent: 1 } }]",
     );
     let store = MemoryStore::with_clock_and_cap(clock.clone(), 200);
@@ -115,7 +115,7 @@ fn narrow() -> (Limiter<MemoryStore<ManualClock>, ManualClock>, ManualClock) {
 #[test]
 fn a_store_that_has_no_room_for_reservations_is_not_away() {
     let (limiter, clock) = narrow();
-    let request = crate::support::alice();
+    let request = crate::failing::support::alice();
     let allowed = (0..100).filter(|_| limiter.check_now(&request).is_allowed()).count();
     let held = limiter.store().stats().reservations;
     assert!((5..50).contains(&held), "{held}");
@@ -128,7 +128,7 @@ fn a_store_that_has_no_room_for_reservations_is_not_away() {
 #[test]
 fn keys_without_room_are_decided_by_their_rule_at_once() {
     let (limiter, _) = narrow();
-    let request = crate::support::alice();
+    let request = crate::failing::support::alice();
     let check = || limiter.check_then(&request, |_, ruling| (ruling.is_allowed(), ruling.ruled[0].by)).now().unwrap();
     let said: Vec<_> = (0..100).map(|_| check()).collect();
     let held = limiter.store().stats().reservations;
@@ -142,7 +142,10 @@ fn keys_without_room_are_decided_by_their_rule_at_once() {
 #[test]
 fn a_store_that_may_wait_is_not_asked_on_the_spot() {
     let stage = Stage::new("rules: [{ id: a, key: user, limit: 1/h }]");
-    assert_eq!(stage.limiter.check_then(&crate::support::alice(), |_, ruling| ruling.is_allowed()).now(), None);
+    assert_eq!(
+        stage.limiter.check_then(&crate::failing::support::alice(), |_, ruling| ruling.is_allowed()).now(),
+        None
+    );
     assert_eq!(stage.limiter.store().questions(), 0);
     assert!(stage.alice().is_allowed());
 }

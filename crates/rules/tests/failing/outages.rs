@@ -4,8 +4,8 @@ use tidegate_core::Timestamp;
 use tidegate_core::contract::faulty::Fault;
 use tidegate_rules::Condition;
 
-use crate::log::logged;
-use crate::support::Stage;
+use crate::failing::log::logged;
+use crate::failing::support::Stage;
 
 #[test]
 fn every_switch_is_logged_once() {

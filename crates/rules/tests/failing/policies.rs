@@ -5,7 +5,7 @@ use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Micros, Outcome, Settlement};
 use tidegate_rules::{DecidedBy, Mode, Request};
 
-use crate::support::{OUTAGES, Stage, alice, by, finish};
+use crate::failing::support::{OUTAGES, Stage, alice, by, finish};
 
 #[test]
 fn while_the_store_answers_the_store_decides() {

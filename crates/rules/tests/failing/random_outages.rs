@@ -11,7 +11,7 @@ use tidegate_core::receipt::ReceiptId;
 use tidegate_core::{Clock, Decision, Limit, Micros, Outcome, Timestamp};
 use tidegate_rules::{DecidedBy, Request};
 
-use crate::support::{OUTAGES, Stage};
+use crate::failing::support::{OUTAGES, Stage};
 
 const LIMITS: [&str; 8] = [
     "5/s burst 9",

@@ -4,7 +4,7 @@ use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Charge, Key, Limit, RuleId};
 use tidegate_rules::Request;
 
-use crate::support::{Stage, alice, finish};
+use crate::failing::support::{Stage, alice, finish};
 
 fn stage(limit: &str, percent: u32) -> Stage {
     Stage::new(&format!(
@@ -149,9 +149,9 @@ fn a_limit_that_changed_during_the_outage_keeps_what_was_admitted() {
     let stage = stage("100/h", 100);
     stage.fail(Fault::Unreachable);
     stage.admitted(50);
-    stage
-        .limiter
-        .replace(crate::support::rules("rules: [{ id: a, key: user, limit: fixed 200/day, on_store_failure: local }]"));
+    stage.limiter.replace(crate::failing::support::rules(
+        "rules: [{ id: a, key: user, limit: fixed 200/day, on_store_failure: local }]",
+    ));
     stage.admitted(10);
     stage.fail(None);
     stage.report();

@@ -4,7 +4,7 @@ use tidegate_core::contract::faulty::Fault;
 use tidegate_core::{Charge, Key, RuleId, Settlement};
 use tidegate_rules::{DecidedBy, Request, Secret};
 
-use crate::support::{OUTAGES, Stage, by, finish};
+use crate::failing::support::{OUTAGES, Stage, by, finish};
 
 fn old() -> Secret {
     Secret::new(b"the previous one")

@@ -22,7 +22,7 @@ pub(crate) fn finish<A: IntoFuture>(answer: A) -> A::Output {
 impl Stage {
     #[track_caller]
     pub(crate) fn new(text: &str) -> Stage {
-        crate::log::listen();
+        crate::failing::log::listen();
         let clock = ManualClock::at(Timestamp::from_secs(1_700_000_000));
         let store = Faulty::new(MemoryStore::with_clock(clock.clone()));
         Stage { limiter: Limiter::with_clock(rules(text), store, clock.clone()), clock }

@@ -7,7 +7,7 @@ use tidegate_core::store::now_or_never;
 use tidegate_core::{Clock, ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_rules::{AdaptiveRate, Limiter, Mode, RuleSet, Ruling};
 
-use crate::support::{charges, get, mistakes, rules};
+use crate::rules::support::{charges, get, mistakes, rules};
 
 const RULES: &str = "
 rules:

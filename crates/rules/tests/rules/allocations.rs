@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use tidegate_rules::{Mode, Request, Switches};
 
-use crate::support::{get, rule, rules};
+use crate::rules::support::{get, rule, rules};
 
 struct Counting;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tidegate_rules::{Diagnostics, Loaded, load};
 
-use crate::support::{get, ids};
+use crate::rules::support::{get, ids};
 
 /// A folder with these files.
 fn folder(files: &[(&str, &str)]) -> TempDir {
@@ -143,7 +143,7 @@ fn missing_and_endless_includes_are_named() {
 fn text_without_a_file_includes_nothing() {
     let expected = "1:10 [a.yaml] rules that are published, or read from standard input, cannot include files; \
                     write the rules of those files into this one: nodes that read it do not have the files";
-    assert_eq!(crate::support::mistakes("include: a.yaml\nrules: []"), [expected]);
+    assert_eq!(crate::rules::support::mistakes("include: a.yaml\nrules: []"), [expected]);
 }
 
 /// Files that form a chain of includes.

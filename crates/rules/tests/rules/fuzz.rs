@@ -2,9 +2,9 @@
 
 use tidegate_core::Limit;
 use tidegate_core::limit::Rate;
-use tidegate_fuzz::{target, text};
 use tidegate_rules::envoy::RateUnit;
 use tidegate_rules::{Request, RuleSet, normalize};
+use tidegate_test_support::fuzz::{target, text};
 
 /// A file that uses the whole language.
 const VALID: &str = include_str!("valid.yaml");
@@ -140,7 +140,7 @@ fn the_reader_of_envoys_files_takes_any_bytes() {
 fn any_path_becomes_a_normal_one_and_is_matched_before_long() {
     const WORDS: [&str; 16] =
         ["/", "a", "users", "%2e", "..", "%2F", "//", "edit", "*", "{id}", "%5c", "%00", "%25", "?", "#", ";"];
-    let rules = crate::support::rules(VALID);
+    let rules = crate::rules::support::rules(VALID);
     target!("path").for_each(|bytes: &[u8]| {
         let path = text(bytes, &WORDS);
         let path = String::from_utf8_lossy(&path);

@@ -7,7 +7,7 @@
 
 use tidegate_rules::{RuleSet, load, normalize};
 
-use crate::support::{charges, get, key, rule};
+use crate::rules::support::{charges, get, key, rule};
 
 const GUIDE: &str = include_str!("../../../../docs/rules.md");
 const FAILURE_MODES: &str = include_str!("../../../../docs/failure-modes.md");

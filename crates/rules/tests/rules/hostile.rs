@@ -2,8 +2,8 @@
 
 use tidegate_rules::{RuleSet, load};
 
-use crate::allocations::most_bytes;
-use crate::support::{get, governs, mistakes, rules};
+use crate::rules::allocations::most_bytes;
+use crate::rules::support::{get, governs, mistakes, rules};
 
 /// The errors in these bytes.
 fn of_bytes(bytes: &[u8]) -> Vec<String> {
@@ -11,7 +11,7 @@ fn of_bytes(bytes: &[u8]) -> Vec<String> {
     let path = folder.path().join("rules.yaml");
     std::fs::write(&path, bytes).unwrap();
     let findings = load(&[path]).expect_err("something is wrong");
-    findings.0.iter().map(crate::support::line).collect()
+    findings.0.iter().map(crate::rules::support::line).collect()
 }
 
 #[test]

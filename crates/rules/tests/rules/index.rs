@@ -5,7 +5,7 @@ use proptest::sample::select;
 use proptest::test_runner::Config;
 use tidegate_rules::{Mode, Request, RuleSet, Switches};
 
-use crate::support::{ids, rules, times};
+use crate::rules::support::{ids, rules, times};
 
 /// A rule as text, alone and among others.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use tidegate_rules::{KeyFault, Request, RuleSet, Secret};
 
-use crate::support::{charges, get, governs, key, rule, rules, when};
+use crate::rules::support::{charges, get, governs, key, rule, rules, when};
 
 fn by(part: &str) -> String {
     format!("limit: 1/s, key: {part}")

@@ -7,7 +7,7 @@ use tidegate_core::write_behind::WriteBehind;
 use tidegate_core::{Charge, Micros};
 use tidegate_rules::{Request, SettleSource};
 
-use crate::support::{charges, get, mistakes, rule};
+use crate::rules::support::{charges, get, mistakes, rule};
 
 #[test]
 fn the_short_form_is_the_notation() {
@@ -259,7 +259,7 @@ fn presets_are_rules() {
     ] {
         let rules = rule(&format!("preset: {preset}"));
         assert_eq!(charges(&rules, &request), [format!("r: 1 of {limit}")]);
-        assert_eq!(crate::support::key(&rules, &request), Some(vec![key.to_owned()]), "{preset}");
+        assert_eq!(crate::rules::support::key(&rules, &request), Some(vec![key.to_owned()]), "{preset}");
     }
 }
 
@@ -268,7 +268,7 @@ fn rules_override_their_preset() {
     let request = get("/").user("alice").address("192.0.2.7".parse().unwrap());
     let rules = rule("preset: login, key: user, limit: 9/min, on_store_failure: allow");
     assert_eq!(charges(&rules, &request), ["r: 1 of 9/min"]);
-    assert_eq!(crate::support::key(&rules, &request), Some(vec!["alice".to_owned()]));
+    assert_eq!(crate::rules::support::key(&rules, &request), Some(vec!["alice".to_owned()]));
     assert_eq!(rules.rules()[0].on_store_failure().to_string(), "allow");
     assert_eq!(rule("preset: login").rules()[0].on_store_failure().to_string(), "deny");
 }

@@ -1,6 +1,6 @@
 //! Limits with their parts in fields.
 
-use crate::support::{charges, get, mistakes, rule};
+use crate::rules::support::{charges, get, mistakes, rule};
 
 #[test]
 fn every_algorithm_can_be_spelled_out() {

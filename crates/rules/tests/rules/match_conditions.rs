@@ -2,7 +2,7 @@
 
 use tidegate_rules::Request;
 
-use crate::support::{get, governs, ids, rules, when};
+use crate::rules::support::{get, governs, ids, rules, when};
 
 type Say = fn(&str) -> String;
 type Have = fn(Request, &str) -> Request;

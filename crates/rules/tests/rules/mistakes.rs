@@ -1,6 +1,6 @@
 //! Every mistake: where it is, what is wrong, and how to correct it.
 
-use crate::support::{compare, findings, mistakes};
+use crate::rules::support::{compare, findings, mistakes};
 
 const IDS: &str = "write 1 to 100 letters, digits, `-`, `_`, `.` or `:`";
 const FIELDS: &str = "write 1 to 8 keys of at most 64 bytes each with dots between, such as `usage.total_tokens`";

@@ -1,6 +1,6 @@
 //! Several rules: order, `replaces`, `stop`, `mode`.
 
-use crate::support::{get, ids, rule, rules};
+use crate::rules::support::{get, ids, rule, rules};
 
 #[test]
 fn a_request_meets_every_rule_that_matches_in_the_order_of_the_file() {

@@ -1,6 +1,6 @@
 //! No spelling of a path bypasses its rule.
 
-use crate::support::{get, governs, key, rule, when};
+use crate::rules::support::{get, governs, key, rule, when};
 
 #[test]
 fn spellings_of_a_path_are_one_path() {

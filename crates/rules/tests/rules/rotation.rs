@@ -6,7 +6,7 @@ use tidegate_core::store::now_or_never;
 use tidegate_core::{Charge, Clock, Key, ManualClock, MemoryStore, Micros, Settlement, Timestamp};
 use tidegate_rules::{Charging, DescriptorRequest, Hits, Limiter, Mode, Refundable, Request, Ruling, Secret};
 
-use crate::support::rules;
+use crate::rules::support::rules;
 
 type Stage = Limiter<MemoryStore<ManualClock>, ManualClock>;
 

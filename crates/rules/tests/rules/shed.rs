@@ -3,7 +3,7 @@
 use tidegate_core::{ManualClock, MemoryStore, Settlement, Timestamp};
 use tidegate_rules::{Limiter, Priority, Request};
 
-use crate::support::{charges, get, mistakes, rules};
+use crate::rules::support::{charges, get, mistakes, rules};
 
 const RULES: &str = "
 rules:

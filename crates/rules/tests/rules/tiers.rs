@@ -8,7 +8,7 @@ use tidegate_core::store::now_or_never;
 use tidegate_core::{ManualClock, MemoryStore, Micros, Timestamp};
 use tidegate_rules::{FoundTier, KeyFault, Limiter, Secret, TierDirectory, TierLookup, TierSettings};
 
-use crate::support::{charges, compare, doubts, get, governs, mistakes, rules};
+use crate::rules::support::{charges, compare, doubts, get, governs, mistakes, rules};
 
 const BY_TIER: &str = "
 tiers:

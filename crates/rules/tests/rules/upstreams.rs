@@ -3,8 +3,8 @@
 //! Each model does what a server does to a path before it selects a handler: decoding, truncating, resolving. For all of
 //! these servers, a forwarded path must be the path that the rules have evaluated.
 
-use tidegate_fuzz::{target, text};
 use tidegate_rules::{PathPolicy, normalize};
+use tidegate_test_support::fuzz::{target, text};
 
 /// A model of a server: the path, decoded, whose handler is called. `None` if the server refuses it.
 type Upstream = fn(&[u8]) -> Option<Vec<u8>>;

@@ -1,6 +1,6 @@
 //! Warnings: text that is valid but was probably not meant.
 
-use crate::support::{doubts, mistakes};
+use crate::rules::support::{doubts, mistakes};
 
 #[test]
 fn a_key_that_anyone_can_choose_is_doubtful() {

@@ -10,6 +10,7 @@ use super::{FAINT, GOOD, STRONG, WARNING, plain};
 use crate::log::LogLineFormat;
 use crate::resp;
 use crate::serve::StoreFallback;
+use crate::version;
 
 /// Arguments of curl that declare a body as JSON. `--json` needs curl 7.82, and systems older than that are in use.
 const AS_JSON: &str = "-H 'content-type: application/json' -d";
@@ -45,6 +46,7 @@ impl Banner<'_> {
         let at = |listener: Option<(SocketAddr, bool)>| listener.map(|(address, _)| tracing::field::display(address));
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
+            profile = version::PROFILE,
             gateway = at(self.gateway),
             api = at(self.api),
             rls = at(self.rls),
@@ -61,6 +63,7 @@ impl Banner<'_> {
         let at = |listener: Option<(SocketAddr, bool)>| listener.map(|(address, _)| address.to_string());
         let banner = serde_json::json!({
             "version": env!("CARGO_PKG_VERSION"),
+            "profile": version::PROFILE,
             "listeners": {
                 "gateway": at(self.gateway),
                 "api": at(self.api),
@@ -167,6 +170,8 @@ impl Banner<'_> {
             let token = self.token.map(|token| format!("#token={token}")).unwrap_or_default();
             writeln!(out, "         {FAINT}or{FAINT:#}   open {url}/lab/{token}")?;
         }
+        let slowness = version::slowness().map(|slowness| format!(", {slowness}")).unwrap_or_default();
+        writeln!(out, "\n  {STRONG}Build{STRONG:#}  profile {}{slowness}", version::PROFILE)?;
         let pid = std::process::id();
         writeln!(
             out,

@@ -72,6 +72,8 @@ struct BenchReport {
     /// Processors that this process may use.
     processors: usize,
     seconds: f64,
+    /// Cargo's profile of this build.
+    profile: &'static str,
     /// Whether the program was built without optimisation.
     is_debug_build: bool,
     measurements: Vec<Measurement>,
@@ -104,6 +106,7 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
         version: version::short(),
         processors: threads.get(),
         seconds: args.seconds.as_secs_f64(),
+        profile: version::PROFILE,
         is_debug_build: cfg!(debug_assertions),
         measurements,
     };
@@ -116,9 +119,9 @@ pub(super) fn run(args: &Args) -> io::Result<ExitCode> {
 }
 
 fn print(out: &mut impl Write, report: &BenchReport) -> io::Result<()> {
-    let BenchReport { version, processors, is_debug_build, measurements, .. } = report;
-    let build = if *is_debug_build { ", built without optimisation: the figures are not meaningful" } else { "" };
-    writeln!(out, "tidegate {version}, processors: {processors}{build}\n")?;
+    let BenchReport { version, processors, profile, measurements, .. } = report;
+    let slowness = version::slowness().map(|slowness| format!(" ({slowness})")).unwrap_or_default();
+    writeln!(out, "tidegate {version}, processors: {processors}, profile {profile}{slowness}\n")?;
     let width = measurements.iter().map(|measured| measured.about.chars().count()).max().unwrap_or(0);
     let [rate, half, most, allowed] = ["checks/s", "p50", "p99", "allowed"];
     writeln!(out, "{FAINT}{:width$}  {rate:>14}  {half:>9}  {most:>9}  {allowed:>7}{FAINT:#}", "")?;

@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tidegate_fuzz::{in_pieces, target, text};
+use tidegate_test_support::fuzz::{in_pieces, target, text};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::framing::Framing;

@@ -102,7 +102,7 @@ fn malformed(what: &str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_fuzz::{target, text};
+    use tidegate_test_support::fuzz::{target, text};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::support::{Server, TOKEN};
+use crate::admin::support::{Server, TOKEN};
 
 const PATHS: [(&str, &str); 19] = [
     ("GET", "/"),

@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tidegate_redis::RedisStore;
 use tidegate_redis::link::Settings;
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
-use crate::certificates::{authority, issued};
-use crate::serving::{self, free_port};
-use crate::support::Server;
+use crate::admin::support::Server;
+use crate::support::certificates::{authority, issued};
+use crate::support::{self, free_port};
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
@@ -101,12 +101,12 @@ rules:
         &["--gateway-concurrency", "gradient2", "--gateway-shedding", "enforce"],
     ]
     .concat();
-    let server = serving::Server::start(&files, &args);
+    let server = support::Server::start(&files, &args);
     let gateway = server.listener("Gateway");
     assert_eq!(server.get_from(&format!("http://{gateway}/"), &[]).status, 200);
     assert_eq!(server.get_from(&format!("http://{gateway}/dead"), &[]).status, 502);
     let metrics = format!("http://{}/metrics", server.listener("Admin"));
-    serving::until("the requests to be counted", || {
+    support::until("the requests to be counted", || {
         let text = server.get_from(&metrics, &[]).body;
         let has = |part: &str| text.contains(part);
         (has("tidegate_gateway_errors_total{") && has("tidegate_unsettled_total{") && has("in_flight 0"))
@@ -124,7 +124,7 @@ rules:
 ";
     let redis = Redis::start();
     let args = ["--rules", "rules.yaml", "--redis", &redis.url(), "--admin-open-metrics", "true"];
-    let server = serving::Server::start(&[("rules.yaml", RULES)], &args);
+    let server = support::Server::start(&[("rules.yaml", RULES)], &args);
     server.check(r#"{"path":"/","api_key":"k1"}"#);
     server.get_from(&format!("http://{}/metrics", server.listener("Admin")), &[]).body
 }

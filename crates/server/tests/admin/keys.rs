@@ -6,9 +6,9 @@ use tidegate_core::{Key, Limit, RuleId};
 use tidegate_redis::RedisStore;
 use tidegate_redis::link::Settings;
 use tidegate_rules::{DescriptorRequest, DomainTerms, Hits, InlineLimit, OnStoreFailure, Request, Secret};
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
-use crate::support::Server;
+use crate::admin::support::Server;
 
 const TIERED: &str = "\
 tiers: { api_keys: { k_free: free, k_paid: paid }, default: free }

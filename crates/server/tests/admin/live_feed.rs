@@ -4,7 +4,7 @@ use std::process::Command;
 use serde_json::Value;
 use tidegate_core::Micros;
 
-use crate::support::{Server, TOKEN};
+use crate::admin::support::{Server, TOKEN};
 
 /// The next view that the server sends.
 fn next(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Value {

@@ -1,7 +1,7 @@
 use tidegate_core::Micros;
 use tidegate_rules::Mode;
 
-use crate::support::Server;
+use crate::admin::support::Server;
 
 fn mode(server: &Server, rule: &str) -> Mode {
     server.engine.limiter().rules().rules.mode_of(rule).unwrap()

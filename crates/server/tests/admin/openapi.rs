@@ -7,10 +7,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_test_redis::{Server as Redis, until};
+use tidegate_test_support::redis::Server as Redis;
+use tidegate_test_support::until;
 
-use crate::serving::{Answer, Server};
-use crate::support::TOKEN;
+use crate::admin::support::TOKEN;
+use crate::support::{Answer, Server};
 
 const RULES: &str = "
 tiers: { api_keys: { k_free: free }, default: free }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::serving::{Server, folder, tidegate, until};
+use crate::support::{Server, folder, tidegate, until};
 
 const TOKEN: &str = "an-operators-token";
 const RULES: &str = "rules: [{ id: login, key: address, limit: 2/day }]";

@@ -1,6 +1,6 @@
 use tempfile::tempdir;
 
-use crate::support::{RULES, Server};
+use crate::admin::support::{RULES, Server};
 
 #[test]
 fn the_rules_in_force_are_shown() {

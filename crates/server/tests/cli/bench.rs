@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::Folder;
+use crate::cli::Folder;
 
 /// The measurements of a benchmark in JSON, by name.
 fn measurements(report: &Value) -> BTreeMap<&str, &Value> {
@@ -15,7 +15,7 @@ fn measurements(report: &Value) -> BTreeMap<&str, &Value> {
 
 #[test]
 fn a_benchmark_measures_checks_listeners_and_a_redis() {
-    let redis = tidegate_test_redis::Server::start();
+    let redis = tidegate_test_support::redis::Server::start();
     let args = ["bench", "--seconds", "4", "--keys", "1000", "--connections", "4", "--json", "--redis", &redis.url()];
     let ran = Folder::with(&[]).run(&args);
     // No progress bar unless on a terminal.
@@ -55,7 +55,7 @@ fn a_benchmark_prints_a_table_and_errors_of_redis() {
     let refused = folder.run(&["bench", "--seconds", "0.4", "--redis", "http://127.0.0.1"]);
     assert!(refused.bad().contains("its scheme is not redis"), "{}", refused.err());
     // A port without a listener.
-    let port = tidegate_test_redis::free_port();
+    let port = tidegate_test_support::free_port();
     let silent = folder.run(&["bench", "--redis", &format!("redis://127.0.0.1:{port}")]);
     assert!(silent.bad().starts_with("error: Redis does not answer: "), "{}", silent.err());
     for args in [&["--seconds", "0"][..], &["--keys", "1"], &["--connections", "0"]] {

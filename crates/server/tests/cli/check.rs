@@ -4,8 +4,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::ran::Ran;
-use crate::{BROKEN, DOUBTFUL, Folder, GOOD};
+use crate::cli::{BROKEN, DOUBTFUL, Folder, GOOD};
+use crate::support::ran::Ran;
 
 #[test]
 fn envoys_files_are_counted_too() {

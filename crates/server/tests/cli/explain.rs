@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{BROKEN, Folder, GOOD};
+use crate::cli::{BROKEN, Folder, GOOD};
 
 const MANY: &str = "\
 tiers: { from: 'header:X-Tier', default: free }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::Folder;
+use crate::cli::Folder;
 
 #[test]
 fn the_schema_is_printed_and_the_one_in_the_documentation_is_current() {

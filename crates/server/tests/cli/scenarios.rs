@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::Folder;
+use crate::cli::Folder;
 
 const TESTED: &str = "\
 rules:

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::guide::{Block, Guide, guides, is_rules, plain, repository};
-use crate::{commands, sessions, snippets};
+use crate::docs::guide::{Block, Guide, guides, is_rules, plain, repository};
+use crate::docs::{commands, sessions, snippets};
 
 /// The check of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,12 +93,12 @@ static HELD: &[Held] = &[
     held(ALGORITHM_GUIDE, "trace", "", ALGORITHMS, "every_trace_in_the_guide_matches_the_engine"),
     held("envoy.md", "yaml", "static_resources:", ENVOY, "envoy_asks_and_obeys"),
     held("envoy.md", "yaml", "rate_limits:", ENVOY, "envoy_knows_the_actions_of_the_guide"),
-    held("fleet.md", "console", "", "server/tests/fleet/main.rs", "the_guide_shows_what_the_program_prints"),
+    held("fleet.md", "console", "", "server/tests/fleet/mod.rs", "the_guide_shows_what_the_program_prints"),
     held(
         "fleet.md",
         "text",
         "node ",
-        "server/tests/fleet/main.rs",
+        "server/tests/fleet/mod.rs",
         "a_node_that_lags_or_refuses_is_listed_and_sets_the_exit_status",
     ),
     held(

@@ -1,14 +1,14 @@
 //! Runs the commands in the guides that need only files, and compares their output with the one that the guides show.
 //!
 //! Commands that start a server are passed to `tidegate config`, which takes the same flags and rejects invalid ones. Commands that
-//! use a server are in [`sessions`](crate::sessions).
+//! use a server are in [`sessions`](crate::docs::sessions).
 
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::blocks::{Fate, Kind, fate, kind};
-use crate::guide::{Guide, guide, guides, plain};
+use crate::docs::blocks::{Fate, Kind, fate, kind};
+use crate::docs::guide::{Guide, guide, guides, plain};
 use crate::support::{Process, Server, folder, free_port, until};
 
 /// Commands that need only files.

@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::commands::{is_shown, said, shell};
-use crate::guide::{Block, Shown, guide};
-use crate::sessions::upstream;
+use crate::docs::commands::{is_shown, said, shell};
+use crate::docs::guide::{Block, Shown, guide};
+use crate::docs::sessions::upstream;
 use crate::support::{Process, Server, folder, free_port};
 
 #[test]

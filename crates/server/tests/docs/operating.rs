@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::guide::{Guide, guide};
-use crate::sessions::{OPS, TOKEN};
+use crate::docs::guide::{Guide, guide};
+use crate::docs::sessions::{OPS, TOKEN};
 use crate::support::{Answer, Server, until};
 
 const LOGIN: &str = r#"{"path":"/login","address":"203.0.113.7"}"#;
@@ -31,7 +31,7 @@ fn the_guide_says_of_every_setting_whether_a_reload_applies_it() {
     let applied: Vec<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
     let items = others.lines().filter(|line| line.starts_with("- "));
     let others: Vec<&str> = items.flat_map(|item| item.split('`').skip(1).step_by(2)).collect();
-    let reference = crate::tidegate(&["config", "--reference"]);
+    let reference = crate::docs::tidegate(&["config", "--reference"]);
     let rows: Vec<&str> = reference.lines().filter(|line| line.starts_with("| `")).collect();
     assert!(rows.len() > 100);
     for row in rows {

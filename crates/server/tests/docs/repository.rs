@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::guide::repository;
+use crate::docs::guide::repository;
 
 fn read(file: &str) -> String {
     std::fs::read_to_string(repository().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))

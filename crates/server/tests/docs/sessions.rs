@@ -6,11 +6,11 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
-use crate::blocks::{Fate, fate};
-use crate::commands::{commands, is_shown, said, shell_command};
-use crate::guide::{Guide, guide, plain};
+use crate::docs::blocks::{Fate, fate};
+use crate::docs::commands::{commands, is_shown, said, shell_command};
+use crate::docs::guide::{Guide, guide, plain};
 use crate::support::Server;
 
 pub(crate) const TOKEN: &str = "0123456789abcdef";

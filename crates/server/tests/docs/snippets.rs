@@ -7,11 +7,12 @@ use std::sync::LazyLock;
 use serde_json::Value;
 use tidegate_core::{Limit, NotationError};
 
-use crate::blocks::{Kind, kind};
-use crate::commands::{said, shell};
-use crate::guide::{Guide, guides, is_rules, repository};
+use crate::docs::Known;
+use crate::docs::blocks::{Kind, kind};
+use crate::docs::commands::{said, shell};
+use crate::docs::guide::{Guide, guides, is_rules, repository};
+use crate::support::certificates;
 use crate::support::folder;
-use crate::{Known, certificates};
 
 /// What reads a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -264,7 +265,7 @@ fn blocks_are_read_by_what_they_are_for() {
 #[test]
 fn broken_blocks_are_noticed() {
     let block =
-        |label: &str, text: &str| crate::guide::Block { label: label.to_owned(), text: text.to_owned(), line: 1 };
+        |label: &str, text: &str| crate::docs::guide::Block { label: label.to_owned(), text: text.to_owned(), line: 1 };
     for (label, text) in [
         ("yaml", "rules:\n  - { id: a, limit: 1/fortnight }"),
         ("yaml", "domain: a\ndescriptors: [{ kee: a }]"),

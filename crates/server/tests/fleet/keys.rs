@@ -1,6 +1,6 @@
 //! `tidegate keys`: tiers of API keys.
 
-use crate::TestFleet;
+use crate::fleet::TestFleet;
 
 #[test]
 fn a_tier_that_no_rule_knows_is_refused() {

@@ -5,9 +5,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
 use tempfile::TempDir;
-use tidegate_test_redis::{Server, free_port, until};
+use tidegate_test_support::redis::Server;
+use tidegate_test_support::{free_port, until};
 
-use crate::ran::Ran;
+use crate::support::ran::Ran;
 
 const RULES: &str = "\
 regions: { eu: 60%, us: 40% }

@@ -3,9 +3,10 @@
 use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
-use tidegate_test_redis::{Cluster, PRIMARY, Sentinels, free_port, until};
+use tidegate_test_support::redis::{Cluster, PRIMARY, Sentinels};
+use tidegate_test_support::{free_port, until};
 
-use crate::ran::Ran;
+use crate::support::ran::Ran;
 
 const RULES: &str = "\
 tiers: { from: store, default: free }

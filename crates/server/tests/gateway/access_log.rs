@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::peers::{Gateway, NO_RULES, Nobody, Upstream, curl};
+use crate::gateway::peers::{Gateway, NO_RULES, Nobody, Upstream, curl};
 use crate::support::{tidegate, until};
 
 const RULES: &str = "

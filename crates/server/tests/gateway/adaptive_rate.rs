@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
-use crate::peers::{Gateway, Upstream};
-use crate::ran::Ran;
+use crate::gateway::peers::{Gateway, Upstream};
+use crate::support::ran::Ran;
 use crate::support::{tidegate, until};
 
 const RULES: &str = "
@@ -36,7 +36,7 @@ fn limit(gateway: &Gateway) -> String {
 }
 
 fn metrics(gateway: &Gateway) -> String {
-    crate::peers::curl(&format!("http://{}/metrics", gateway.server.listener("Admin")), &[]).body
+    crate::gateway::peers::curl(&format!("http://{}/metrics", gateway.server.listener("Admin")), &[]).body
 }
 
 /// Without a healthy upstream, the gateway answers 503 itself. Unlike a refusal under overload, that is an error.

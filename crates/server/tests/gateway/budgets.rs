@@ -15,7 +15,7 @@ use futures_util::stream;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::peers::Gateway;
+use crate::gateway::peers::Gateway;
 use crate::support::until;
 
 const RULES: &str = "
@@ -222,7 +222,7 @@ fn clients_that_hang_up_pay_the_estimate_or_the_usage_so_far() {
 fn unsettled(gateway: &Gateway, limit: &str, reason: &str) -> u64 {
     let url = format!("http://{}/metrics", gateway.server.listener("Admin"));
     let token = format!("Authorization: Bearer {ADMIN_TOKEN}");
-    let metrics = crate::peers::curl(&url, &["-H", &token]).body;
+    let metrics = crate::gateway::peers::curl(&url, &["-H", &token]).body;
     let series = format!("tidegate_unsettled_total{{rule=\"{limit}\",reason=\"{reason}\"}} ");
     value(&metrics, &series)
 }
@@ -235,14 +235,14 @@ fn value(metrics: &str, series: &str) -> u64 {
 /// Admitted and unsettled costs of a limit.
 fn admitted_and_unsettled(gateway: &Gateway, limit: &str) -> [u64; 2] {
     let url = format!("http://{}/metrics", gateway.server.listener("Admin"));
-    let metrics = crate::peers::curl(&url, &["-H", &format!("Authorization: Bearer {ADMIN_TOKEN}")]).body;
+    let metrics = crate::gateway::peers::curl(&url, &["-H", &format!("Authorization: Bearer {ADMIN_TOKEN}")]).body;
     ["admitted", "unsettled"].map(|name| value(&metrics, &format!("tidegate_cost_{name}_total{{rule=\"{limit}\"}} ")))
 }
 
 #[test]
 fn a_client_that_accepts_compression_is_charged_what_the_call_cost() {
     // Compresses only on request, as most upstreams do.
-    let upstream = crate::peers::Upstream::start(|taken| {
+    let upstream = crate::gateway::peers::Upstream::start(|taken| {
         let (head, _) = taken.request()?;
         let accepted = head
             .lines()

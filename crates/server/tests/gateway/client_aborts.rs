@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 
-use crate::peers::{Gateway, Upstream};
+use crate::gateway::peers::{Gateway, Upstream};
 use crate::support::until;
 
 const RULES: &str = "

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use rustix::process::Signal;
 
-use crate::peers::{Gateway, Upstream};
+use crate::gateway::peers::{Gateway, Upstream};
 use crate::support::until;
 
 const RULES: &str = "

@@ -2,9 +2,9 @@
 
 use rustix::process::Signal;
 
-use crate::browser::Browser;
-use crate::peers::{Gateway, NO_RULES, Nobody, Upstream, python};
-use crate::ran::Ran;
+use crate::gateway::peers::{Gateway, NO_RULES, Nobody, Upstream, python};
+use crate::support::browser::Browser;
+use crate::support::ran::Ran;
 use crate::support::{Server, folder, tidegate, until};
 
 const ONE: &str = "rules: [{ id: few, key: address, limit: log 1/h }]";

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 
-use crate::peers::Between;
+use crate::gateway::peers::Between;
 
 /// Fields of a request, which may be invalid.
 type Fields<'f> = Vec<(&'f [u8], &'f [u8])>;

@@ -1,6 +1,6 @@
 //! Repeated parts of a request, with an upstream that uses the last one.
 
-use crate::peers::{Gateway, HaProxy, Upstream, curl};
+use crate::gateway::peers::{Gateway, HaProxy, Upstream, curl};
 
 /// Serves requests with the real key, taken from the last line if there are several.
 const REAL_KEY: &str = "

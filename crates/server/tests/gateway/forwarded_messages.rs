@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-use crate::peers::{Gateway, NO_RULES, Nginx, Upstream, curl};
+use crate::gateway::peers::{Gateway, NO_RULES, Nginx, Upstream, curl};
 use crate::support::until;
 
 const STATIC: &str = "server { listen 127.0.0.1:PORT; root .; keepalive_requests 100000;

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use crate::certificates::{authority, issued};
-use crate::peers::{Gateway, NO_RULES, Nobody, Upstream, curl};
+use crate::gateway::peers::{Gateway, NO_RULES, Nobody, Upstream, curl};
+use crate::support::certificates::{authority, issued};
 use crate::support::until;
 
 const OPEN: [&str; 2] = ["--admin-open-metrics", "true"];

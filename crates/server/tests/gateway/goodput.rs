@@ -20,8 +20,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::load_shedding::{ONLY_THE_LIMIT, RULES, metrics};
-use crate::peers::Gateway;
+use crate::gateway::load_shedding::{ONLY_THE_LIMIT, RULES, metrics};
+use crate::gateway::peers::Gateway;
 use crate::support::until;
 
 /// An upstream that answers a request for a path when this future has ended, whether its client is still there or not.

@@ -1,6 +1,6 @@
 //! gRPC through the gateway, with a third-party client and server.
 
-use crate::peers::{Gateway, Nobody, python, python_server};
+use crate::gateway::peers::{Gateway, Nobody, python, python_server};
 
 const SERVER: &str = r#"
 import grpc

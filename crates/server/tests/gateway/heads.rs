@@ -1,6 +1,6 @@
 //! Headers that upstreams receive, and headers that they do not receive.
 
-use crate::peers::{Gateway, NO_RULES, Nginx, Upstream};
+use crate::gateway::peers::{Gateway, NO_RULES, Nginx, Upstream};
 
 /// The values of a field in a head.
 fn values<'h>(head: &'h str, name: &str) -> Vec<&'h str> {
@@ -119,7 +119,7 @@ fn a_client_behind_nginx_is_the_one_that_is_limited() {
         ),
         &[],
     );
-    let ask = |client: &str| crate::peers::curl(&nginx.url(), &["-H", &format!("X-Client: {client}")]).status;
+    let ask = |client: &str| crate::gateway::peers::curl(&nginx.url(), &["-H", &format!("X-Client: {client}")]).status;
     assert_eq!([ask("203.0.113.1"), ask("203.0.113.1"), ask("203.0.113.2")], [200, 429, 200]);
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::peers::{Gateway, Nginx};
+use crate::gateway::peers::{Gateway, Nginx};
 
 const RULES: &str = "
 rules:

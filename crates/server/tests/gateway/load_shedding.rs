@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::peers::{Gateway, Upstream};
-use crate::ran::Ran;
+use crate::gateway::peers::{Gateway, Upstream};
+use crate::support::ran::Ran;
 use crate::support::{folder, tidegate, until};
 
 /// A rule for each priority.
@@ -47,7 +47,7 @@ fn hold(gateway: &Gateway) -> TcpStream {
 }
 
 pub(crate) fn metrics(gateway: &Gateway) -> String {
-    crate::peers::curl(&format!("http://{}/metrics", gateway.server.listener("Admin")), &[]).body
+    crate::gateway::peers::curl(&format!("http://{}/metrics", gateway.server.listener("Admin")), &[]).body
 }
 
 #[test]

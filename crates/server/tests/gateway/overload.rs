@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::peers::{Gateway, Upstream};
-use crate::ran::Ran;
+use crate::gateway::peers::{Gateway, Upstream};
+use crate::support::ran::Ran;
 use crate::support::{folder, tidegate, until};
 
 const RULES: &str = "
@@ -57,7 +57,7 @@ impl Overloaded {
     fn metric(&self, line: &str) -> bool {
         let url = format!("http://{}/metrics", self.gateway.server.listener("Admin"));
         let line = line.replace("UPSTREAM", &self.upstream.url());
-        crate::peers::curl(&url, &[]).body.lines().any(|known| known == line)
+        crate::gateway::peers::curl(&url, &[]).body.lines().any(|known| known == line)
     }
 }
 
@@ -230,7 +230,7 @@ fn the_constants_of_a_limit_can_be_set() {
     let limit = || {
         let url = format!("http://{}/metrics", gateway.server.listener("Admin"));
         let name = "tidegate_gateway_upstream_concurrency_limit{";
-        let text = crate::peers::curl(&url, &[]).body;
+        let text = crate::gateway::peers::curl(&url, &[]).body;
         let line = text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
         line.and_then(|line| line.rsplit(' ').next()?.parse::<u32>().ok())
     };

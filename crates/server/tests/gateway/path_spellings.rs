@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::peers::{Gateway, Nginx, Upstream, python_server};
-use crate::spellings::{RULES, SERVED, node, rule_denies, served_as_login, spellings};
+use crate::gateway::peers::{Gateway, Nginx, Upstream, python_server};
+use crate::support::spellings::{RULES, SERVED, node, rule_denies, served_as_login, spellings};
 use crate::support::{Process, folder, free_port, until};
 
 /// Two logins are allowed, and no spelling adds a third. With the policy `as-is`, spellings evade the rule at upstreams

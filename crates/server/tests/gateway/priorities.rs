@@ -1,6 +1,6 @@
 //! The priority header that upstreams receive.
 
-use crate::peers::{Gateway, Upstream};
+use crate::gateway::peers::{Gateway, Upstream};
 
 const RULES: &str = "
 rules:

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
-use crate::peers::{Gateway, Upstream};
+use crate::gateway::peers::{Gateway, Upstream};
 use crate::support::until;
 
 /// Gateways in front of one upstream, with these rules and with state in this Redis. Their deadlines are long.

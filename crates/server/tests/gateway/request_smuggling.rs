@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use crate::peers::{Between, Gateway, NO_RULES, Upstream};
+use crate::gateway::peers::{Between, Gateway, NO_RULES, Upstream};
 
 impl Between {
     /// The statuses of the responses to these bytes, until the gateway closes the connection, and the heads that the

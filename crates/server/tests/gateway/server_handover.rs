@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use rustix::process::Signal;
 
-use crate::certificates::{Authority, authority, issued};
-use crate::peers::{Gateway, NO_RULES, Nginx, Upstream, curl, gateway_address};
+use crate::gateway::peers::{Gateway, NO_RULES, Nginx, Upstream, curl, gateway_address};
+use crate::support::certificates::{Authority, authority, issued};
 use crate::support::{Server, folder, free_port, until};
 
 /// Starts a load by wrk for this many seconds.

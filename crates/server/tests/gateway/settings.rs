@@ -1,7 +1,7 @@
 //! Settings of the gateway, and errors in them.
 
-use crate::peers::{Gateway, NO_RULES, Upstream, curl, gateway_address};
-use crate::ran::Ran;
+use crate::gateway::peers::{Gateway, NO_RULES, Upstream, curl, gateway_address};
+use crate::support::ran::Ran;
 use crate::support::{Server, folder, tidegate};
 
 fn run(files: &[(&str, &str)], args: &[&str]) -> Ran {

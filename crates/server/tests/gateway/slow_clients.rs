@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc;
 
-use crate::peers::{Gateway, NO_RULES, Upstream};
+use crate::gateway::peers::{Gateway, NO_RULES, Upstream};
 use crate::support::until;
 
 const SOON: &[&str] = &["--limits-header-time", "1s"];

@@ -1,6 +1,6 @@
 //! Upgraded connections: WebSocket, and protocols that are not allowed, with third-party clients and servers.
 
-use crate::peers::{Gateway, NO_RULES, Upstream, python, python_server};
+use crate::gateway::peers::{Gateway, NO_RULES, Upstream, python, python_server};
 use crate::support::until;
 
 const RULES: &str = "
@@ -318,7 +318,9 @@ fn protocols_that_carry_requests_cannot_be_allowed() {
     ] {
         let folder = crate::support::folder(&[]);
         let mut command = crate::support::tidegate(folder.path());
-        let ran = crate::ran::Ran(command.args(["config", "--upstream", &upstream.url()]).args(args).output().unwrap());
+        let ran = crate::support::ran::Ran(
+            command.args(["config", "--upstream", &upstream.url()]).args(args).output().unwrap(),
+        );
         assert!(ran.bad().contains(told), "{told}: {}", ran.bad());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::peers::{Curled, Gateway, NO_RULES, Nobody, Upstream};
+use crate::gateway::peers::{Curled, Gateway, NO_RULES, Nobody, Upstream};
 use crate::support::until;
 
 const LIMITED: &str = "

@@ -4,6 +4,9 @@ use std::path::Path;
 
 use super::*;
 
+use crate::support;
+use crate::support::certificates;
+
 /// The guide's blocks in a language.
 fn blocks(language: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/identity.md");

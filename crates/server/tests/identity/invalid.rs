@@ -2,6 +2,8 @@
 
 use super::*;
 
+use crate::support;
+
 const CHECKS: [&str; 8] = [
     "--auth-jwt-jwks-file",
     "jwks.json",

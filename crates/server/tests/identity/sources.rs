@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::*;
-use crate::certificates::{authority, issued};
+use crate::support::certificates::{authority, issued};
 
 const KEYS: [&str; 6] =
     ["--auth-jwt-jwks-file", "jwks.json", "--auth-jwt-secret-file", "secret", "--auth-jwt-tier-claim", "plan"];

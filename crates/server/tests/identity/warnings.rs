@@ -2,6 +2,8 @@
 
 use super::*;
 
+use crate::support;
+
 const RULES: &str = "
 rules:
   - { id: per-user, key: user, limit: 3/min }

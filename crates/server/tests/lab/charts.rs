@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::browser::Browser;
-use crate::lab::Lab;
+use crate::lab::lab::Lab;
+use crate::support::browser::Browser;
 
 /// Moves the pointer over a chart, to this fraction of its width. Returns the values shown there.
 fn pointed(browser: &Browser, css: &str, share: f64) -> String {

@@ -1,5 +1,5 @@
-use crate::browser::Browser;
-use crate::lab::Lab;
+use crate::lab::lab::Lab;
+use crate::support::browser::Browser;
 
 fn error_at(browser: &Browser, field: &str, error: &str, part: &str) {
     browser.until(

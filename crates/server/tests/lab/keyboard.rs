@@ -1,7 +1,7 @@
 use fantoccini::key::Key;
 
-use crate::browser::Browser;
-use crate::lab::Lab;
+use crate::lab::lab::Lab;
+use crate::support::browser::Browser;
 
 /// Presses Tab until the element with this id has the focus.
 fn tab_to(browser: &Browser, id: &str) {

@@ -11,8 +11,8 @@ use tidegate_core::{Limit, Micros};
 use tidegate_lab::simulate::{Simulation, Totals};
 use tidegate_lab::traffic::Traffic;
 
-use crate::browser::Browser;
-use crate::serving::{Process, folder, tidegate, until};
+use crate::support::browser::Browser;
+use crate::support::{Process, folder, tidegate, until};
 
 /// A lab that is open until dropped.
 pub(crate) struct Lab {

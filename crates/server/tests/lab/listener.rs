@@ -3,10 +3,10 @@
 use std::io::{BufRead, BufReader};
 
 use serde_json::Value;
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 
-use crate::lab::Lab;
-use crate::serving::until;
+use crate::lab::lab::Lab;
+use crate::support::until;
 
 fn get(url: &str, headers: &[(&str, &str)]) -> http::Response<ureq::Body> {
     let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();

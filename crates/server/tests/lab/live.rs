@@ -1,10 +1,10 @@
 use serde_json::json;
 use tidegate_core::Micros;
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
-use crate::browser::Browser;
-use crate::operating;
-use crate::serving::{Server, until};
+use crate::admin::support as operating;
+use crate::support::browser::Browser;
+use crate::support::{Server, until};
 
 const TOKEN: &str = "an-operators-token";
 const RULES: &str = "\

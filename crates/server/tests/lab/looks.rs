@@ -1,7 +1,7 @@
 use serde_json::json;
 
-use crate::browser::Browser;
-use crate::lab::Lab;
+use crate::lab::lab::Lab;
+use crate::support::browser::Browser;
 
 const RUN: &str =
     "/lab/?limit=20/s+burst+50&limit=fixed+20/s&traffic=square+60/s+5/s+every+10s&for=30s&seed=1&speed=max";

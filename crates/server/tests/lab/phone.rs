@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::browser::Browser;
-use crate::lab::Lab;
-use crate::serving::Server;
+use crate::lab::lab::Lab;
+use crate::support::Server;
+use crate::support::browser::Browser;
 
 const TOKEN: &str = "an-operators-token";
 const FOUR: &str = "/lab/?limit=sliding+300/min&limit=sliding+300/min+parts+6&limit=300/min+burst+30&limit=log+300/min\

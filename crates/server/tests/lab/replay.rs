@@ -2,9 +2,9 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::browser::Browser;
-use crate::lab::Lab;
-use crate::serving::{folder, tidegate};
+use crate::lab::lab::Lab;
+use crate::support::browser::Browser;
+use crate::support::{folder, tidegate};
 
 const RULES: &str = "rules: [{ id: login, match: { path: /login }, key: address, limit: 5/min }]";
 

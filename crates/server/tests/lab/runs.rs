@@ -1,8 +1,8 @@
 use serde_json::Value;
 
-use crate::browser::Browser;
-use crate::lab::{Lab, Scenario};
-use crate::serving::until;
+use crate::lab::lab::{Lab, Scenario};
+use crate::support::browser::Browser;
+use crate::support::until;
 
 /// Every algorithm, with traffic that it partly admits.
 const ALGORITHMS: [Scenario; 9] = [

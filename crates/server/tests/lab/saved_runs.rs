@@ -1,6 +1,6 @@
-use crate::browser::Browser;
-use crate::lab::Lab;
-use crate::serving::{folder, tidegate};
+use crate::lab::lab::Lab;
+use crate::support::browser::Browser;
+use crate::support::{folder, tidegate};
 
 #[test]
 fn the_rule_that_is_shown_is_one_that_can_be_used() {

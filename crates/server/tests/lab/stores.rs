@@ -1,7 +1,7 @@
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 
-use crate::browser::Browser;
-use crate::lab::Lab;
+use crate::lab::lab::Lab;
+use crate::support::browser::Browser;
 
 #[test]
 fn a_real_redis_decides_in_real_time() {

@@ -1,7 +1,7 @@
-use tidegate_test_redis::{Break, Proxy};
+use tidegate_test_support::redis::{Break, Proxy};
 
-use crate::browser::Browser;
-use crate::lab::{Lab, Scenario};
+use crate::lab::lab::{Lab, Scenario};
+use crate::support::browser::Browser;
 
 #[test]
 fn a_stream_that_is_cut_goes_on_where_it_stopped() {

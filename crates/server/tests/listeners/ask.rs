@@ -10,8 +10,8 @@ use http::Version;
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::protocols::{Middleware, built, grpc, http2};
-use crate::requests::{ROWS, Verdict, Written};
+use crate::listeners::protocols::{Middleware, built, grpc, http2};
+use crate::listeners::requests::{ROWS, Verdict, Written};
 use crate::support::{Server, tidegate};
 
 /// A listener or a tool that decides requests.

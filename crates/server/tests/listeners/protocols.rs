@@ -16,7 +16,7 @@ use tidegate_rules::{PathPolicy, RuleSet};
 use tidegate_tower::RateLimitLayer;
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::requests::{Verdict, Written};
+use crate::listeners::requests::{Verdict, Written};
 
 /// A request as libraries build it. The target, if it is a whole URI, names the authority.
 pub(crate) fn built<B>(request: &Written, headers: &[(&str, &str)], version: Version, body: B) -> Request<B> {

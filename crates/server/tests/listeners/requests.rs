@@ -1,6 +1,6 @@
 //! Requests that could be interpreted in several ways, each with a plain one.
 
-use crate::ask::Asker;
+use crate::listeners::ask::Asker;
 
 /// A request as the client writes it.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::resp::{RequestBounds, Settings};
 use tidegate_core::{MemoryStore, SystemClock};
 
-use crate::support::{Server, run};
+use crate::resp::support::{Server, run};
 
 #[test]
 fn protocol_errors_are_answered_and_end_the_connection() {

@@ -1,7 +1,7 @@
 //! `CL.THROTTLE` on the wire. A table next to the code specifies its replies by time; here time is real, so waits are
 //! only checked against bounds.
 
-use crate::support::{Server, error, run};
+use crate::resp::support::{Server, error, run};
 
 #[test]
 fn five_integers_answer() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::resp::{Settings, Users};
 use tokio::time::Instant;
 
-use crate::support::{Server, error, run};
+use crate::resp::support::{Server, error, run};
 
 /// The output of redis-cli for these input lines.
 fn redis_cli(server: &Server, arguments: &[&str], lines: &str) -> String {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tidegate::resp::{RequestBounds, RespServer, Settings};
 use tidegate_core::MemoryStore;
-use tidegate_fuzz::{target, text};
+use tidegate_test_support::fuzz::{target, text};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::engine;
+use crate::resp::support::engine;
 
 const WORDS: [&str; 30] = [
     "*1\r\n",

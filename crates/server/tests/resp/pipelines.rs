@@ -11,7 +11,7 @@ use tidegate_core::MemoryStore;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Server, engine};
+use crate::resp::support::{Server, engine};
 
 /// Counts the writes to it.
 struct Counted {

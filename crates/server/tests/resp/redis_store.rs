@@ -3,9 +3,9 @@
 use tidegate::resp::Settings;
 use tidegate_redis::RedisStore;
 use tidegate_rules::OnStoreFailure;
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
-use crate::support::{Server, TIMEOUT, run};
+use crate::resp::support::{Server, TIMEOUT, run};
 
 /// A server with its state in this Redis, and a long deadline.
 fn server(redis: &Redis, on_store_failure: OnStoreFailure) -> Server {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use redis::{Connection, Value, from_redis_value};
 
-use crate::support::{Server, error, run};
+use crate::resp::support::{Server, error, run};
 
 type Map = HashMap<String, Value>;
 

@@ -6,9 +6,9 @@ use std::os::unix::net::UnixStream;
 use tidegate::resp::{Settings, TransactionBounds};
 use tidegate_redis::RedisStore;
 use tidegate_rules::OnStoreFailure;
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
-use crate::support::{Raw, Server, TIMEOUT, error, run};
+use crate::resp::support::{Raw, Server, TIMEOUT, error, run};
 
 /// The remaining amount of `key` under 10 a day.
 fn left(server: &Server, key: &str) -> i64 {

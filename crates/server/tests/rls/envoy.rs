@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener as StdListener};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tidegate_test_redis::eventually;
+use tidegate_test_support::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::rls::Settings;
 use tidegate_redis::RedisStore;
 use tidegate_rules::{Charging, DomainTerms};
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
 use super::support::{Served, request, told, with_hits};
 

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
-use crate::leased_nodes::Client;
+use crate::serve::leased_nodes::Client;
 use crate::support::{Server, until};
 
 /// The program looks for hot keys once in so much time.

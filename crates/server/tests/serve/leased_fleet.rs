@@ -5,9 +5,9 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tidegate_test_redis::{Admission, Admissions, Break, Flavour, Proxy, Server as Redis};
+use tidegate_test_support::redis::{Admission, Admissions, Break, Flavour, Proxy, Server as Redis};
 
-use crate::leased_nodes::{Client, LITTLE, Node, TOO_MUCH, agent};
+use crate::serve::leased_nodes::{Client, LITTLE, Node, TOO_MUCH, agent};
 use crate::support::until;
 
 const NODES: usize = 4;

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tidegate_test_redis::Admission;
+use tidegate_test_support::redis::Admission;
 
 use crate::support::{Server, until};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
 use crate::support::{Server, until};
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::spellings::{RULES as LOGIN, node, rule_denies, served_as_login, spellings};
+use crate::support::spellings::{RULES as LOGIN, node, rule_denies, served_as_login, spellings};
 use crate::support::{Process, Server, free_port, until};
 
 const RULES: &str = "rules: [{ id: limited, match: { path: /limited }, key: address, limit: log 3/h }]";

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::store::redis as redis_server;
+use crate::serve::store::redis as redis_server;
 use crate::support::{Server, free_port, until};
 
 const RULES: &str = "

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::{Client, Connection};
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
 use crate::support::{Server, until};
 

@@ -1,9 +1,9 @@
 //! Leased tokens that real nodes return when they end.
 
 use rustix::process::Signal;
-use tidegate_test_redis::Server as Redis;
+use tidegate_test_support::redis::Server as Redis;
 
-use crate::leased_nodes::{LITTLE, Node};
+use crate::serve::leased_nodes::{LITTLE, Node};
 use crate::support::until;
 
 /// Nothing recovers while a test runs, so what is charged and was not admitted is outstanding.

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use serde_json::json;
-use tidegate_test_redis::{Flavour, Server as Redis};
+use tidegate_test_support::redis::{Flavour, Server as Redis};
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;

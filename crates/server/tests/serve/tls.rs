@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::certificates::{authority, issued};
+use crate::support::certificates::{authority, issued};
 use crate::support::{Server, folder, until};
 
 /// The protocol and the status printed by curl, or its error.

@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use rustix::process::Signal;
 use tonic::{Request, Response, Status};
 
-use crate::store::redis as redis_server;
+use crate::serve::store::redis as redis_server;
 use crate::support::{Server, free_port, until};
 
 #[derive(Clone, Default)]

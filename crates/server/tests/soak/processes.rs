@@ -11,7 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tidegate_test_redis::{Flavour, Server as RedisServer, free_port as free_redis_port};
+use tidegate_test_support::free_port as free_redis_port;
+use tidegate_test_support::redis::{Flavour, Server as RedisServer};
 
 /// The sentinel's name for the primary.
 const PRIMARY: &str = "soak";

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::clients::{Http, Resp, flood, flood_http2, leave_in_the_middle};
-use crate::processes::{Redis, Server, Upstream, until};
+use super::clients::{Http, Resp, flood, flood_http2, leave_in_the_middle};
+use super::processes::{Redis, Server, Upstream, until};
 
 /// The capacity of each key under the limits that are checked against a bound.
 const CAPACITY: u64 = 5;

@@ -2,6 +2,11 @@
 #![allow(dead_code, unreachable_pub, reason = "not every test needs everything")]
 #![allow(clippy::unwrap_used, reason = "what goes wrong here fails the test")]
 
+pub(crate) mod browser;
+pub(crate) mod certificates;
+pub(crate) mod ran;
+pub(crate) mod spellings;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};

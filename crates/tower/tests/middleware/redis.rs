@@ -9,7 +9,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tidegate_redis::{RedisStore, Settings};
 use tidegate_rules::Limiter;
-use tidegate_test_redis::Server;
+use tidegate_test_support::redis::Server;
 use tidegate_tower::{RateLimitLayer, RequestBody, Unserved};
 use tower::{Layer, ServiceExt, service_fn};
 

@@ -1,7 +1,7 @@
 //! Token bucket, GCRA, meter and shaper: spending that drains at a rate.
 
 use super::{Model, ModelMark, least};
-use crate::limits::Bucket;
+use tidegate_test_support::limits::Bucket;
 
 /// Counts in units. A token is as many units as its period has microseconds, and each microsecond drains as many units as
 /// the rate has tokens. Nothing is reduced or rounded.

@@ -1,6 +1,6 @@
 use tidegate_core::Micros;
-use tidegate_fuzz::{target, text};
 use tidegate_rules::{Fact, Facts};
+use tidegate_test_support::fuzz::{target, text};
 
 use super::*;
 

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use tidegate_fuzz::{target, text};
+use tidegate_test_support::fuzz::{target, text};
 
 use super::*;
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
-use tidegate_fuzz::{target, text};
+use tidegate_test_support::fuzz::{target, text};
 
 use super::Verifier;
 use super::tests::{NOW, at, by_secret, sign};

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use tidegate_fuzz::{in_pieces, target, text};
+use tidegate_test_support::fuzz::{in_pieces, target, text};
 
 use super::*;
 

@@ -1,0 +1,5 @@
+//! Expectations and replay.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
+
+mod expect;
+mod replay;

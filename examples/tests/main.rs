@@ -1,0 +1,6 @@
+//! The programs, the snippets of guides, and the guide to choosing an algorithm.
+
+mod clients;
+mod guide;
+mod programs;
+mod snippets;
