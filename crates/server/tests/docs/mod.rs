@@ -12,6 +12,7 @@ mod guide;
 mod operating;
 mod repository;
 mod sessions;
+mod size;
 mod snippets;
 
 use std::collections::{BTreeMap, BTreeSet};
