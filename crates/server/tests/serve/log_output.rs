@@ -135,20 +135,20 @@ fn an_unread_banner_does_not_block_the_server() {
     assert_eq!(until("the end", || process.0.try_wait().unwrap()).code(), Some(0));
 }
 
-#[test]
-#[ignore = "run by the next test, in a process of its own"]
-fn a_process_that_panics() {
-    let _flush = tidegate::log::begin(&tidegate::log::Settings::default()).unwrap();
-    tracing::info!(target: "tidegate", "before");
-    let other = std::thread::Builder::new().name("other".to_owned()).spawn(|| panic!("of another thread"));
-    assert!(other.unwrap().join().is_err());
-    panic!("the last words");
-}
-
+/// Starts this test again, in a process whose panics end it.
 #[test]
 fn panics_are_logged_and_written_before_the_process_ends() {
+    const PANICS: &str = "TEST_PANICS";
+    if std::env::var_os(PANICS).is_some() {
+        let _flush = tidegate::log::begin(&tidegate::log::Settings::default()).unwrap();
+        tracing::info!(target: "tidegate", "before");
+        let other = std::thread::Builder::new().name("other".to_owned()).spawn(|| panic!("of another thread"));
+        assert!(other.unwrap().join().is_err());
+        panic!("the last words");
+    }
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "log_output::a_process_that_panics"])
+        .args(["--exact", "serve::log_output::panics_are_logged_and_written_before_the_process_ends"])
+        .env(PANICS, "1")
         .env_remove("RUST_BACKTRACE")
         .stdin(Stdio::null())
         .output()
