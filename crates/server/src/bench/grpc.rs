@@ -3,10 +3,6 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{self, SendRequest};
@@ -16,6 +12,7 @@ use tokio::net::TcpStream;
 
 use super::BenchError;
 use super::load::LoadClient;
+use crate::rls::messages::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 
 /// Length of the prefix of a gRPC message: its flag and its length.
 const PREFIX: usize = 5;

@@ -1,13 +1,10 @@
 //! Builds Envoy's response from a ruling.
 
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit as WireUnit;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::google::protobuf::Duration;
 use tidegate_core::{Micros, Timestamp};
 use tidegate_rules::envoy::{Allowance, DescriptorMatch, RateUnit};
 use tidegate_rules::{DescriptorRuling, DescriptorsRuling, Ruled};
 
+use super::messages::{Code, DescriptorStatus, Duration, RateLimit, RateLimitRequest, RateLimitResponse, Unit};
 use super::{Settings, headers, metadata};
 
 /// The response to Envoy. `at` is the time of its request.
@@ -25,7 +22,6 @@ pub(super) fn answer(
         request_headers_to_add: Vec::new(),
         raw_body: Vec::new(),
         dynamic_metadata: metadata::of(request, decided, settings.metadata),
-        quota: None,
     }
 }
 
@@ -46,7 +42,6 @@ fn status(descriptor: &DescriptorRuling<'_, '_>, ruled: Option<&Ruled<'_>>) -> D
         current_limit: Some(current_limit(descriptor, ruled)),
         limit_remaining: saturated(ruled.decision.remaining),
         duration_until_reset: Some(duration(ruled.decision.reset_after)),
-        quota: None,
     }
 }
 
@@ -61,20 +56,20 @@ fn current_limit(descriptor: &DescriptorRuling<'_, '_>, ruled: &Ruled<'_>) -> Ra
         None => RateLimit {
             name: ruled.id.as_str().to_owned(),
             requests_per_unit: saturated(ruled.decision.limit),
-            unit: WireUnit::Unknown.into(),
+            unit: Unit::Unknown.into(),
         },
     }
 }
 
-const fn wire_unit(unit: RateUnit) -> WireUnit {
+const fn wire_unit(unit: RateUnit) -> Unit {
     match unit {
-        RateUnit::Second => WireUnit::Second,
-        RateUnit::Minute => WireUnit::Minute,
-        RateUnit::Hour => WireUnit::Hour,
-        RateUnit::Day => WireUnit::Day,
-        RateUnit::Week => WireUnit::Week,
-        RateUnit::Month => WireUnit::Month,
-        RateUnit::Year => WireUnit::Year,
+        RateUnit::Second => Unit::Second,
+        RateUnit::Minute => Unit::Minute,
+        RateUnit::Hour => Unit::Hour,
+        RateUnit::Day => Unit::Day,
+        RateUnit::Week => Unit::Week,
+        RateUnit::Month => Unit::Month,
+        RateUnit::Year => Unit::Year,
     }
 }
 

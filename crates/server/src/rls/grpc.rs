@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use prost::Message;
 use tonic::{Code, Status};
 
+use super::messages::{RateLimitRequest, RateLimitResponse};
 use super::question::QuestionError;
 use super::{AnswerBody, RlsServer, Settings};
 use crate::whole_body::{BodyError, WholeBody};

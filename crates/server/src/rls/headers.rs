@@ -1,10 +1,11 @@
 //! Headers that Envoy adds to the client's response.
 
-use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 use http::HeaderMap;
 use tidegate_core::Timestamp;
 use tidegate_http::{Caller, HeaderStyle, Reply, ReplyContext};
 use tidegate_rules::Ruling;
+
+use super::messages::HeaderValue;
 
 /// The headers for a ruling, in this style. The client is unknown, because Envoy does not identify it.
 pub(super) fn of(ruling: &Ruling<'_>, style: &HeaderStyle, at: Timestamp) -> Vec<HeaderValue> {

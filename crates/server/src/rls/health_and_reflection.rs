@@ -13,8 +13,8 @@ use tower::ServiceExt;
 
 use super::AnswerBody;
 
-/// File descriptors of Envoy's rate-limit service and of all messages that it uses. A test compares them with the crate
-/// that defines the messages.
+/// File descriptors of Envoy's rate-limit service and of all messages that it uses. A test compares them with
+/// `envoy-types`.
 const MESSAGES: &[u8] = include_bytes!("messages.bin");
 
 /// Names under which health is reported: the whole server, the service, and its name in envoyproxy/ratelimit.

@@ -6,20 +6,16 @@
 use std::fmt::Write;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::config::core::v3::HeaderValue as AddedHeader;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
-use envoy_types::pb::google::protobuf::value::Kind;
-use envoy_types::pb::google::protobuf::{Duration, Struct, UInt64Value, Value};
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Number, Value as Json, json};
 
+use super::messages::{
+    Code, DescriptorStatus, Duration, Entry, HeaderValue as AddedHeader, Kind, RateLimit, RateLimitDescriptor,
+    RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimitUnit, Struct, Value,
+};
 use super::{AnswerBody, RlsServer, Settings};
 use crate::cross_site::check_json;
 use crate::whole_body::{BodyError, WholeBody};
@@ -175,7 +171,7 @@ impl From<JsonDescriptor> for RateLimitDescriptor {
         RateLimitDescriptor {
             entries: json.entries.into_iter().map(|JsonEntry { key, value }| Entry { key, value }).collect(),
             limit: json.limit.map(limit),
-            hits_addend: json.hits_addend.map(|hits| UInt64Value { value: hits.0 }),
+            hits_addend: json.hits_addend.map(|hits| hits.0),
             is_negative_hits: json.is_negative_hits,
         }
     }
@@ -238,19 +234,17 @@ fn span(span: &Duration) -> String {
 }
 
 fn object(of: &Struct) -> Json {
-    let mut fields: Vec<_> = of.fields.iter().collect();
-    fields.sort_unstable_by_key(|(name, _)| *name);
-    Json::Object(fields.into_iter().map(|(name, of)| (name.clone(), value(of))).collect())
+    Json::Object(of.fields.iter().map(|(name, of)| (name.clone(), value(of))).collect())
 }
 
 fn value(of: &Value) -> Json {
     match &of.kind {
-        None | Some(Kind::NullValue(_)) => Json::Null,
-        Some(Kind::BoolValue(flag)) => Json::Bool(*flag),
-        Some(Kind::NumberValue(number)) => whole_or_not(*number),
-        Some(Kind::StringValue(text)) => Json::String(text.clone()),
-        Some(Kind::ListValue(list)) => list.values.iter().map(value).collect(),
-        Some(Kind::StructValue(of)) => object(of),
+        None | Some(Kind::Null(_)) => Json::Null,
+        Some(Kind::Bool(flag)) => Json::Bool(*flag),
+        Some(Kind::Number(number)) => whole_or_not(*number),
+        Some(Kind::String(text)) => Json::String(text.clone()),
+        Some(Kind::List(list)) => list.values.iter().map(value).collect(),
+        Some(Kind::Struct(of)) => object(of),
     }
 }
 

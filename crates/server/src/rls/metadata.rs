@@ -1,15 +1,12 @@
 //! Dynamic metadata, for filters after Envoy's rate-limit filter.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::google::protobuf::value::Kind;
-use envoy_types::pb::google::protobuf::{ListValue, Struct, Value};
 use tidegate_rules::envoy::{DescriptorMatch, Metadata};
 use tidegate_rules::{DescriptorRuling, DescriptorsRuling};
 
 use super::MetadataStyle;
+use super::messages::{Kind, ListValue, RateLimitDescriptor, RateLimitRequest, Struct, Value};
 
 /// The domain and the descriptors of the request, the `metadata` of descriptors within their limits, and the quota
 /// violations: descriptors in quota mode that exceed theirs.
@@ -27,12 +24,12 @@ pub(super) fn of(
     if !is_given {
         return None;
     }
-    let mut fields = HashMap::new();
+    let mut fields = BTreeMap::new();
     let mut set = |name: &str, kind| fields.insert(name.to_owned(), value(kind));
     set("domain", text(&request.domain));
     set("descriptors", list(request.descriptors.iter().map(as_asked)));
     if request.hits_addend != 0 {
-        set("hitsAddend", Kind::NumberValue(request.hits_addend.into()));
+        set("hitsAddend", Kind::Number(request.hits_addend.into()));
     }
     if found().any(DescriptorMatch::quota_mode) {
         set("quotaModeViolations", list(violations(decided)));
@@ -42,7 +39,7 @@ pub(super) fn of(
         merge(&mut merged, given);
     }
     if !merged.fields.is_empty() {
-        set("metadata", Kind::StructValue(merged));
+        set("metadata", Kind::Struct(merged));
     }
     Some(Struct { fields })
 }
@@ -58,21 +55,21 @@ fn violations(decided: &DescriptorsRuling<'_, '_>) -> impl Iterator<Item = Kind>
         descriptor.is_over && descriptor.found.as_ref().is_some_and(DescriptorMatch::quota_mode)
     };
     let violated = decided.descriptors.iter().enumerate().filter(move |(_, descriptor)| is_violated(descriptor));
-    violated.map(|(index, _)| Kind::NumberValue(index as f64))
+    violated.map(|(index, _)| Kind::Number(index as f64))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a protobuf Struct, which this becomes, has doubles only")]
 fn as_asked(descriptor: &RateLimitDescriptor) -> Kind {
     let entries = descriptor.entries.iter().map(|entry| text(&format!("{}={}", entry.key, entry.value)));
-    let mut fields = HashMap::from([("entries".to_owned(), value(list(entries)))]);
+    let mut fields = BTreeMap::from([("entries".to_owned(), value(list(entries)))]);
     if let Some(limit) = &descriptor.limit {
         let written = format!("{}/{}", limit.requests_per_unit, limit.unit().as_str_name());
         fields.insert("limit".to_owned(), value(text(&written)));
     }
-    if let Some(hits) = &descriptor.hits_addend {
-        fields.insert("hitsAddend".to_owned(), value(Kind::NumberValue(hits.value as f64)));
+    if let Some(hits) = descriptor.hits_addend {
+        fields.insert("hitsAddend".to_owned(), value(Kind::Number(hits as f64)));
     }
-    Kind::StructValue(Struct { fields })
+    Kind::Struct(Struct { fields })
 }
 
 /// Merges metadata. Existing values are kept.
@@ -83,7 +80,7 @@ fn merge(into: &mut Struct, given: &Metadata) {
             None => {
                 into.fields.insert(name.clone(), value(of_file(given)));
             }
-            Some(Value { kind: Some(Kind::StructValue(below)) }) => merge(below, given),
+            Some(Value { kind: Some(Kind::Struct(below)) }) => merge(below, given),
             Some(_) => {}
         }
     }
@@ -91,15 +88,15 @@ fn merge(into: &mut Struct, given: &Metadata) {
 
 fn of_file(given: &Metadata) -> Kind {
     match given {
-        Metadata::Null => Kind::NullValue(0),
-        Metadata::Bool(flag) => Kind::BoolValue(*flag),
-        Metadata::Number(number) => Kind::NumberValue(*number),
+        Metadata::Null => Kind::Null(0),
+        Metadata::Bool(flag) => Kind::Bool(*flag),
+        Metadata::Number(number) => Kind::Number(*number),
         Metadata::Text(given) => text(given),
         Metadata::List(given) => list(given.iter().map(of_file)),
         Metadata::Map(_) => {
             let mut fields = Struct::default();
             merge(&mut fields, given);
-            Kind::StructValue(fields)
+            Kind::Struct(fields)
         }
     }
 }
@@ -109,9 +106,9 @@ fn value(kind: Kind) -> Value {
 }
 
 fn text(text: &str) -> Kind {
-    Kind::StringValue(text.to_owned())
+    Kind::String(text.to_owned())
 }
 
 fn list(kinds: impl Iterator<Item = Kind>) -> Kind {
-    Kind::ListValue(ListValue { values: kinds.map(value).collect() })
+    Kind::List(ListValue { values: kinds.map(value).collect() })
 }

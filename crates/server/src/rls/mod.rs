@@ -2,8 +2,8 @@
 //!
 //! One port serves everything. `ShouldRateLimit`, the only frequent gRPC method, is served directly on hyper's HTTP/2
 //! (`grpc.rs`). Health and reflection use tonic (`health_and_reflection.rs`). `POST /json` is the same method over
-//! plain HTTP (`json.rs`). A message is converted to a question for the limiter (`question.rs`), and the ruling to a
-//! response (`answer.rs`).
+//! plain HTTP (`json.rs`). A message (`messages.rs`) is converted to a question for the limiter (`question.rs`), and
+//! the ruling to a response (`answer.rs`).
 
 mod answer;
 mod connection;
@@ -12,6 +12,7 @@ mod headers;
 mod health_and_reflection;
 mod inline_executor;
 mod json;
+pub(crate) mod messages;
 mod metadata;
 mod question;
 mod service;
@@ -22,13 +23,13 @@ pub use self::settings::{MetadataStyle, Settings};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tidegate_core::{Clock, SystemClock};
 use tidegate_rules::DescriptorsRuling;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 use self::health_and_reflection::HealthAndReflection;
+use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::question::{QuestionError, RlsQuestion};
 use crate::engine::Engine;
 use crate::readiness::StoreTrouble;

@@ -2,15 +2,12 @@
 
 use std::ops::Range;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
-use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 use smallvec::SmallVec;
 use tidegate_rules::envoy::{PerUnit, RateUnit};
 use tidegate_rules::{DescriptorRequest, Hits};
 
 use super::Settings;
+use super::messages::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit};
 
 /// An invalid message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,10 +67,7 @@ impl<'m> RlsQuestion<'m> {
 /// The descriptor's hits take precedence, even if 0, over those of the request. For a request, 0 means unset, which is
 /// 1.
 fn hits(message: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
-    let hits = match &descriptor.hits_addend {
-        Some(own) => own.value,
-        None => message.hits_addend.max(1).into(),
-    };
+    let hits = descriptor.hits_addend.unwrap_or_else(|| message.hits_addend.max(1).into());
     Hits::of(hits, descriptor.is_negative_hits)
 }
 
