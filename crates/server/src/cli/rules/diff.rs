@@ -1,5 +1,7 @@
 //! `tidegate rules diff`: compares rules.
 
+mod hunks;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -7,9 +9,9 @@ use std::process::ExitCode;
 
 use anstyle::Style;
 use serde::Serialize;
-use similar::{ChangeTag, TextDiff};
 use tidegate_rules::{Diagnostics, Loaded, RuleSet, RuleSummary};
 
+use self::hunks::{Hunk, Side, hunks};
 use super::super::redis::RedisArgs;
 use super::super::{ERROR, FAINT, GOOD, OutputFormat, STRONG, WARNING, check, failed, plain, print_json};
 use super::history::rules_of;
@@ -198,16 +200,15 @@ fn print(out: &mut impl Write, report: &DiffReport, old: &DiffSide, new: &DiffSi
     }
     writeln!(out, "{STRONG}--- {}{STRONG:#}", plain(&old.name))?;
     writeln!(out, "{STRONG}+++ {}{STRONG:#}", plain(&new.name))?;
-    let lines = TextDiff::from_lines(&old.text, &new.text);
-    for hunk in lines.unified_diff().iter_hunks() {
-        writeln!(out, "{FAINT}{}{FAINT:#}", hunk.header())?;
-        for change in hunk.iter_changes() {
-            let (sign, style) = match change.tag() {
-                ChangeTag::Delete => ("-", REMOVED),
-                ChangeTag::Insert => ("+", ADDED),
-                ChangeTag::Equal => (" ", Style::new()),
+    for Hunk { place, lines } in hunks(&old.text, &new.text) {
+        writeln!(out, "{FAINT}{place}{FAINT:#}")?;
+        for (side, line) in lines {
+            let (sign, style) = match side {
+                Side::Old => ("-", REMOVED),
+                Side::New => ("+", ADDED),
+                Side::Both => (" ", Style::new()),
             };
-            writeln!(out, "{style}{sign}{}{style:#}", plain(change.value().trim_end_matches(['\r', '\n'])))?;
+            writeln!(out, "{style}{sign}{}{style:#}", plain(line.trim_end_matches(['\r', '\n'])))?;
         }
     }
     Ok(())
