@@ -66,7 +66,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4096))]
+        #![proptest_config(ProptestConfig::with_cases(tidegate_test_support::times(1_000)))]
         #[test]
         fn dividing_is_division(n in numbers(), by in numbers().prop_map(|by| by.max(1)), times in numbers()) {
             let divisor = Divisor::new(by);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(10_000))]
+        #![proptest_config(ProptestConfig::with_cases(tidegate_test_support::times(2_000)))]
 
         #[test]
         fn parts_together_are_no_more_than_the_whole(limit in limits(), cuts in prop::collection::vec(0_u32..=1_000_000, 1..4)) {

@@ -343,7 +343,7 @@ fn traces() -> impl Strategy<Value = Trace> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: if cfg!(debug_assertions) { 2_000 } else { 50_000 }, ..Config::default() })]
+    #![proptest_config(Config { cases: tidegate_test_support::times(1_000), ..Config::default() })]
 
     #[test]
     fn a_fleet_keeps_the_bound_while_its_limit_and_its_nodes_change(trace in traces()) {

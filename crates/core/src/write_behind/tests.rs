@@ -362,7 +362,7 @@ fn traces() -> impl Strategy<Value = Trace> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: if cfg!(debug_assertions) { 2_000 } else { 50_000 }, ..Config::default() })]
+    #![proptest_config(Config { cases: tidegate_test_support::times(1_000), ..Config::default() })]
 
     #[test]
     fn a_fleet_admits_no_more_than_the_limit_and_the_stated_bound(trace in traces()) {

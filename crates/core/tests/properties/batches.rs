@@ -162,7 +162,7 @@ impl MapStore {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::cases(2_000))]
+    #![proptest_config(crate::properties::cases(800))]
 
     #[test]
     fn a_store_decides_all_or_nothing_as_a_plain_map_would(

@@ -51,7 +51,7 @@ fn drops(limit: &Limit, state: &State, now: Timestamp) -> u128 {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::cases(3_000))]
+    #![proptest_config(crate::properties::cases(1_000))]
 
     #[test]
     fn raising_a_limit_never_denies_what_the_old_one_would_have_admitted(

@@ -56,7 +56,7 @@ fn longest_wait(limit: &Limit) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::cases(2_500))]
+    #![proptest_config(crate::properties::cases(1_000))]
 
     #[test]
     fn a_step_back_frees_nothing(

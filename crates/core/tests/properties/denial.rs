@@ -56,7 +56,7 @@ fn later(now: Timestamp, wait: Micros) -> Option<Timestamp> {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::cases(2_500))]
+    #![proptest_config(crate::properties::cases(1_000))]
 
     #[test]
     fn a_denied_request_leaves_the_state_bit_for_bit(limit in any_limit(), start in starts(), steps in traces()) {

@@ -58,7 +58,7 @@ fn all_of(limit: &Limit, cost: u64) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::cases(4_000))]
+    #![proptest_config(crate::properties::cases(2_000))]
 
     #[test]
     fn no_limit_overflows(limit in select(largest()), other in select(largest()), scenes in scenes()) {

@@ -24,10 +24,10 @@ mod traps;
 mod windows;
 
 use proptest::test_runner::Config;
+use tidegate_test_support::times;
 
 /// The number of cases, multiplied by the environment variable `TIMES`.
 fn cases(cases: u32) -> Config {
-    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    let cases = cases.saturating_mul(times);
+    let cases = times(cases);
     Config { max_shrink_iters: 20_000, max_global_rejects: cases.saturating_mul(10), ..Config::with_cases(cases) }
 }

@@ -48,7 +48,7 @@ impl TrackedReservation {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::cases(1_500))]
+    #![proptest_config(crate::properties::cases(800))]
 
     #[test]
     fn a_receipt_settles_once_and_given_back_never_exceeds_taken(limit in any_spending_limit(), acts in acts()) {

@@ -14,7 +14,7 @@ struct Queued {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::cases(1_500))]
+    #![proptest_config(crate::properties::cases(800))]
 
     #[test]
     fn departures_are_as_far_apart_as_their_cost_takes(

@@ -28,7 +28,7 @@ fn sum(admitted: &[(u64, u64)], within: impl Fn(u64) -> bool) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(crate::properties::cases(1_500))]
+    #![proptest_config(crate::properties::cases(800))]
 
     #[test]
     fn the_log_never_holds_more_than_its_limit_in_any_window(

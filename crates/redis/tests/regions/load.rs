@@ -143,6 +143,7 @@ async fn two_regions_under_load_admit_no_more_than_one_limit_while_shares_move()
 /// All requests come to one region. Shares follow demand, and it has nine tenths of the limit after three steps. Each takes 5 seconds, and the
 /// last one 6 more to settle; the time that is printed is this machine's.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: make nightly"]
 async fn the_busy_region_has_nine_tenths_of_the_limit_under_one_sided_load() {
     let (regions, driver) = regions(&[("eu", 60), ("us", 40)]).await;
     let start = Instant::now();

@@ -164,7 +164,7 @@ impl Both {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, ..ProptestConfig::with_cases(64) })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, ..ProptestConfig::with_cases(tidegate_test_support::times(32)) })]
 
     #[test]
     fn every_number_is_what_the_store_in_memory_says(

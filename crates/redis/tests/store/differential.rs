@@ -405,8 +405,7 @@ impl Both {
 
 /// The number of cases, multiplied by the environment variable `TIMES`.
 fn cases(cases: u32) -> ProptestConfig {
-    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    ProptestConfig { max_shrink_iters: 4_000, ..ProptestConfig::with_cases(cases.saturating_mul(times)) }
+    ProptestConfig { max_shrink_iters: 4_000, ..ProptestConfig::with_cases(tidegate_test_support::times(cases)) }
 }
 
 /// Runs a trace on the store in memory and on one in Redis.
@@ -429,7 +428,7 @@ fn agree(
 }
 
 proptest! {
-    #![proptest_config(cases(256))]
+    #![proptest_config(cases(100))]
 
     #[test]
     fn every_number_is_what_the_store_in_memory_says(

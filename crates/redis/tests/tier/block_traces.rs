@@ -107,7 +107,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(Config { max_shrink_iters: 2_000, ..Config::with_cases(200) })]
+    #![proptest_config(Config { max_shrink_iters: 2_000, ..Config::with_cases(tidegate_test_support::times(60)) })]
 
     #[test]
     fn a_fleet_holds_no_more_slots_than_there_are(

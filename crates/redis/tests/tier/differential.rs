@@ -230,12 +230,11 @@ fn run<S: Fresh>(steps: Vec<Step>) -> Result<u32, TestCaseError> {
 }
 
 fn cases(cases: u32) -> Config {
-    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    Config { max_shrink_iters: 20_000, ..Config::with_cases(cases.saturating_mul(times)) }
+    Config { max_shrink_iters: 20_000, ..Config::with_cases(tidegate_test_support::times(cases)) }
 }
 
 proptest! {
-    #![proptest_config(cases(400))]
+    #![proptest_config(cases(200))]
 
     #[test]
     fn every_answer_is_what_the_store_would_have_said(steps in steps()) {

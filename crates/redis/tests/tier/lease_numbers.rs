@@ -156,8 +156,7 @@ fn loads() -> impl Strategy<Value = Vec<Load>> {
 }
 
 fn cases(cases: u32) -> Config {
-    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    Config { max_shrink_iters: 400, ..Config::with_cases(cases * times) }
+    Config { max_shrink_iters: 400, ..Config::with_cases(tidegate_test_support::times(cases)) }
 }
 
 /// Sends requests, and calls `check` after each of them.
@@ -179,7 +178,7 @@ fn run(
 }
 
 proptest! {
-    #![proptest_config(cases(60))]
+    #![proptest_config(cases(20))]
 
     /// A node that says that nothing remains holds nothing: the next request at the same instant is denied, unless the store
     /// has got something back since the node last heard of it.

@@ -276,12 +276,11 @@ impl Model {
 }
 
 fn cases(cases: u32) -> Config {
-    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    Config { max_shrink_iters: 20_000, ..Config::with_cases(cases.saturating_mul(times)) }
+    Config { max_shrink_iters: 20_000, ..Config::with_cases(tidegate_test_support::times(cases)) }
 }
 
 proptest! {
-    #![proptest_config(cases(300))]
+    #![proptest_config(cases(150))]
 
     #[test]
     fn the_limiter_does_what_the_model_does(rules in rules(), steps in steps()) {

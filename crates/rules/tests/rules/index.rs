@@ -5,7 +5,9 @@ use proptest::sample::select;
 use proptest::test_runner::Config;
 use tidegate_rules::{Mode, Request, RuleSet, Switches};
 
-use crate::rules::support::{ids, rules, times};
+use tidegate_test_support::times;
+
+use crate::rules::support::{ids, rules};
 
 /// A rule as text, alone and among others.
 #[derive(Clone, Debug)]

@@ -79,12 +79,6 @@ pub(crate) fn mistakes(text: &str) -> Vec<String> {
     findings(text).0.iter().map(line).collect()
 }
 
-/// The number of rounds, multiplied by the environment variable `TIMES`.
-pub(crate) fn times(rounds: u32) -> u32 {
-    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    rounds.saturating_mul(times)
-}
-
 /// Compares the findings about each text with the expected ones, and reports all differences.
 #[track_caller]
 pub(crate) fn compare(cases: impl IntoIterator<Item = (String, Vec<String>, Vec<String>)>) {

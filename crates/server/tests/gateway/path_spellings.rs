@@ -65,6 +65,7 @@ impl Program {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn caddy_serves_no_login_past_the_rule() {
     let file = format!(
         "{{\n\tadmin off\n}}\nhttp://127.0.0.1:PORT {{\n\thandle /login {{\n\t\trespond \"{SERVED}\"\n\t}}\n\
@@ -76,6 +77,7 @@ fn caddy_serves_no_login_past_the_rule() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn haproxy_serves_no_login_past_the_rule() {
     let file = format!(
         "defaults\n  mode http\n  timeout client 60s\n  timeout connect 60s\n  timeout server 60s\n\
@@ -128,6 +130,7 @@ Application().run()
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn starlette_behind_uvicorn_serves_no_login_past_the_rule() {
     let script = format!(
         r#"
@@ -148,6 +151,7 @@ uvicorn.Server(uvicorn.Config(app, log_level="critical")).run(sockets=[listener]
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn node_serves_no_login_past_the_rule() {
     let (_process, address) = node();
     is_not_dodged(address, true);

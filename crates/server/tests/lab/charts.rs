@@ -23,6 +23,7 @@ fn ended(browser: &Browser) {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn four_limits_have_a_chart_each_with_bars_by_their_period() {
     let (lab, browser) = (Lab::open(), Browser::open());
     let four = "limit=fixed+20/s&limit=sliding+20/s&limit=log+20/s&limit=20/s+burst+10";
@@ -51,6 +52,7 @@ fn four_limits_have_a_chart_each_with_bars_by_their_period() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn every_chart_has_a_legend_and_values_under_the_pointer() {
     let (lab, browser) = (Lab::open(), Browser::open());
     let limits = "limit=20/s&limit=shaper+20/s+queue+40";

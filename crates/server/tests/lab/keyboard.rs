@@ -18,6 +18,7 @@ fn tab_to(browser: &Browser, id: &str) {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn everything_is_done_without_a_mouse() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/?limit=20/s&traffic=steady+40/s&for=10s&speed=max"));
@@ -51,6 +52,7 @@ fn everything_is_done_without_a_mouse() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn everything_has_a_name_for_those_who_do_not_see_it() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/?limit=20/s&limit=concurrent+3&traffic=steady+40/s&for=10s&speed=max"));

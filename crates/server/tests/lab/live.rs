@@ -87,6 +87,7 @@ fn a_running_server_is_shown_and_operated() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn a_switch_that_does_more_than_its_row_says_is_asked_about() {
     const RULES: &str = "\
 rules:
@@ -131,6 +132,7 @@ rules:
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn a_server_that_is_gone_is_reported() {
     let (mut server, admin) = started();
     let browser = Browser::open();
@@ -146,6 +148,7 @@ fn a_server_that_is_gone_is_reported() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn runs_on_the_admin_listener_take_the_token() {
     let (_server, admin) = started();
     let browser = Browser::open();
@@ -163,6 +166,7 @@ fn runs_on_the_admin_listener_take_the_token() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn a_rate_that_adapts_is_shown_beside_its_rule() {
     const RULES: &str = "\
 rules: [{ id: api, adapt: { between: 100/s..1000/s, on: errors > 5% } }]
@@ -184,6 +188,7 @@ rules: [{ id: api, adapt: { between: 100/s..1000/s, on: errors > 5% } }]
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn the_headroom_of_a_key_is_its_own_however_it_is_shown() {
     const RULES: &str = "\
 rules:
@@ -215,6 +220,7 @@ rules:
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn keys_of_envoy_and_of_cl_throttle_are_shown() {
     const EDGE: &str = "\
 domain: edge
@@ -252,6 +258,7 @@ descriptors: [{ key: user, rate_limit: { unit: day, requests_per_unit: 9 } }]
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn the_keys_that_redis_is_called_for_are_shown() {
     const RULES: &str = "\
 rules:
@@ -279,6 +286,7 @@ rules:
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn the_shares_of_the_servers_region_are_shown() {
     const RULES: &str = "{ regions: { eu: 60%, us: 40% }, rules: [{ id: login, key: address, limit: 5/day }] }";
     const RECORD: &str = r#"{"format":1,"region":"eu","born":1,"version":4,
@@ -321,6 +329,7 @@ fn under_the_pointer(text: &str, from: f64, to: f64) -> String {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn a_page_that_is_opened_late_shows_what_was_decided_before() {
     let server = operating::Server::start();
     let operate = |seconds: u64, requests: usize| {

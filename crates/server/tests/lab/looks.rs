@@ -15,6 +15,7 @@ fn to_the_middle(browser: &Browser) {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn the_page_is_drawn_in_light_and_dark_and_on_a_phone() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url(RUN));
@@ -48,6 +49,7 @@ fn the_page_is_drawn_in_light_and_dark_and_on_a_phone() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn thousands_of_decisions_a_second_are_drawn_as_they_come() {
     let (lab, browser) = (Lab::open(), Browser::open());
     let query = "limit=500/s+burst+1000&limit=sliding+500/s&traffic=square+6000/s+1000/s+every+4s+random&for=20s&seed=1&speed=4";

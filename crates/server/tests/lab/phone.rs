@@ -59,6 +59,7 @@ fn assert_head_is_reachable(browser: &Browser) {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn the_lab_fits_a_phone_and_shows_its_chart_first() {
     let (lab, browser) = (Lab::open(), phone());
     browser.go_to_lab(&lab.url(FOUR));
@@ -100,6 +101,7 @@ fn the_lab_fits_a_phone_and_shows_its_chart_first() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn the_live_view_fits_a_phone() {
     const RULES: &str = "\
 rules:

@@ -22,6 +22,7 @@ const fn scenario(limits: &'static [&'static str]) -> Scenario {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn each_algorithm_shows_what_the_engine_decides() {
     let (lab, browser) = (Lab::open(), Browser::open());
     for scenario in &ALGORITHMS {
@@ -38,6 +39,7 @@ fn each_algorithm_shows_what_the_engine_decides() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn four_limits_are_compared_on_the_same_arrivals() {
     let (lab, browser) = (Lab::open(), Browser::open());
     let scenario = Scenario {
@@ -88,6 +90,7 @@ fn a_run_is_started_from_the_page_and_its_link_reproduces_it() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn a_run_is_paused_stepped_and_scrubbed() {
     let (lab, browser) = (Lab::open(), Browser::open());
     let scenario = &ALGORITHMS[0];
@@ -123,6 +126,7 @@ fn a_run_is_paused_stepped_and_scrubbed() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn every_worked_case_runs() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/"));
@@ -153,6 +157,7 @@ fn every_worked_case_runs() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn a_limit_that_adapts_is_drawn_over_the_queue_of_its_server() {
     let (lab, browser) = (Lab::open(), Browser::open());
     let mut query = form_urlencoded::Serializer::new(String::new());
@@ -183,6 +188,7 @@ fn a_limit_that_adapts_is_drawn_over_the_queue_of_its_server() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn a_limit_that_finds_the_workers_is_drawn_over_the_queue_of_its_server() {
     let (lab, browser) = (Lab::open(), Browser::open());
     let mut query = form_urlencoded::Serializer::new(String::new());
@@ -210,6 +216,7 @@ fn a_limit_that_finds_the_workers_is_drawn_over_the_queue_of_its_server() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn the_first_sight_is_a_finished_run_that_can_be_played() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/"));

@@ -3,6 +3,7 @@ use crate::support::browser::Browser;
 use crate::support::{folder, tidegate};
 
 #[test]
+#[ignore = "long: make nightly"]
 fn the_rule_that_is_shown_is_one_that_can_be_used() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/?limit=20/s&traffic=steady+10/s&for=1s&speed=max"));
@@ -28,6 +29,7 @@ fn the_rule_that_is_shown_is_one_that_can_be_used() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn a_run_is_saved_as_lines_and_as_a_picture() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/?limit=5/s&limit=log+5/s&traffic=steady+10/s&for=4s&speed=max"));
@@ -48,6 +50,7 @@ fn a_run_is_saved_as_lines_and_as_a_picture() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn every_number_of_a_state_is_saved() {
     let (lab, browser) = (Lab::open(), Browser::open());
     browser.go_to_lab(&lab.url("/lab/?limit=sliding+6/s+parts+2&limit=fixed+5/s&traffic=steady+10/s&for=4s&speed=max"));

@@ -4,6 +4,7 @@ use crate::lab::lab::Lab;
 use crate::support::browser::Browser;
 
 #[test]
+#[ignore = "long: make nightly"]
 fn a_real_redis_decides_in_real_time() {
     let redis = Server::start();
     let (lab, browser) = (Lab::with(&["--store", &redis.url()]), Browser::open());

@@ -129,6 +129,7 @@ fn a_redis_that_loses_its_data_costs_one_burst_each_time() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn a_suspended_node_that_wakes_after_its_lease_has_ended_admits_nothing_from_it() {
     let redis = Redis::start();
     let fleet = Fleet::start(&redis.url());
@@ -243,6 +244,7 @@ fn used(lease: &str) -> f64 {
 /// As much as the guide says, on a machine that has time for all of them. A bucket keeps what recovers for two seconds while nobody
 /// asks, but decisions and renewals whose answers come too late are lost to the clients.
 #[test]
+#[ignore = "long: make nightly"]
 fn a_fleet_with_leases_admits_about_as_much_as_one_without() {
     const TRIES: usize = 3;
     let is_enough = |_| {

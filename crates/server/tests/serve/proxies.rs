@@ -218,6 +218,7 @@ fn unanswered(start: impl Fn(SocketAddr, SocketAddr) -> Proxy) -> (Proxy, [u16; 
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn nginx_applies_its_own_policy_without_an_answer() {
     let [block] = &blocks("nginx.md", "nginx")[..] else { panic!("one configuration") };
     let allowing = unanswered(|tidegate, upstream| Proxy::nginx(block, tidegate, upstream));
@@ -229,6 +230,7 @@ fn nginx_applies_its_own_policy_without_an_answer() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn caddy_applies_its_own_policy_without_an_answer() {
     let blocks = blocks("caddy.md", "caddyfile");
     assert_eq!(blocks.len(), 3);
@@ -239,6 +241,7 @@ fn caddy_applies_its_own_policy_without_an_answer() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn haproxy_applies_its_own_policy_without_an_answer_and_tries_once() {
     let ([script], [configuration]) = (&blocks("haproxy.md", "lua")[..], &blocks("haproxy.md", "haproxy")[..]) else {
         panic!("one script and one configuration")
@@ -255,6 +258,7 @@ fn haproxy_applies_its_own_policy_without_an_answer_and_tries_once() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn traefik_answers_500_without_an_answer() {
     let server = Server::start(&[("rules.yaml", RULES)], &["--rules", "rules.yaml"]);
     let upstream = Upstream::start();
@@ -367,6 +371,7 @@ fn no_spelling_dodges_a_rule_behind_nginx() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn no_spelling_dodges_a_rule_behind_caddy() {
     for block in blocks("caddy.md", "caddyfile") {
         is_not_dodged(|tidegate, upstream| Proxy::caddy(&patient(&block), tidegate, upstream));
@@ -374,6 +379,7 @@ fn no_spelling_dodges_a_rule_behind_caddy() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn no_spelling_dodges_a_rule_behind_haproxy() {
     let ([script], [configuration]) = (&blocks("haproxy.md", "lua")[..], &blocks("haproxy.md", "haproxy")[..]) else {
         panic!("one script and one configuration")
@@ -382,6 +388,7 @@ fn no_spelling_dodges_a_rule_behind_haproxy() {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn no_spelling_dodges_a_rule_behind_traefik() {
     let ((_node, address), targets) = (node(), spellings());
     for policy in ["canonical", "strict"] {

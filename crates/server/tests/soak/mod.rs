@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 #[test]
+#[ignore = "long: make nightly"]
 fn mixed_load_with_faults_leaks_nothing_and_admits_nothing_beyond_its_bounds() {
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
     // Each fault once. The lateness of decisions depends more on the machine than on the server here.

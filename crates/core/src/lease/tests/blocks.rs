@@ -213,7 +213,7 @@ fn traces() -> impl Strategy<Value = (u64, Vec<i64>, Vec<Step>)> {
 }
 
 proptest! {
-    #![proptest_config(cases(10_000))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn a_fleet_holds_no_more_slots_than_there_are((slots, drifts, steps) in traces()) {

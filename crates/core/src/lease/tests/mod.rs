@@ -32,11 +32,9 @@ enum Mutant {
     EndBeyondWindow,
 }
 
-/// The number of cases of a test, multiplied by the environment variable `TIMES`.
 fn cases(cases: u32) -> proptest::test_runner::Config {
-    let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     proptest::test_runner::Config {
         max_shrink_iters: 5_000,
-        ..proptest::test_runner::Config::with_cases(cases.saturating_mul(times))
+        ..proptest::test_runner::Config::with_cases(tidegate_test_support::times(cases))
     }
 }

@@ -109,7 +109,7 @@ fn run(trace: &Trace, mutant: Option<Mutant>) -> Result<(), (Violation, usize)> 
 }
 
 proptest! {
-    #![proptest_config(cases(10_000))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn a_fleet_admits_no_more_than_one_bucket(trace in traces(buckets(), steps())) {
@@ -128,7 +128,7 @@ fn steps_with_failover() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(cases(10_000))]
+    #![proptest_config(cases(2_000))]
 
     /// Only spending that the new server does not know is admitted once more.
     #[test]
@@ -146,7 +146,7 @@ fn steps_with_clock_steps() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(cases(10_000))]
+    #![proptest_config(cases(2_000))]
 
     /// Only the tokens that calls in flight at that instant report are admitted once more.
     #[test]
@@ -169,7 +169,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(10_000))]
+    #![proptest_config(cases(2_000))]
 
     #[test]
     fn a_limit_that_changes_is_exceeded_by_no_more_than_was_outstanding(

@@ -245,6 +245,7 @@ fn search(shares: &[u32], search: Search) -> Option<usize> {
 }
 
 #[test]
+#[ignore = "long: make nightly"]
 fn no_order_of_steps_hands_out_more_than_the_whole() {
     let plain = |most| Search { most, withdraws: false, mutant: None };
     let two = search(&[60, 40], plain(2)).unwrap();

@@ -326,7 +326,7 @@ fn traces(kind: TraceKind) -> impl Strategy<Value = Trace> {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: if cfg!(debug_assertions) { 5_000 } else { 50_000 }, ..Config::default() })]
+    #![proptest_config(Config { cases: tidegate_test_support::times(1_000), ..Config::default() })]
 
     #[test]
     fn all_regions_together_admit_no_more_than_one_limit(trace in traces(TraceKind::Shares)) {
