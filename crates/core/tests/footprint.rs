@@ -1,4 +1,5 @@
 //! The memory of a store: it stays within the cap for all kinds of state, and the store reports it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
 #![allow(unsafe_code, reason = "counting bytes means standing in for the allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

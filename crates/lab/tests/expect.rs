@@ -48,7 +48,7 @@ fn traffics() -> impl Strategy<Value = Traffic> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(tidegate_test_support::times(64)))]
 
     /// The bounds are strict for any traffic.
     #[test]

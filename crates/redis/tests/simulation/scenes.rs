@@ -87,15 +87,14 @@ fn blocks_end(mutant: Option<Mutant>, wait: u64) -> Outcome {
 fn is_caught(
     scene: impl Fn(Option<Mutant>, u64) -> Outcome,
     mutant: Mutant,
-    moments: impl Iterator<Item = u64> + Clone,
+    mut moments: impl Iterator<Item = u64> + Clone,
 ) {
     for moment in moments.clone() {
         let outcome = scene(None, moment);
         assert!(outcome.violation.is_none(), "at {moment}: {:?}\n{}", outcome.violation, outcome.told.join("\n"));
     }
-    let caught: Vec<u64> = moments.filter(|&moment| scene(Some(mutant), moment).violation.is_some()).collect();
-    println!("{mutant:?} is caught at {caught:?}");
-    assert!(!caught.is_empty(), "{mutant:?} is not caught");
+    let caught = moments.find(|&moment| scene(Some(mutant), moment).violation.is_some());
+    assert!(caught.is_some(), "{mutant:?} is not caught");
 }
 
 #[test]
@@ -122,7 +121,7 @@ fn a_node_that_spends_tokens_of_a_window_in_the_next_one_is_caught() {
         Sample::Window { text: "sliding 2000/s parts 2", most: 2_000, part: 500, older: 2 },
     ] {
         let scene = |mutant, wait| lease_waits(sample, mutant, wait);
-        is_caught(scene, Mutant::EndBeyondWindow, (0..1_600).step_by(100));
+        is_caught(scene, Mutant::EndBeyondWindow, (0..1_600).step_by(200));
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::{Charge, Key, Limit, RuleId, Store, StoreError};
 use tidegate_redis::RedisStore;
+use tidegate_test_support::eventually;
 use tidegate_test_support::redis::Cluster;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -96,7 +97,11 @@ impl Spenders {
         self.counts.admitted.load(Ordering::Relaxed) + self.counts.denied.load(Ordering::Relaxed)
     }
 
+    /// Ends the load, once some requests were admitted and some denied: on a busy machine that takes longer.
     pub(crate) async fn stop(mut self, what: &str) -> Arc<Vec<Target>> {
+        let has_some = |count: &AtomicU64| count.load(Ordering::Relaxed) > 0;
+        let is_mixed = || has_some(&self.counts.admitted) && has_some(&self.counts.denied);
+        eventually("admissions and denials", async || is_mixed().then_some(())).await;
         self.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.callers.join_next().await {
             ended.unwrap();
@@ -105,7 +110,6 @@ impl Spenders {
         println!(
             "{what}: admitted {admitted:?}, denied {denied:?}, failed {failed:?}, answers lost {lost:?}, not waited for {left:?}"
         );
-        assert!(admitted.load(Ordering::Relaxed) > 0 && denied.load(Ordering::Relaxed) > 0);
         self.targets
     }
 }

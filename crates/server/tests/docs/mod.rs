@@ -14,6 +14,7 @@ mod repository;
 mod sessions;
 mod size;
 mod snippets;
+mod toolchain;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -101,7 +101,7 @@ fn workflows_run_what_there_is() {
     for file in [CI, RELEASE, NIGHTLY] {
         let commands = commands(&parse(file));
         let at = |wanted: &str| commands.iter().position(|command| command.starts_with(wanted));
-        let tests = if file == NIGHTLY { "make test" } else { ".ci/run" };
+        let tests = if file == NIGHTLY { "make nightly" } else { ".ci/run" };
         // The tests of the package need a user namespace.
         let allowed = at("sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0");
         assert!(allowed.is_some() && allowed < at(tests), "{file}: {commands:#?}");
@@ -116,10 +116,15 @@ fn workflows_run_what_there_is() {
             }
         }
     }
-    let nightly = commands(&parse(NIGHTLY));
-    let checks = nightly.iter().find_map(|command| command.strip_prefix("tools/soundness ")).unwrap();
-    let soundness = read("tools/soundness");
-    assert!(checks.split(' ').all(|check| soundness.contains(&format!("[{check}]"))), "{checks}");
+    let steps = read("tools/test");
+    let tools: Vec<&str> = steps.split('"').filter(|word| word.starts_with("./tools/")).collect();
+    assert!(
+        ["./tools/setup", "./tools/soundness", "./tools/stores"].iter().all(|tool| tools.contains(tool)),
+        "{tools:?}"
+    );
+    for tool in tools {
+        assert!(repository().join(tool).is_file(), "{tool}");
+    }
     let release = parse(RELEASE);
     let jobs = &release["jobs"];
     assert_eq!(

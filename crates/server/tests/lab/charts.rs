@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::lab::lab::Lab;
+use crate::lab::page::Lab;
 use crate::support::browser::Browser;
 
 /// Moves the pointer over a chart, to this fraction of its width. Returns the values shown there.

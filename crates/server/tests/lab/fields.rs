@@ -1,4 +1,4 @@
-use crate::lab::lab::Lab;
+use crate::lab::page::Lab;
 use crate::support::browser::Browser;
 
 fn error_at(browser: &Browser, field: &str, error: &str, part: &str) {

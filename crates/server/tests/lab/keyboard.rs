@@ -1,6 +1,6 @@
 use fantoccini::key::Key;
 
-use crate::lab::lab::Lab;
+use crate::lab::page::Lab;
 use crate::support::browser::Browser;
 
 /// Presses Tab until the element with this id has the focus.

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use serde_json::Value;
 use tidegate_test_support::redis::Server;
 
-use crate::lab::lab::Lab;
+use crate::lab::page::Lab;
 use crate::support::until;
 
 fn get(url: &str, headers: &[(&str, &str)]) -> http::Response<ureq::Body> {

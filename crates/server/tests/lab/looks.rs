@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::lab::lab::Lab;
+use crate::lab::page::Lab;
 use crate::support::browser::Browser;
 
 const RUN: &str =

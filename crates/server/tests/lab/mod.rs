@@ -1,6 +1,6 @@
 //! Tests of the lab's page in a real Chromium, and of its server.
 
-mod lab;
+mod page;
 
 mod charts;
 mod fields;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::lab::lab::Lab;
+use crate::lab::page::Lab;
 use crate::support::Server;
 use crate::support::browser::Browser;
 

@@ -1,6 +1,6 @@
 use serde_json::Value;
 
-use crate::lab::lab::{Lab, Scenario};
+use crate::lab::page::{Lab, Scenario};
 use crate::support::browser::Browser;
 use crate::support::until;
 

@@ -1,4 +1,4 @@
-use crate::lab::lab::Lab;
+use crate::lab::page::Lab;
 use crate::support::browser::Browser;
 use crate::support::{folder, tidegate};
 

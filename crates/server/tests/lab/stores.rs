@@ -1,6 +1,6 @@
 use tidegate_test_support::redis::Server;
 
-use crate::lab::lab::Lab;
+use crate::lab::page::Lab;
 use crate::support::browser::Browser;
 
 #[test]

@@ -1,6 +1,6 @@
 use tidegate_test_support::redis::{Break, Proxy};
 
-use crate::lab::lab::{Lab, Scenario};
+use crate::lab::page::{Lab, Scenario};
 use crate::support::browser::Browser;
 
 #[test]
