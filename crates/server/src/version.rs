@@ -37,7 +37,7 @@ pub(crate) fn slowness() -> Option<&'static str> {
         "release" => None,
         "debug" => Some("not optimised: its speed says nothing"),
         "quick" => {
-            Some("compiled to start soon, at about 0.8 of the speed of profile release: make run PROFILE=release")
+            Some("compiled to start soon, and about half as fast as with make run PROFILE=release")
         }
         _ => Some("of a speed that nobody has compared with profile release"),
     }
