@@ -31,14 +31,12 @@ static LONG: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// How fast this build is, unless it is as fast as a release: `compiled for …`.
+/// A remark on the speed of this build; `None` for a release.
 pub(crate) fn slowness() -> Option<&'static str> {
     match PROFILE {
         "release" => None,
         "debug" => Some("not optimised: its speed says nothing"),
-        "quick" => {
-            Some("compiled to start soon, and about half as fast as with make run PROFILE=release")
-        }
+        "quick" => Some("compiled to start soon, and about half as fast as with make run PROFILE=release"),
         _ => Some("of a speed that nobody has compared with profile release"),
     }
 }
