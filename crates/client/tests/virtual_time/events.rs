@@ -1,13 +1,14 @@
 //! Events of `tracing`.
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use tidegate_client::ClientLayer;
 use tower::ServiceExt;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
 use crate::client;
@@ -51,10 +52,19 @@ impl Subscriber for Messages {
     fn exit(&self, _: &Id) {}
 }
 
+/// Collects the events of this thread until the guard is dropped.
+fn listen() -> (Messages, DefaultGuard) {
+    // `tracing` remembers for each event whether anybody listens. With a listener on a single thread, a thread without one that reaches
+    // an event first would have it switched off for all.
+    static ALL_THREADS: Once = Once::new();
+    ALL_THREADS.call_once(|| tracing::subscriber::set_global_default(Messages::default()).unwrap());
+    let messages = Messages::default();
+    (messages.clone(), tracing::subscriber::set_default(messages))
+}
+
 #[tokio::test(start_paused = true)]
 async fn retries_waits_and_refusals_are_events() {
-    let messages = Messages::default();
-    let _guard = tracing::subscriber::set_default(messages.clone());
+    let (messages, _guard) = listen();
     let server = Server::new(|number, _| match number {
         0 | 1 => reply(200, &[]),
         2 => reply(503, &[]),
@@ -78,8 +88,7 @@ async fn retries_waits_and_refusals_are_events() {
 
 #[tokio::test(start_paused = true)]
 async fn a_spent_budget_is_a_warning() {
-    let messages = Messages::default();
-    let _guard = tracing::subscriber::set_default(messages.clone());
+    let (messages, _guard) = listen();
     let server = Server::new(|_, _| reply(503, &[]));
     let layer = ClientLayer::new().budget(0.0, 0);
     client!(server, layer).oneshot(get()).await.unwrap();
