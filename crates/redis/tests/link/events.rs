@@ -60,6 +60,8 @@ async fn breaker(link: &Link, open: bool) {
 // On one thread, because the listener is only installed there.
 #[tokio::test]
 async fn each_change_of_the_breaker_is_said_once() {
+    // `tracing` remembers for each event whether anybody listens, and other threads reach these events too.
+    tracing::subscriber::set_global_default(Listener::default()).unwrap();
     let listener = Listener::default();
     let _listening = tracing::subscriber::set_default(listener.clone());
     let mut server = Server::start();
