@@ -13,8 +13,8 @@ run:
 tour:
 	@cargo run --quiet --package tidegate-examples --bin quickstart
 
-# All that is claimed: installs what the tests need and this machine lacks, checks the code, and runs the tests. Says at the end
-# how long each step took.
+# What every change must pass: installs what the tests need and this machine lacks, checks the code, and runs the tests. Says at
+# the end how long each step took.
 test:
 	@./tools/toolchain clippy rustfmt
 	@command -v python3 >/dev/null || ./tools/setup

@@ -35,9 +35,9 @@ static LONG: LazyLock<String> = LazyLock::new(|| {
 pub(crate) fn slowness() -> Option<&'static str> {
     match PROFILE {
         "release" => None,
-        "debug" => Some("not optimised: its speed says nothing"),
+        "debug" => Some("not optimised: measure the speed of profile release"),
         "quick" => Some("compiled to start soon, and about half as fast as with make run PROFILE=release"),
-        _ => Some("of a speed that nobody has compared with profile release"),
+        _ => Some("whose speed was not compared with that of profile release"),
     }
 }
 

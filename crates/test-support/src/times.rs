@@ -1,8 +1,8 @@
-//! How many random cases a test runs.
+//! The number of random cases of a test.
 
 /// This number of cases, multiplied by the environment variable `TIMES`.
 ///
-/// `make test` runs as many as find every defect that the tests are known to find; `make nightly` sets the variable.
+/// `make nightly` sets the variable to 10.
 pub fn times(cases: u32) -> u32 {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
     cases.saturating_mul(times)
